@@ -1,0 +1,30 @@
+"""Time as data: UTC only, microseconds since the epoch as the unit, read in one place so that tests can move it."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def now_us() -> int:
+    """Microseconds since the epoch. `HEADWATER_CLOCK_OFFSET_US` shifts it, for tests of leases and retention."""
+    return time.time_ns() // 1000 + int(os.environ.get("HEADWATER_CLOCK_OFFSET_US", "0"))
+
+
+def to_datetime(us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=us)
+
+
+def to_text(us: int) -> str:
+    """RFC 3339 in UTC with microseconds, the form of every time that Headwater writes as text."""
+    return to_datetime(us).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def from_text(text: str) -> int:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1)

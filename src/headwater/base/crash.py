@@ -1,0 +1,43 @@
+"""Crash points: named places where a test kills the process, to show that the next start converges.
+
+`HEADWATER_CRASH_AT=<name>` arms one: the process ends there with SIGKILL, as a power cut would. `<name>:pause`
+stops it instead (SIGSTOP) so that a test can let the world move on before it resumes. Unarmed, a point costs one
+dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+POINTS: dict[str, str] = {
+    "plan.before_commit": "the slices of a run are decided, nothing is stored",
+    "plan.after_commit": "the slices are stored as work units, none is claimed",
+    "unit.after_lease": "a unit is claimed, nothing is read",
+    "part.mid": "a Parquet file is half written",
+    "part.before_fsync": "a Parquet file is written, not yet durable",
+    "part.after_fsync": "a Parquet file is durable, no commit names it",
+    "commit.before": "all files of a slice are durable, the transaction has not begun",
+    "commit.inside": "the transaction has written its rows, it has not committed",
+    "commit.after": "the transaction has committed, the log has no record of it",
+    "log.torn": "a log record is half written",
+    "log.after": "the log record is durable, the commit is not acknowledged",
+    "view.before": "the data is committed, the views are old",
+    "view.torn": "a view file is half written",
+    "gc.before_delete": "gc has fenced the dead writers, no file is deleted",
+    "gc.mid_delete": "gc has deleted some files",
+    "schema.before_accept": "a schema decision is made, not stored",
+}
+
+
+def crash_point(name: str) -> None:
+    """Die here if a test asked for it."""
+    armed = os.environ.get("HEADWATER_CRASH_AT")
+    if armed is None:
+        return
+    assert name in POINTS, name
+    if armed == name:
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif armed == f"{name}:pause":
+        del os.environ["HEADWATER_CRASH_AT"]
+        os.kill(os.getpid(), signal.SIGSTOP)

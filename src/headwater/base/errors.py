@@ -1,0 +1,159 @@
+"""The one error a user ever sees: a code, what was attempted, where, and one sentence that helps.
+
+Every part of the system raises `HeadwaterError`; foreign exceptions are translated at the border where they
+enter. `docs/reference/errors.md` lists the codes; a test compares that page with `CODES`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of the command line."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    INVALID = 3
+    CONFLICT = 4
+    PARTLY = 5
+    REFUSED = 6
+    CHANGES = 10
+    INTERRUPTED = 130
+
+
+CODES: dict[str, tuple[str, Exit]] = {
+    # manifest
+    "HW-M01": ("no project found", Exit.INVALID),
+    "HW-M02": ("a manifest file cannot be read or is not valid TOML or JSON", Exit.INVALID),
+    "HW-M03": ("a value of the manifest has the wrong type or form", Exit.INVALID),
+    "HW-M04": ("a pipeline id or table name is defined twice", Exit.INVALID),
+    "HW-M05": ("an unknown key", Exit.INVALID),
+    "HW-M06": ("an unknown connector", Exit.INVALID),
+    "HW-M07": ("a missing source, or a cycle of sources", Exit.INVALID),
+    "HW-M08": ("a secret is written in the manifest, or is not listed or not set", Exit.INVALID),
+    "HW-M09": ("a part of the manifest that this version does not support yet", Exit.INVALID),
+    "HW-M10": ("several errors in the manifest", Exit.INVALID),
+    "HW-M11": ("a pipeline that is not in the manifest", Exit.INVALID),
+    "HW-M12": ("a file or directory that is in the way", Exit.INVALID),
+    # connectors
+    "HW-C01": ("a source is configured wrongly", Exit.INVALID),
+    "HW-C02": ("a source failed for good", Exit.FAILED),
+    "HW-C03": ("a source failed for a moment, and went on failing", Exit.FAILED),
+    "HW-C04": ("bad rows in a source", Exit.FAILED),
+    "HW-C05": ("the source is not the one the cursor was made for", Exit.CONFLICT),
+    # schema
+    "HW-S01": ("a schema change that needs a decision", Exit.FAILED),
+    "HW-S02": ("the primary key changed", Exit.FAILED),
+    "HW-S03": ("a type or column that does not exist or cannot be used", Exit.INVALID),
+    # store
+    "HW-T01": ("the store was written by a newer version", Exit.FAILED),
+    "HW-T02": ("the state has moved", Exit.CONFLICT),
+    "HW-T03": ("a lease was lost", Exit.CONFLICT),
+    "HW-T04": ("the store is damaged", Exit.FAILED),
+    "HW-T05": ("the store cannot be written", Exit.FAILED),
+    "HW-T06": ("the catalog cannot be reached", Exit.FAILED),
+    "HW-T07": ("a table that does not exist", Exit.INVALID),
+    # spark
+    "HW-J01": ("no Java, or one that is too old", Exit.FAILED),
+    "HW-J02": ("Spark did not start", Exit.FAILED),
+    "HW-J03": ("a Spark job failed", Exit.FAILED),
+    # query and command line
+    "HW-Q01": ("a query failed", Exit.FAILED),
+    "HW-U01": ("the command was called wrongly", Exit.USAGE),
+    "HW-R01": ("a run failed", Exit.FAILED),
+    "HW-X01": ("an error of Headwater itself", Exit.FAILED),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A position in a file a user wrote; line and column count from 1, 0 means the whole file."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        if not self.line:
+            return self.file
+        return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
+
+
+@dataclass
+class HeadwaterError(Exception):
+    """What went wrong, in words for the person who can mend it. Never holds a secret or a row's value."""
+
+    code: str
+    message: str
+    hint: str = ""
+    retryable: bool = False
+    detail: dict[str, object] = field(default_factory=dict)
+    places: tuple[Place, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert self.code in CODES, self.code
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.code, self.message, self.hint, self.retryable, self.detail, self.places)
+
+    @property
+    def exit_code(self) -> Exit:
+        return CODES[self.code][1]
+
+    def render(self) -> str:
+        lines = [f"error[{self.code}]: {self.message}"]
+        lines += [f"  {place}" for place in self.places]
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, object]:
+        """The error object of every face: code, message, hint, retryable, detail (with the places, if any)."""
+        detail = dict(self.detail)
+        if self.places:
+            detail["places"] = [{"file": p.file, "line": p.line, "column": p.column} for p in self.places]
+        return {
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+            "retryable": self.retryable,
+            "detail": detail,
+        }
+
+
+class ErrorList(HeadwaterError):
+    """Several errors found in one go; shown one after the other."""
+
+    def __init__(self, errors: Sequence[HeadwaterError]):
+        self.errors = tuple(errors)
+        detail: dict[str, object] = {"errors": [e.as_json() for e in self.errors]}
+        super().__init__("HW-M10", f"{len(self.errors)} errors in the manifest", detail=detail)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.errors,)
+
+    def render(self) -> str:
+        return "\n\n".join(e.render() for e in self.errors)
+
+
+def raise_all(errors: Sequence[HeadwaterError]) -> None:
+    """Raise nothing, the one error, or all of them together."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ErrorList(errors)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name a person most likely meant, if one is close enough to suggest."""
+    found = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
+    return found[0] if found else None

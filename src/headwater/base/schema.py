@@ -1,0 +1,120 @@
+"""A table's schema: columns with permanent ids, and a fingerprint that is the same everywhere.
+
+A column's id is given once and never used again: a rename keeps it, a dropped and re-added name gets a new one.
+The ids are written into Parquet as field ids. Schemas are values; `store/evolution.py` decides how one becomes
+the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from headwater.base.types import Type, parse_type, to_arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table. `dropped` means the source no longer has it: it stays, and new rows hold null.
+    `default` is the JSON text of the value that rows of files older than the column show."""
+
+    id: int
+    name: str
+    type: Type
+    nullable: bool = True
+    dropped: bool = False
+    default: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"id": self.id, "name": self.name, "type": str(self.type)}
+        if not self.nullable:
+            found["nullable"] = False
+        if self.dropped:
+            found["dropped"] = True
+        if self.default is not None:
+            found["default"] = self.default
+        return found
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Column:
+        return Column(
+            id=value["id"],
+            name=value["name"],
+            type=parse_type(value["type"]),
+            nullable=value.get("nullable", True),
+            dropped=value.get("dropped", False),
+            default=value.get("default"),
+        )
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """Columns in order, the key, and the next free column id."""
+
+    columns: tuple[Column, ...] = ()
+    primary_key: tuple[str, ...] = ()
+    next_id: int = 1
+
+    def column(self, name: str) -> Column | None:
+        return next((column for column in self.columns if column.name == name), None)
+
+    def by_id(self, column_id: int) -> Column | None:
+        return next((column for column in self.columns if column.id == column_id), None)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    def added(self, name: str, type_: Type, *, nullable: bool = True, default: str | None = None) -> TableSchema:
+        """This schema with one more column at the end."""
+        column = Column(self.next_id, name, type_, nullable=nullable, default=default)
+        return replace(self, columns=(*self.columns, column), next_id=self.next_id + 1)
+
+    def with_column(self, column: Column) -> TableSchema:
+        """This schema with the column of the same id replaced."""
+        return replace(self, columns=tuple(column if c.id == column.id else c for c in self.columns))
+
+    @property
+    def fingerprint(self) -> str:
+        """`sha256:` and the hash of the canonical JSON form: equal schemas have equal fingerprints, on every
+        machine and in every version."""
+        text = json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "columns": [column.as_json() for column in self.columns],
+            "primary_key": list(self.primary_key),
+            "next_id": self.next_id,
+        }
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> TableSchema:
+        return TableSchema(
+            columns=tuple(Column.from_json(column) for column in value["columns"]),
+            primary_key=tuple(value["primary_key"]),
+            next_id=value["next_id"],
+        )
+
+    def to_arrow(self) -> pa.Schema:
+        """The user columns as Arrow fields, with the permanent ids as Parquet field ids."""
+        import pyarrow as pa
+
+        return pa.schema(
+            [
+                pa.field(c.name, to_arrow(c.type), nullable=c.nullable, metadata={"PARQUET:field_id": str(c.id)})
+                for c in self.columns
+            ]
+        )
+
+
+def schema_of(columns: dict[str, str], primary_key: tuple[str, ...] = ()) -> TableSchema:
+    """A first schema from names and type texts."""
+    schema = TableSchema(primary_key=primary_key)
+    for name, text in columns.items():
+        schema = schema.added(name, parse_type(text), nullable=name not in primary_key)
+    return schema

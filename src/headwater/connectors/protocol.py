@@ -1,0 +1,244 @@
+"""The slice protocol: what a connector tells the house, and what it is asked.
+
+A source turns a cursor into slices. A slice knows its start and its end, can be read on its own, and is the unit
+of parallelism, retry and exactly-once: it is stored as a work unit (so `Slice.spec` is plain JSON without
+secrets), read in one or more partitions by executors, and committed whole.
+
+The order of calls in one run: `identity`, `bound`, `slices` (planning; cheap, no rows) and then, for each slice
+and perhaps in another process after a crash, `read`. Errors: `TransientError` is retried with back-off,
+`SliceGone` makes the run plan again, everything else is final and carries a code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headwater.base.errors import HeadwaterError
+from headwater.base.schema import TableSchema
+from headwater.base.types import Type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Json = Any
+"""A value that `json.dumps` takes and gives back equal. (`Any`, because Python cannot say it shorter.)"""
+
+
+class CursorKind(StrEnum):
+    """What a cursor's value means, and so what may run side by side."""
+
+    MONOTONIC = "monotonic"
+    OPAQUE_TOKEN = "opaque-token"
+    SNAPSHOT_ID = "snapshot-id"
+    PARTITIONED_MONOTONIC = "partitioned-monotonic"
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """How far a table has been read. `version` counts its changes; `value` belongs to the connector."""
+
+    kind: CursorKind
+    version: int
+    source_identity: str
+    value: Json
+
+
+@dataclass(frozen=True)
+class RateBudget:
+    requests: int
+    per_seconds: float
+
+
+@dataclass(frozen=True)
+class BackfillHint:
+    """How the past of a source is best cut up. A source that says nothing is walked in order, one slice at a time."""
+
+    cursor_kind: CursorKind = CursorKind.OPAQUE_TOKEN
+    partition_keys: tuple[str, ...] = ()
+    natural_window_seconds: int | None = None
+    rate_budget: RateBudget | None = None
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Columns as a source shows them. `complete` means that a stored column which is missing here was dropped at
+    the source (a typed source); text formats show only the keys that were present. `renamed` maps a new name to
+    the old one where the source itself declares it."""
+
+    columns: Mapping[str, Type]
+    complete: bool = False
+    primary_key: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A table that a source offers, under the source's own name; columns are None where only reading tells."""
+
+    name: str
+    observed: Observed | None = None
+
+
+@dataclass(frozen=True)
+class TableAsk:
+    """What a pipeline wants of one table of a source. `name` is the table in the store, `source_name` the
+    source's own; `declared` are the columns of the manifest."""
+
+    name: str
+    source_name: str
+    mode: str
+    primary_key: tuple[str, ...] = ()
+    declared: Mapping[str, Type] = field(default_factory=dict)
+    incremental: str | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """A thing that lands as a whole and may change later: a file. `source_id` is what its rows carry as
+    `_source_id`; `version` is how a change is recognised (for files: size, mtime_ns, sha256, scanned_at_ns)."""
+
+    source_id: str
+    version: Json
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One piece of a source. `spec` is all that `read` needs; `start` and `end` are cursor values; `describe` is
+    for people. `items` are landed by this slice, `replaces` the source ids among them that landed before and
+    whose old rows this slice retires (append tables)."""
+
+    start: Json
+    end: Json
+    spec: Json
+    describe: str
+    estimated_rows: int | None = None
+    estimated_bytes: int | None = None
+    items: tuple[Item, ...] = ()
+    replaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SlicePlan:
+    """The slices between a cursor and a bound, in order, with what a person should know. `touched` are items
+    whose content is as landed but whose version moved (a file was only touched): the plan's commit notes them."""
+
+    slices: tuple[Slice, ...]
+    warnings: tuple[str, ...] = ()
+    touched: tuple[Item, ...] = ()
+
+
+@dataclass(frozen=True)
+class ItemRead:
+    """Yielded by a read when an item has been read whole: its exact version and its number of rows."""
+
+    source_id: str
+    version: Json
+
+
+@dataclass(frozen=True)
+class ArrowRead:
+    """A read that executors do with a plain function.
+
+    `read(partition, schema)` yields record batches with the columns of `schema` (those it has; the rest is null)
+    in their Arrow types and, where the connector has it, `_source_id`; it may yield `ItemRead`s between them. It
+    must be picklable (a module-level function or a frozen dataclass with `__call__`), may hold secrets, and
+    raises `BadRows`, `UnknownColumns`, `SliceGone` or `TransientError`.
+
+    `observe(partition)` tells the columns of one partition; it runs in executors, and only when the table's schema
+    is not known yet. `observed` is the answer where no partition must be read for it.
+
+    `key_filter_column` asks the reader's caller to drop rows that the table already holds with equal content:
+    only table rows whose value in that column is at least `key_filter_from` are compared.
+    """
+
+    partitions: tuple[Json, ...]
+    read: Callable[[Json, TableSchema], Iterator[pa.RecordBatch | ItemRead]]
+    observe: Callable[[Json], Observed] | None = None
+    observed: Observed | None = None
+    key_filter_column: str | None = None
+    key_filter_from: Json = None
+
+
+@dataclass(frozen=True)
+class SparkScan:
+    """A read that Spark does itself: `spark.read.format(format).options(**options).load(paths)`."""
+
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
+
+
+class Source(Protocol):
+    """One configured source, open for one run. Closing it ends whatever it holds (connections, snapshots)."""
+
+    connector: str
+    version: str
+
+    def discover(self) -> tuple[SourceTable, ...]:
+        """The tables on offer. May look at the source, reads no rows."""
+        ...
+
+    def backfill_hint(self) -> BackfillHint: ...
+
+    def identity(self, ask: TableAsk) -> str:
+        """What makes this the same source: a recreated table or another path has another identity."""
+        ...
+
+    def bound(self, ask: TableAsk) -> Json:
+        """The upper bound of a run that starts now, read from the source."""
+        ...
+
+    def slices(self, ask: TableAsk, cursor: Cursor | None, bound: Json, landed: Mapping[str, Json]) -> SlicePlan:
+        """The slices after `cursor` up to `bound`. `landed` maps source ids to the versions they landed with."""
+        ...
+
+    def read(self, ask: TableAsk, slice_: Slice) -> ArrowRead | SparkScan: ...
+
+    def preview(self, ask: TableAsk, slice_: Slice) -> Observed | None:
+        """What the columns will probably be, for `plan`: cheap, in this process, from a bounded sample; None if
+        it cannot be told."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class TransientError(Exception):
+    """The source may answer if it is asked again."""
+
+
+class SliceGone(Exception):
+    """The slice can no longer be read as it was planned (a file changed under it): plan again."""
+
+
+@dataclass(frozen=True)
+class RowError:
+    """One bad row: where, which column, why, and the JSON type of the value, never the value."""
+
+    place: str
+    line: int
+    column: str | None
+    reason: str
+    value_type: str | None = None
+
+
+class BadRows(Exception):
+    """Rows that cannot become values of the table's columns; `total` counts also those not listed."""
+
+    def __init__(self, errors: tuple[RowError, ...], total: int):
+        super().__init__(errors, total)
+        self.errors, self.total = errors, total
+
+
+class UnknownColumns(Exception):
+    """The source has columns that the schema does not: the caller evolves the schema and reads again."""
+
+    def __init__(self, observed: Observed):
+        super().__init__(observed)
+        self.observed = observed
+
+
+def config_error(message: str, hint: str = "") -> HeadwaterError:
+    return HeadwaterError("HW-C01", message, hint=hint)

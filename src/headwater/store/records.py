@@ -1,0 +1,257 @@
+"""What a commit says: changes, and the facts it requires. These records are the log, word for word.
+
+They are msgspec structs because they are written to and read from JSON for ever: a field may be added with a
+default, never renamed or removed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="do"):
+    """Base of all records; the tag tells which one a JSON object is."""
+
+
+class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Zone map of one column of one file. Times are integers (ns, or days for a date); a long text has no bound."""
+
+    nulls: int = 0
+    min: bool | int | float | str | None = None
+    max: bool | int | float | str | None = None
+
+
+class FileRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One immutable Parquet file. `path` is relative to the store, with `/`. `ordinal` is its place among the
+    files of its commit: later files win over earlier ones. `stats` is keyed by column id (as text)."""
+
+    path: str
+    rows: int
+    bytes: int
+    ordinal: int
+    sha256: str | None = None
+    stats: dict[str, ColumnStats] | None = None
+    sources: dict[str, int] = {}
+    """Rows per `_source_id`, where rows have one."""
+    merged: bool = False
+    """True if the file stores `_commit_seq` per row, because its rows come from several commits."""
+    partition: str | None = None
+    sort_order: tuple[str, ...] = ()
+    key_version: int | None = None
+    index_ids: tuple[str, ...] = ()
+
+
+class TableCreated(Record, tag="table_created"):
+    table: str
+    pipeline: str
+    mode: str
+
+
+class TableModeSet(Record, tag="table_mode_set"):
+    table: str
+    mode: str
+
+
+class SchemaSet(Record, tag="schema_set"):
+    """The table's schema from this commit on, and the events that led to it."""
+
+    table: str
+    schema_id: int
+    schema: dict[str, Any]
+    events: tuple[SchemaEvent, ...] = ()
+
+
+class SchemaEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of `schema log`. `kind`: created, add_column, drop_column, restore_column, widen_type,
+    change_type, rename_column, set_default, change_key, refused."""
+
+    kind: str
+    column: str | None = None
+    before: Any = None
+    after: Any = None
+    note: str = ""
+
+
+class SchemaRefused(Record, tag="schema_refused"):
+    """A change that was not made; `schema accept` finds the proposal here."""
+
+    table: str
+    events: tuple[SchemaEvent, ...]
+    proposal: dict[str, Any]
+
+
+class FilesAdded(Record, tag="files_added"):
+    """Files that join a table. `unique_keys` means that no primary key stands twice among all of them."""
+
+    table: str
+    schema_id: int
+    run_id: str
+    files: tuple[FileRecord, ...]
+    unique_keys: bool = False
+
+
+class FilesRemoved(Record, tag="files_removed"):
+    table: str
+    paths: tuple[str, ...]
+
+
+class CursorSet(Record, tag="cursor_set"):
+    pipeline: str
+    table: str
+    kind: str
+    source_identity: str
+    value: Any
+
+
+class ItemsLanded(Record, tag="items_landed"):
+    """Items of a source and the versions they landed with; `rows` of each."""
+
+    pipeline: str
+    table: str
+    items: dict[str, Any]
+
+
+class RunStarted(Record, tag="run_started"):
+    run_id: str
+    pipeline: str
+    freshness_us: int
+    trigger: str
+    connector: str
+    definition: str
+    bounds: dict[str, Any] = {}
+
+
+class RunEnded(Record, tag="run_ended"):
+    """`state`: success, failed, partial, passed, superseded."""
+
+    run_id: str
+    state: str
+    rows: int = 0
+    bytes: int = 0
+    error_kind: str | None = None
+    error_message: str | None = None
+    trace_id: str | None = None
+
+
+class RunState(Record, tag="run_state"):
+    """A step of a run's life that people see: planning, reading, writing, committing."""
+
+    run_id: str
+    state: str
+
+
+class LineageAdded(Record, tag="lineage_added"):
+    child_run_id: str
+    parent_run_ids: tuple[str, ...]
+
+
+class UnitSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    unit_id: str
+    table: str
+    ordinal: int
+    payload: dict[str, Any]
+
+
+class UnitsPlanned(Record, tag="units_planned"):
+    """The slices of a run, stored before any of them is read."""
+
+    run_id: str
+    pipeline: str
+    units: tuple[UnitSpec, ...]
+
+
+class UnitDone(Record, tag="unit_done"):
+    unit_id: str
+    rows: int = 0
+    bytes: int = 0
+
+
+class UnitsAbandoned(Record, tag="units_abandoned"):
+    """All units of a run that are not done: nobody will do them."""
+
+    run_id: str
+
+
+Change = (
+    TableCreated
+    | TableModeSet
+    | SchemaSet
+    | SchemaRefused
+    | FilesAdded
+    | FilesRemoved
+    | CursorSet
+    | ItemsLanded
+    | RunStarted
+    | RunEnded
+    | RunState
+    | LineageAdded
+    | UnitsPlanned
+    | UnitDone
+    | UnitsAbandoned
+)
+
+
+class CursorIs(msgspec.Struct, frozen=True, kw_only=True):
+    """The cursor has this version (0: there is none)."""
+
+    pipeline: str
+    table: str
+    version: int
+
+
+class SchemaIs(msgspec.Struct, frozen=True, kw_only=True):
+    """The table's schema id (0: there is no table yet)."""
+
+    table: str
+    schema_id: int
+
+
+class LeaseHeld(msgspec.Struct, frozen=True, kw_only=True):
+    """The unit is running under this attempt and epoch."""
+
+    unit_id: str
+    attempt: int
+    epoch: int
+
+
+class NoOpenRun(msgspec.Struct, frozen=True, kw_only=True):
+    """No run of this pipeline has units that are not done."""
+
+    pipeline: str
+
+
+class FilesLive(msgspec.Struct, frozen=True, kw_only=True):
+    """These files are part of the table now."""
+
+    table: str
+    paths: tuple[str, ...]
+
+
+class UnitsOpen(msgspec.Struct, frozen=True, kw_only=True):
+    """The run still has units that are not done."""
+
+    run_id: str
+
+
+Requirement = CursorIs | SchemaIs | LeaseHeld | NoOpenRun | FilesLive | UnitsOpen
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one unit of work changes, and what must still be true when it does."""
+
+    changes: tuple[Change, ...]
+    requires: tuple[Requirement, ...] = ()
+    actor: str
+
+
+class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit as the log keeps it."""
+
+    seq: int
+    commit_id: str
+    at_us: int
+    actor: str
+    node: str
+    changes: tuple[Change, ...]
