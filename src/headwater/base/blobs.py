@@ -48,7 +48,7 @@ def write_whole(path: Path, data: bytes, *, torn: str | None = None, durable: bo
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
         if durable:
             fsync_directory(path.parent)
     except OSError as error:

@@ -43,18 +43,18 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     index_ids: tuple[str, ...] = ()
 
 
-class TableCreated(Record, tag="table_created"):
+class TableCreated(Record, frozen=True, kw_only=True, tag="table_created"):
     table: str
     pipeline: str
     mode: str
 
 
-class TableModeSet(Record, tag="table_mode_set"):
+class TableModeSet(Record, frozen=True, kw_only=True, tag="table_mode_set"):
     table: str
     mode: str
 
 
-class SchemaSet(Record, tag="schema_set"):
+class SchemaSet(Record, frozen=True, kw_only=True, tag="schema_set"):
     """The table's schema from this commit on, and the events that led to it."""
 
     table: str
@@ -74,7 +74,7 @@ class SchemaEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     note: str = ""
 
 
-class SchemaRefused(Record, tag="schema_refused"):
+class SchemaRefused(Record, frozen=True, kw_only=True, tag="schema_refused"):
     """A change that was not made; `schema accept` finds the proposal here."""
 
     table: str
@@ -82,7 +82,7 @@ class SchemaRefused(Record, tag="schema_refused"):
     proposal: dict[str, Any]
 
 
-class FilesAdded(Record, tag="files_added"):
+class FilesAdded(Record, frozen=True, kw_only=True, tag="files_added"):
     """Files that join a table. `unique_keys` means that no primary key stands twice among all of them."""
 
     table: str
@@ -92,12 +92,12 @@ class FilesAdded(Record, tag="files_added"):
     unique_keys: bool = False
 
 
-class FilesRemoved(Record, tag="files_removed"):
+class FilesRemoved(Record, frozen=True, kw_only=True, tag="files_removed"):
     table: str
     paths: tuple[str, ...]
 
 
-class CursorSet(Record, tag="cursor_set"):
+class CursorSet(Record, frozen=True, kw_only=True, tag="cursor_set"):
     pipeline: str
     table: str
     kind: str
@@ -105,7 +105,7 @@ class CursorSet(Record, tag="cursor_set"):
     value: Any
 
 
-class ItemsLanded(Record, tag="items_landed"):
+class ItemsLanded(Record, frozen=True, kw_only=True, tag="items_landed"):
     """Items of a source and the versions they landed with; `rows` of each."""
 
     pipeline: str
@@ -113,7 +113,7 @@ class ItemsLanded(Record, tag="items_landed"):
     items: dict[str, Any]
 
 
-class RunStarted(Record, tag="run_started"):
+class RunStarted(Record, frozen=True, kw_only=True, tag="run_started"):
     run_id: str
     pipeline: str
     freshness_us: int
@@ -123,7 +123,7 @@ class RunStarted(Record, tag="run_started"):
     bounds: dict[str, Any] = {}
 
 
-class RunEnded(Record, tag="run_ended"):
+class RunEnded(Record, frozen=True, kw_only=True, tag="run_ended"):
     """`state`: success, failed, partial, passed, superseded."""
 
     run_id: str
@@ -135,14 +135,14 @@ class RunEnded(Record, tag="run_ended"):
     trace_id: str | None = None
 
 
-class RunState(Record, tag="run_state"):
+class RunState(Record, frozen=True, kw_only=True, tag="run_state"):
     """A step of a run's life that people see: planning, reading, writing, committing."""
 
     run_id: str
     state: str
 
 
-class LineageAdded(Record, tag="lineage_added"):
+class LineageAdded(Record, frozen=True, kw_only=True, tag="lineage_added"):
     child_run_id: str
     parent_run_ids: tuple[str, ...]
 
@@ -154,7 +154,7 @@ class UnitSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     payload: dict[str, Any]
 
 
-class UnitsPlanned(Record, tag="units_planned"):
+class UnitsPlanned(Record, frozen=True, kw_only=True, tag="units_planned"):
     """The slices of a run, stored before any of them is read."""
 
     run_id: str
@@ -162,13 +162,13 @@ class UnitsPlanned(Record, tag="units_planned"):
     units: tuple[UnitSpec, ...]
 
 
-class UnitDone(Record, tag="unit_done"):
+class UnitDone(Record, frozen=True, kw_only=True, tag="unit_done"):
     unit_id: str
     rows: int = 0
     bytes: int = 0
 
 
-class UnitsAbandoned(Record, tag="units_abandoned"):
+class UnitsAbandoned(Record, frozen=True, kw_only=True, tag="units_abandoned"):
     """All units of a run that are not done: nobody will do them."""
 
     run_id: str
