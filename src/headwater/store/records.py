@@ -37,6 +37,8 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Rows per `_source_id`, where rows have one."""
     merged: bool = False
     """True if the file stores `_commit_seq` per row, because its rows come from several commits."""
+    content_sum: str | None = None
+    """The sum modulo 2^128 of the rows' content hashes, as hex: equal for equal rows in any order."""
     partition: str | None = None
     sort_order: tuple[str, ...] = ()
     key_version: int | None = None
@@ -61,11 +63,12 @@ class SchemaSet(Record, frozen=True, kw_only=True, tag="schema_set"):
     schema_id: int
     schema: dict[str, Any]
     events: tuple[SchemaEvent, ...] = ()
+    decided_by: str = "auto"
 
 
 class SchemaEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of `schema log`. `kind`: created, add_column, drop_column, restore_column, widen_type,
-    change_type, rename_column, set_default, change_key, refused."""
+    change_type, rename_column, set_default, change_key, change_mode."""
 
     kind: str
     column: str | None = None
@@ -80,6 +83,8 @@ class SchemaRefused(Record, frozen=True, kw_only=True, tag="schema_refused"):
     table: str
     events: tuple[SchemaEvent, ...]
     proposal: dict[str, Any]
+    """`{"schema": ..., "mode": ...}`: what accepting would set."""
+    decided_by: str = "auto"
 
 
 class FilesAdded(Record, frozen=True, kw_only=True, tag="files_added"):
@@ -97,12 +102,32 @@ class FilesRemoved(Record, frozen=True, kw_only=True, tag="files_removed"):
     paths: tuple[str, ...]
 
 
+class FilesForgotten(Record, frozen=True, kw_only=True, tag="files_forgotten"):
+    """Removed files that leave the catalog, so that gc may delete them. The table can no longer be read as of a
+    sequence below `oldest_seq`."""
+
+    table: str
+    paths: tuple[str, ...]
+    oldest_seq: int
+
+
 class CursorSet(Record, frozen=True, kw_only=True, tag="cursor_set"):
     pipeline: str
     table: str
     kind: str
     source_identity: str
     value: Any
+
+
+class CursorAdvanced(Record, frozen=True, kw_only=True, tag="cursor_advanced"):
+    """The cursor goes to the end of the longest prefix of the run's slices of this table that are all done. Where
+    that is, only the transaction can tell: slices may finish in any order."""
+
+    run_id: str
+    pipeline: str
+    table: str
+    kind: str
+    source_identity: str
 
 
 class ItemsLanded(Record, frozen=True, kw_only=True, tag="items_landed"):
@@ -135,11 +160,10 @@ class RunEnded(Record, frozen=True, kw_only=True, tag="run_ended"):
     trace_id: str | None = None
 
 
-class RunState(Record, frozen=True, kw_only=True, tag="run_state"):
-    """A step of a run's life that people see: planning, reading, writing, committing."""
+class RunSettled(Record, frozen=True, kw_only=True, tag="run_settled"):
+    """The run has succeeded if none of its units is left to do; else this says nothing."""
 
     run_id: str
-    state: str
 
 
 class LineageAdded(Record, frozen=True, kw_only=True, tag="lineage_added"):
@@ -148,10 +172,13 @@ class LineageAdded(Record, frozen=True, kw_only=True, tag="lineage_added"):
 
 
 class UnitSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One slice as a unit of work. `serial`: it may be claimed only when the units of its table before it are done."""
+
     unit_id: str
     table: str
     ordinal: int
     payload: dict[str, Any]
+    serial: bool = False
 
 
 class UnitsPlanned(Record, frozen=True, kw_only=True, tag="units_planned"):
@@ -163,9 +190,13 @@ class UnitsPlanned(Record, frozen=True, kw_only=True, tag="units_planned"):
 
 
 class UnitDone(Record, frozen=True, kw_only=True, tag="unit_done"):
+    """A slice has landed. A run of a `replace` table keeps its files in `staged` until its last slice adds them
+    all at once."""
+
     unit_id: str
     rows: int = 0
     bytes: int = 0
+    staged: tuple[FileRecord, ...] = ()
 
 
 class UnitsAbandoned(Record, frozen=True, kw_only=True, tag="units_abandoned"):
@@ -181,11 +212,13 @@ Change = (
     | SchemaRefused
     | FilesAdded
     | FilesRemoved
+    | FilesForgotten
     | CursorSet
+    | CursorAdvanced
     | ItemsLanded
     | RunStarted
     | RunEnded
-    | RunState
+    | RunSettled
     | LineageAdded
     | UnitsPlanned
     | UnitDone

@@ -1,0 +1,169 @@
+"""The only writer: `Store.commit` applies a `Commit` in one transaction, or not at all.
+
+Order: check what the commit requires, take the next sequence, write the rows, commit the transaction, write the
+log record, answer. The store's row is locked first, so commits happen one after the other and `seq` is gapless
+and in commit order. A commit that comes back has survived a power cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import assert_never
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from headwater.base import limits
+from headwater.base.blobs import make_directory, write_whole
+from headwater.base.clock import now_us
+from headwater.base.crash import crash_point
+from headwater.base.errors import HeadwaterError
+from headwater.base.ids import uuid7
+from headwater.store import records as r
+from headwater.store import tables as t
+from headwater.store.catalog import Catalog, open_catalog
+from headwater.store.layout import Layout, this_node
+from headwater.store.log import encode_record, heal_log, write_log
+from headwater.store.replay import apply_changes
+
+
+@dataclass(frozen=True)
+class Store:
+    """An open context store: its directory and its catalog."""
+
+    layout: Layout
+    catalog: Catalog
+
+    @property
+    def root(self) -> Path:
+        return self.layout.root
+
+    def commit(self, commit: r.Commit) -> int:
+        """Apply everything or nothing; returns the sequence at which it is visible. Raises HW-T02 if something
+        it requires is no longer so, HW-T03 if that is a lease."""
+        crash_point("commit.before")
+        with self.catalog.transaction() as connection:
+            seq = _next_seq(connection)
+            for requirement in commit.requires:
+                _check(connection, requirement)
+            record = r.LogRecord(
+                seq=seq,
+                commit_id=uuid7(),
+                at_us=now_us(),
+                actor=commit.actor,
+                node=this_node(),
+                changes=commit.changes,
+            )
+            body = encode_record(record)
+            insert_commit(connection, record, body)
+            apply_changes(connection, record)
+            crash_point("commit.inside")
+        crash_point("commit.after")
+        write_log(self.layout, seq, body)
+        if seq % limits.LOG_CHECK_COMMITS == 0:
+            heal_log(self.catalog, self.layout)
+        return seq
+
+    def close(self) -> None:
+        self.catalog.close()
+
+
+def insert_commit(connection: Connection, record: r.LogRecord, body: bytes) -> None:
+    connection.execute(
+        insert(t.commit).values(
+            seq=record.seq,
+            commit_id=record.commit_id,
+            at_us=record.at_us,
+            actor=record.actor,
+            node=record.node,
+            record=body.decode(),
+        )
+    )
+
+
+def open_store(root: Path, *, project: str, catalog_url: str = "sqlite") -> Store:
+    """Open a store for reading and writing, making it if it is not there, and finish what a crash left: a log
+    record that was committed and not written."""
+    layout = Layout(root)
+    make_directory(layout.log)
+    catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project)
+    assert catalog is not None
+    if not layout.config.exists():
+        text = f'format_version = {t.FORMAT_VERSION}\nproject = "{project}"\npartitioning = "none"\n'
+        write_whole(layout.config, text.encode())
+    heal_log(catalog, layout)
+    return Store(layout, catalog)
+
+
+def open_existing(root: Path, *, project: str, catalog_url: str = "sqlite") -> Store | None:
+    """Open a store for reading; None if nothing was ever landed. Writes nothing."""
+    catalog = open_catalog(catalog_url, sqlite_path=Layout(root).sqlite, project=project, create=False)
+    return Store(Layout(root), catalog) if catalog is not None else None
+
+
+def _next_seq(connection: Connection) -> int:
+    """The next sequence. Locks the store's row until the transaction ends: commits come one after the other."""
+    bump = update(t.store).values(seq=t.store.c.seq + 1).returning(t.store.c.seq)
+    seq: int = connection.execute(bump).scalar_one()
+    return seq
+
+
+def _check(connection: Connection, requirement: r.Requirement) -> None:
+    match requirement:
+        case r.CursorIs():
+            where = (t.cursor.c.pipeline == requirement.pipeline) & (t.cursor.c.table_name == requirement.table)
+            version = connection.execute(select(t.cursor.c.version).where(where)).scalar_one_or_none()
+            _require((version or 0) == requirement.version, f"the cursor of `{requirement.table}` has moved")
+        case r.SchemaIs():
+            query = select(t.table.c.schema_id).where(t.table.c.name == requirement.table)
+            found = connection.execute(query).scalar_one_or_none()
+            _require((found or 0) == requirement.schema_id, f"the schema of `{requirement.table}` has moved")
+        case r.LeaseHeld():
+            _check_lease(connection, requirement)
+        case r.NoOpenRun():
+            where = (t.unit.c.pipeline == requirement.pipeline) & (t.unit.c.state == "pending")
+            count = connection.execute(select(func.count()).select_from(t.unit).where(where)).scalar_one()
+            _require(count == 0, f"another run of `{requirement.pipeline}` has begun")
+        case r.FilesLive():
+            _check_files(connection, requirement)
+        case r.UnitsOpen():
+            where = (t.unit.c.run_id == requirement.run_id) & (t.unit.c.state == "pending")
+            count = connection.execute(select(func.count()).select_from(t.unit).where(where)).scalar_one()
+            _require(count > 0, "the run has already ended")
+        case _:
+            assert_never(requirement)
+
+
+def _check_lease(connection: Connection, requirement: r.LeaseHeld) -> None:
+    """Both rows are locked, the unit's first as a claim does: a claim in between passes over this unit."""
+    unit = select(t.unit.c.state).where(t.unit.c.unit_id == requirement.unit_id).with_for_update()
+    state = connection.execute(unit).scalar_one_or_none()
+    lease = connection.execute(
+        select(t.unit_lease.c.attempt, t.unit_lease.c.epoch)
+        .where(t.unit_lease.c.unit_id == requirement.unit_id)
+        .with_for_update()
+    ).one_or_none()
+    held = lease is not None and (lease.attempt, lease.epoch) == (requirement.attempt, requirement.epoch)
+    if not held or state != "pending":
+        raise HeadwaterError(
+            "HW-T03",
+            "the lease on this unit of work was lost: another worker has taken it over",
+            hint="nothing to do; the other worker's result counts",
+        )
+
+
+def _check_files(connection: Connection, requirement: r.FilesLive) -> None:
+    where = (t.file.c.table_name == requirement.table) & t.file.c.removed_seq.is_(None)
+    live = 0
+    for i in range(0, len(requirement.paths), 500):
+        chunk = requirement.paths[i : i + 500]
+        query = select(func.count()).select_from(t.file).where(where, t.file.c.path.in_(chunk))
+        live += connection.execute(query).scalar_one()
+    _require(live == len(requirement.paths), f"files of `{requirement.table}` were replaced by another commit")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise HeadwaterError(
+            "HW-T02", message, hint="run the same command again: it starts from the new state", retryable=True
+        )

@@ -1,0 +1,89 @@
+"""Where things are in a store's directory. Paths that the catalog keeps are relative to the root, with `/`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+import uuid
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from headwater.base.ids import NodeId
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The directory of one project's store."""
+
+    root: Path
+
+    @property
+    def sqlite(self) -> Path:
+        return self.root / "meta.sqlite"
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.toml"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log"
+
+    @property
+    def tables(self) -> Path:
+        return self.root / "tables"
+
+    @property
+    def views(self) -> Path:
+        return self.root / "views"
+
+    @property
+    def duck(self) -> Path:
+        return self.root / "duck.db"
+
+    def log_record(self, seq: int) -> Path:
+        return self.log / f"{seq:012d}.json"
+
+    def schema_file(self, table: str) -> Path:
+        return self.tables / table / "schema.json"
+
+
+def attempt_directory(table: str, *, run_id: str, node: str, unit_id: str, attempt: int) -> str:
+    """The directory that one attempt at one unit of work writes to, and nobody else ever does."""
+    return f"tables/{table}/data/runs/{run_id}/{node}/chunk-{unit_id}/attempt-{attempt}"
+
+
+@dataclass(frozen=True)
+class AttemptPath:
+    """The parts of an attempt directory's name."""
+
+    table: str
+    run_id: str
+    node: str
+    unit_id: str
+    attempt: int
+
+
+_ATTEMPT = re.compile(r"tables/([^/]+)/data/runs/([^/]+)/([^/]+)/chunk-([^/]+)/attempt-(\d+)(?:/.*)?")
+
+
+def parse_attempt(path: str) -> AttemptPath | None:
+    """Who wrote the file at this relative path; None for a path that no attempt has."""
+    found = _ATTEMPT.fullmatch(path)
+    if found is None:
+        return None
+    table, run_id, node, unit_id, attempt = found.groups()
+    return AttemptPath(table, run_id, node, unit_id, int(attempt))
+
+
+@lru_cache(maxsize=1)
+def this_node() -> NodeId:
+    """A name for this machine that is the same after a restart: part of every path it writes."""
+    given = os.environ.get("HEADWATER_NODE")
+    host = re.sub(r"[^a-z0-9-]+", "-", (given or socket.gethostname()).lower()).strip("-")[:32] or "node"
+    if given:
+        return NodeId(host)
+    return NodeId(f"{host}-{hashlib.sha256(str(uuid.getnode()).encode()).hexdigest()[:6]}")

@@ -1,0 +1,286 @@
+"""Questions to the catalog, answered as values. Each takes a connection, so that several answers can come from
+one snapshot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, Select, func, or_, select
+
+from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.schema import TableSchema
+from headwater.store import tables as t
+from headwater.store.records import ColumnStats, FileRecord
+from headwater.store.state import LiveFile, TableState
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """A table without its files: enough to plan and to evolve."""
+
+    name: str
+    pipeline: str
+    mode: str
+    schema_id: int
+    schema: TableSchema
+    changed_seq: int
+    oldest_seq: int
+
+
+@dataclass(frozen=True)
+class StoredCursor:
+    kind: str
+    version: int
+    source_identity: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run with units that are not done."""
+
+    run_id: str
+    pipeline: str
+    definition: str
+    pending: int
+    done: int
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """One line of `headwater.tables`. `rows` is None where only reading tells (keys that stand in several files)."""
+
+    name: str
+    pipeline: str
+    mode: str
+    rows: int | None
+    stored_rows: int
+    bytes: int
+    files: int
+    freshness_us: int | None
+    seq: int
+
+
+@dataclass(frozen=True)
+class CatalogView:
+    """What planning needs to know of all pipelines, from one snapshot: a handful of queries whatever their number."""
+
+    seq: int
+    tables: Mapping[str, TableEntry] = field(default_factory=dict)
+    cursors: Mapping[tuple[str, str], StoredCursor] = field(default_factory=dict)
+    items: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    open_runs: Mapping[str, OpenRun] = field(default_factory=dict)
+    last_runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def current_seq(connection: Connection) -> int:
+    seq: int = connection.execute(select(t.store.c.seq)).scalar_one()
+    return seq
+
+
+def catalog_view(connection: Connection) -> CatalogView:
+    cursors = {
+        (row.pipeline, row.table_name): StoredCursor(row.kind, row.version, row.source_identity, json.loads(row.value))
+        for row in connection.execute(select(t.cursor))
+    }
+    items: dict[tuple[str, str], dict[str, Any]] = {}
+    for pipeline, table, source_id, version in connection.execute(
+        select(t.item.c.pipeline, t.item.c.table_name, t.item.c.source_id, t.item.c.version)
+    ):
+        items.setdefault((pipeline, table), {})[source_id] = msgspec.json.decode(version)
+    return CatalogView(
+        seq=current_seq(connection),
+        tables=table_entries(connection),
+        cursors=cursors,
+        items=items,
+        open_runs=open_runs(connection),
+        last_runs=last_runs(connection),
+    )
+
+
+def table_entries(connection: Connection) -> dict[str, TableEntry]:
+    rows = connection.execute(
+        select(t.table, t.table_schema.c.body).join(
+            t.table_schema,
+            (t.table_schema.c.table_name == t.table.c.name) & (t.table_schema.c.schema_id == t.table.c.schema_id),
+        )
+    )
+    return {
+        row.name: TableEntry(
+            name=row.name,
+            pipeline=row.pipeline,
+            mode=row.mode,
+            schema_id=row.schema_id,
+            schema=TableSchema.from_json(json.loads(row.body)),
+            changed_seq=row.changed_seq,
+            oldest_seq=row.oldest_seq,
+        )
+        for row in rows
+    }
+
+
+def table_entry(connection: Connection, name: str) -> TableEntry:
+    """Raises HW-T07, with the nearest name, for a table that is not there."""
+    entries = table_entries(connection)
+    if name not in entries:
+        meant = nearest(name, entries)
+        known = ", ".join(sorted(entries)) or "none yet: run `headwater apply`"
+        hint = f"did you mean `{meant}`?" if meant else f"tables: {known}"
+        raise HeadwaterError("HW-T07", f"there is no table `{name}`", hint=hint)
+    return entries[name]
+
+
+def open_runs(connection: Connection) -> dict[str, OpenRun]:
+    pending = (
+        select(t.unit.c.run_id, func.count().label("pending"))
+        .where(t.unit.c.state == "pending")
+        .group_by(t.unit.c.run_id)
+        .subquery()
+    )
+    rows = connection.execute(select(t.run, pending.c.pending).join(pending, pending.c.run_id == t.run.c.run_id)).all()
+    found = {}
+    for row in rows:
+        done = select(func.count()).select_from(t.unit).where(t.unit.c.run_id == row.run_id, t.unit.c.state == "done")
+        found[row.pipeline] = OpenRun(
+            run_id=row.run_id,
+            pipeline=row.pipeline,
+            definition=row.definition,
+            pending=row.pending,
+            done=connection.execute(done).scalar_one(),
+        )
+    return found
+
+
+def last_runs(connection: Connection) -> dict[str, dict[str, Any]]:
+    """The newest run of each pipeline, as a plain record."""
+    newest = select(t.run.c.pipeline, func.max(t.run.c.started_seq).label("seq")).group_by(t.run.c.pipeline).subquery()
+    rows = connection.execute(
+        select(t.run).join(newest, (newest.c.pipeline == t.run.c.pipeline) & (newest.c.seq == t.run.c.started_seq))
+    )
+    return {row.pipeline: dict(row._mapping) for row in rows}
+
+
+def runs(connection: Connection, *, pipeline: str | None = None, limit: int = 20) -> list[dict[str, Any]]:
+    query = select(t.run).order_by(t.run.c.started_seq.desc()).limit(limit)
+    if pipeline is not None:
+        query = query.where(t.run.c.pipeline == pipeline)
+    return [dict(row._mapping) for row in connection.execute(query)]
+
+
+def freshness_by_pipeline(connection: Connection) -> dict[str, int]:
+    """The freshness of each pipeline's newest successful run."""
+    query = select(t.run.c.pipeline, func.max(t.run.c.freshness_us)).where(t.run.c.state == "success")
+    return {row[0]: row[1] for row in connection.execute(query.group_by(t.run.c.pipeline))}
+
+
+def table_states(
+    connection: Connection, names: Collection[str] | None = None, *, as_of: int | None = None
+) -> list[TableState]:
+    """Tables with their files at a cut (default: now). Raises HW-T07 for a sequence whose files are gone."""
+    now = current_seq(connection)
+    cut = now if as_of is None else as_of
+    if not 0 <= cut <= now:
+        raise HeadwaterError("HW-T07", f"there is no sequence {cut}", hint=f"the store is at sequence {now}")
+    entries = [e for e in table_entries(connection).values() if names is None or e.name in names]
+    schemas = _schemas(connection)
+    files: dict[str, list[LiveFile]] = {}
+    for row in connection.execute(_live_files(cut, names)):
+        files.setdefault(row.table_name, []).append(_live_file(row))
+    states = []
+    for entry in sorted(entries, key=lambda e: e.name):
+        known = schemas[entry.name]
+        visible = {schema_id for schema_id, (seq, _) in known.items() if seq <= cut}
+        if not visible:
+            continue
+        if cut < entry.oldest_seq:
+            raise HeadwaterError(
+                "HW-T07",
+                f"`{entry.name}` can no longer be read as of sequence {cut}: its files are gone",
+                hint=f"the oldest sequence that retention kept is {entry.oldest_seq}",
+            )
+        current = max(visible)
+        live = tuple(files.get(entry.name, ()))
+        states.append(
+            TableState(
+                name=entry.name,
+                pipeline=entry.pipeline,
+                mode=entry.mode,
+                schema_id=current,
+                schema=known[current][1],
+                schemas={i: known[i][1] for i in {current, *(f.schema_id for f in live)}},
+                files=live,
+                seq=cut,
+                changed_seq=min(entry.changed_seq, cut),
+            )
+        )
+    return states
+
+
+def staged_files(connection: Connection, run_id: str) -> dict[str, list[FileRecord]]:
+    """Files of the done units of a run that wait for its last slice, by table, in the order of the slices."""
+    rows = connection.execute(
+        select(t.unit.c.table_name, t.unit.c.staged)
+        .where(t.unit.c.run_id == run_id, t.unit.c.state == "done", t.unit.c.staged.is_not(None))
+        .order_by(t.unit.c.table_name, t.unit.c.ordinal)
+    )
+    found: dict[str, list[FileRecord]] = {}
+    for table, staged in rows:
+        found.setdefault(table, []).extend(msgspec.json.decode(staged, type=list[FileRecord]))
+    return found
+
+
+def schema_events(connection: Connection, tables: Iterable[str]) -> list[dict[str, Any]]:
+    query = select(t.schema_event).where(t.schema_event.c.table_name.in_(list(tables)))
+    rows = connection.execute(query.order_by(t.schema_event.c.seq, t.schema_event.c.position))
+    return [dict(row._mapping) for row in rows]
+
+
+def named_paths(connection: Connection) -> set[str]:
+    """Every path that a committed row names: live, retired, or staged for the end of its run."""
+    paths = {path for (path,) in connection.execute(select(t.file.c.path))}
+    open_units = select(t.unit.c.staged).where(t.unit.c.staged.is_not(None), t.unit.c.run_id.in_(_runs_open()))
+    for (staged,) in connection.execute(open_units):
+        paths.update(f.path for f in msgspec.json.decode(staged, type=list[FileRecord]))
+    return paths
+
+
+def _runs_open() -> Select[tuple[str]]:
+    return select(t.unit.c.run_id).where(t.unit.c.state == "pending").distinct()
+
+
+def _schemas(connection: Connection) -> dict[str, dict[int, tuple[int, TableSchema]]]:
+    found: dict[str, dict[int, tuple[int, TableSchema]]] = {}
+    for row in connection.execute(select(t.table_schema)):
+        schema = TableSchema.from_json(json.loads(row.body))
+        found.setdefault(row.table_name, {})[row.schema_id] = (row.seq, schema)
+    return found
+
+
+def _live_files(cut: int, names: Collection[str] | None) -> Select[Any]:
+    query = (
+        select(t.file)
+        .where(t.file.c.added_seq <= cut, or_(t.file.c.removed_seq.is_(None), t.file.c.removed_seq > cut))
+        .order_by(t.file.c.table_name, t.file.c.added_seq, t.file.c.ordinal)
+    )
+    return query if names is None else query.where(t.file.c.table_name.in_(list(names)))
+
+
+def _live_file(row: Row[Any]) -> LiveFile:
+    return LiveFile(
+        path=row.path,
+        schema_id=row.schema_id,
+        added_seq=row.added_seq,
+        ordinal=row.ordinal,
+        rows=row.rows,
+        bytes=row.bytes,
+        run_id=row.run_id,
+        unique_keys=row.unique_keys,
+        merged=row.merged,
+        sha256=row.sha256,
+        stats=msgspec.json.decode(row.stats, type=dict[str, ColumnStats]) if row.stats else {},
+        sources=msgspec.json.decode(row.sources) if row.sources else {},
+    )

@@ -1,0 +1,48 @@
+"""A table as of one sequence: all that a reader needs to know, as a value. `catalog` makes it; views and frames
+read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headwater.base.schema import TableSchema
+from headwater.store.records import ColumnStats
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """One file of a table at a cut. Later rows win in the order of (added_seq, ordinal, row in file), except in
+    `merged` files, whose rows carry their own `_commit_seq`. `unique_keys`: no primary key stands twice among all
+    files with this added_seq."""
+
+    path: str
+    schema_id: int
+    added_seq: int
+    ordinal: int
+    rows: int
+    bytes: int
+    run_id: str
+    unique_keys: bool = False
+    merged: bool = False
+    sha256: str | None = None
+    stats: Mapping[str, ColumnStats] = field(default_factory=dict)
+    sources: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableState:
+    """`files` are ordered by (added_seq, ordinal). `schemas` has every schema id that a file names, and
+    `schema_id` itself."""
+
+    name: str
+    pipeline: str
+    mode: str
+    schema_id: int
+    schema: TableSchema
+    schemas: Mapping[int, TableSchema]
+    files: tuple[LiveFile, ...]
+    seq: int
+    """The cut: files added after it are not here, files removed after it still are."""
+    changed_seq: int
+    """The last commit at or before `seq` that changed this table's files or schema."""

@@ -1,0 +1,204 @@
+"""The catalog's tables, for SQLite and PostgreSQL alike.
+
+Two kinds: what the log rebuilds (`DATA`), written by commits alone, and who is working on what at this moment
+(`unit_lease`), which a rebuild leaves empty. JSON is kept as text, so that both databases hold the same bytes.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+)
+
+FORMAT_VERSION = 1
+
+metadata = MetaData()
+
+store = Table(
+    "store",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("format_version", Integer, nullable=False),
+    Column("store_id", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("logged_seq", BigInteger, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)
+
+commit = Table(
+    "commit_record",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("commit_id", Text, nullable=False, unique=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("record", Text, nullable=False),
+)
+
+table = Table(
+    "table_entry",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("pipeline", Text, nullable=False),
+    Column("mode", Text, nullable=False),
+    Column("schema_id", Integer, nullable=False),
+    Column("created_seq", BigInteger, nullable=False),
+    Column("changed_seq", BigInteger, nullable=False),
+    Column("oldest_seq", BigInteger, nullable=False),
+)
+
+table_schema = Table(
+    "table_schema",
+    metadata,
+    Column("table_name", Text, nullable=False),
+    Column("schema_id", Integer, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    PrimaryKeyConstraint("table_name", "schema_id"),
+)
+
+schema_event = Table(
+    "schema_event",
+    metadata,
+    Column("seq", BigInteger, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("column_name", Text),
+    Column("before_json", Text),
+    Column("after_json", Text),
+    Column("note", Text, nullable=False),
+    Column("proposal", Text),
+    Column("decided_by", Text, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+    PrimaryKeyConstraint("seq", "position"),
+    Index("schema_event_table", "table_name", "seq"),
+)
+
+file = Table(
+    "file_entry",
+    metadata,
+    Column("path", Text, primary_key=True),
+    Column("table_name", Text, nullable=False),
+    Column("schema_id", Integer, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("sha256", Text),
+    Column("stats", Text),
+    Column("sources", Text),
+    Column("content_sum", Text),
+    Column("unique_keys", Boolean, nullable=False),
+    Column("merged", Boolean, nullable=False),
+    Column("partition", Text),
+    Column("sort_order", Text),
+    Column("key_version", Integer),
+    Column("index_ids", Text),
+    Column("added_seq", BigInteger, nullable=False),
+    Column("removed_seq", BigInteger),
+    Column("removed_us", BigInteger),
+    Column("origin_node", Text, nullable=False),
+    Column("origin_seq", BigInteger, nullable=False),
+    Index("file_entry_table", "table_name", "removed_seq"),
+)
+
+cursor = Table(
+    "pipeline_cursor",
+    metadata,
+    Column("pipeline", Text, nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("source_identity", Text, nullable=False),
+    Column("value", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    PrimaryKeyConstraint("pipeline", "table_name"),
+)
+
+item = Table(
+    "landed_item",
+    metadata,
+    Column("pipeline", Text, nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("source_id", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    PrimaryKeyConstraint("pipeline", "table_name", "source_id"),
+)
+
+run = Table(
+    "run",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("pipeline", Text, nullable=False),
+    Column("freshness_us", BigInteger, nullable=False),
+    Column("trigger_kind", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("connector", Text, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("cut", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("error_kind", Text),
+    Column("error_message", Text),
+    Column("trace_id", Text),
+    Column("started_us", BigInteger, nullable=False),
+    Column("ended_us", BigInteger),
+    Column("started_seq", BigInteger, nullable=False),
+    Column("ended_seq", BigInteger),
+    Index("run_pipeline", "pipeline", "started_seq"),
+)
+
+lineage = Table(
+    "lineage",
+    metadata,
+    Column("child_run_id", Text, nullable=False),
+    Column("parent_run_id", Text, nullable=False),
+    PrimaryKeyConstraint("child_run_id", "parent_run_id"),
+)
+
+unit = Table(
+    "work_unit",
+    metadata,
+    Column("unit_id", Text, primary_key=True),
+    Column("run_id", Text, nullable=False),
+    Column("pipeline", Text, nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("serial", Boolean, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("staged", Text),
+    Column("done_seq", BigInteger),
+    Index("work_unit_run", "run_id"),
+    Index("work_unit_open", "pipeline", "state"),
+)
+
+unit_lease = Table(
+    "unit_lease",
+    metadata,
+    Column("unit_id", Text, primary_key=True),
+    Column("attempt", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("leased_until_us", BigInteger, nullable=False),
+)
+
+DATA = (commit, table, table_schema, schema_event, file, cursor, item, run, lineage, unit)
+"""What `rebuild-catalog` makes again from the log, row for row."""

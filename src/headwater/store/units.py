@@ -1,0 +1,167 @@
+"""Who works on what: units of work are claimed under a lease with an attempt number and an epoch.
+
+A lease is not truth, only manners: it keeps two workers from doing the same unit. What keeps them from both
+landing it is the commit, which requires (unit, attempt, epoch). So claims and renewals need not be durable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy.orm import aliased
+
+from headwater.base import limits
+from headwater.base.clock import now_us
+from headwater.base.crash import crash_point
+from headwater.base.ids import RunId, UnitId, uuid7
+from headwater.store import tables as t
+from headwater.store.catalog import Catalog
+from headwater.store.layout import this_node
+from headwater.store.records import LeaseHeld
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A claimed unit. `fence` is what its commit must require."""
+
+    unit_id: UnitId
+    run_id: RunId
+    pipeline: str
+    table: str
+    ordinal: int
+    payload: dict[str, Any]
+    attempt: int
+    epoch: int
+
+    @property
+    def fence(self) -> LeaseHeld:
+        return LeaseHeld(unit_id=self.unit_id, attempt=self.attempt, epoch=self.epoch)
+
+
+@dataclass(frozen=True)
+class UnitStatus:
+    """One unit as a watcher sees it; `held` means that a worker's lease has not run out."""
+
+    unit_id: UnitId
+    table: str
+    ordinal: int
+    state: str
+    held: bool
+    attempt: int
+    rows: int
+    bytes: int
+
+
+def new_holder() -> str:
+    """A name for one worker in one process."""
+    return f"{this_node()}/{os.getpid()}/{uuid7()[-8:]}"
+
+
+def lease_seconds() -> float:
+    """`HEADWATER_LEASE_SECONDS` shortens it, for tests of take-over."""
+    return float(os.environ.get("HEADWATER_LEASE_SECONDS", limits.LEASE_SECONDS))
+
+
+def claim(catalog: Catalog, run_id: RunId, *, holder: str) -> Lease | None:
+    """Take the first unit of a run that nobody holds; None if there is none right now."""
+    now = now_us()
+    with catalog.transaction(durable=False) as connection:
+        row = connection.execute(_claimable(run_id, now, sqlite=catalog.is_sqlite)).first()
+        if row is None:
+            return None
+        attempt, epoch = _take(connection, row.unit_id, holder=holder, now=now)
+    crash_point("unit.after_lease")
+    return Lease(
+        unit_id=UnitId(row.unit_id),
+        run_id=RunId(row.run_id),
+        pipeline=row.pipeline,
+        table=row.table_name,
+        ordinal=row.ordinal,
+        payload=json.loads(row.payload),
+        attempt=attempt,
+        epoch=epoch,
+    )
+
+
+def renew(catalog: Catalog, lease: Lease) -> bool:
+    """Hold a unit for longer; False if another worker has taken it."""
+    with catalog.transaction(durable=False) as connection:
+        result = connection.execute(_mine(lease).values(leased_until_us=now_us() + int(lease_seconds() * 1e6)))
+        return result.rowcount == 1
+
+
+def release(catalog: Catalog, lease: Lease) -> None:
+    """Give a unit back, so that the next worker need not wait for the lease to run out."""
+    with catalog.transaction(durable=False) as connection:
+        connection.execute(_mine(lease).values(leased_until_us=0))
+
+
+def unit_statuses(connection: Connection, run_id: RunId) -> list[UnitStatus]:
+    now = now_us()
+    rows = connection.execute(
+        select(t.unit, t.unit_lease.c.leased_until_us, t.unit_lease.c.attempt)
+        .outerjoin(t.unit_lease, t.unit_lease.c.unit_id == t.unit.c.unit_id)
+        .where(t.unit.c.run_id == run_id)
+        .order_by(t.unit.c.table_name, t.unit.c.ordinal)
+    )
+    return [
+        UnitStatus(
+            unit_id=UnitId(row.unit_id),
+            table=row.table_name,
+            ordinal=row.ordinal,
+            state=row.state,
+            held=(row.leased_until_us or 0) > now,
+            attempt=row.attempt or 0,
+            rows=row.rows,
+            bytes=row.bytes,
+        )
+        for row in rows
+    ]
+
+
+def _claimable(run_id: RunId, now: int, *, sqlite: bool) -> Any:
+    before = aliased(t.unit)
+    earlier = (
+        select(before.c.unit_id)
+        .where(before.c.run_id == t.unit.c.run_id, before.c.table_name == t.unit.c.table_name)
+        .where(before.c.state == "pending", before.c.ordinal < t.unit.c.ordinal)
+    )
+    held = select(t.unit_lease.c.unit_id).where(
+        t.unit_lease.c.unit_id == t.unit.c.unit_id, t.unit_lease.c.leased_until_us > now
+    )
+    query = (
+        select(t.unit)
+        .where(t.unit.c.run_id == run_id, t.unit.c.state == "pending")
+        .where(~held.exists(), or_(~t.unit.c.serial, ~earlier.exists()))
+        .order_by(t.unit.c.ordinal, t.unit.c.table_name)
+        .limit(1)
+    )
+    return query if sqlite else query.with_for_update(of=t.unit, skip_locked=True)
+
+
+def _take(connection: Connection, unit_id: str, *, holder: str, now: int) -> tuple[int, int]:
+    here = t.unit_lease.c.unit_id == unit_id
+    old = connection.execute(select(t.unit_lease).where(here)).one_or_none()
+    # An epoch is never used twice, not even after the catalog was rebuilt without its leases: it starts at the time.
+    attempt, epoch = (old.attempt + 1, max(old.epoch + 1, now)) if old is not None else (1, now)
+    values = {
+        "attempt": attempt,
+        "epoch": epoch,
+        "holder": holder,
+        "node": this_node(),
+        "leased_until_us": now + int(lease_seconds() * 1e6),
+    }
+    if old is None:
+        connection.execute(insert(t.unit_lease).values(unit_id=unit_id, **values))
+    else:
+        connection.execute(update(t.unit_lease).where(here).values(**values))
+    return attempt, epoch
+
+
+def _mine(lease: Lease) -> Any:
+    c = t.unit_lease.c
+    return update(t.unit_lease).where(c.unit_id == lease.unit_id, c.attempt == lease.attempt, c.epoch == lease.epoch)

@@ -1,0 +1,82 @@
+"""`context verify`: is every committed file there, byte for byte, and is the log whole? Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from headwater.base.blobs import sha256_of
+from headwater.base.errors import HeadwaterError
+from headwater.store import tables as t
+from headwater.store.commit import Store
+from headwater.store.gc import data_files
+from headwater.store.log import read_log_record
+from headwater.store.reading import named_paths
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`kind`: missing, wrong_size, wrong_hash, missing_log, damaged_log."""
+
+    kind: str
+    path: str
+    table: str | None = None
+
+
+@dataclass(frozen=True)
+class Verification:
+    """`extra` are files that no committed row names: leftovers of losing attempts, for gc."""
+
+    files_checked: int
+    bytes_checked: int
+    log_records_checked: int
+    problems: tuple[Problem, ...]
+    extra: tuple[str, ...]
+
+
+def verify(store: Store, *, progress: Callable[[int], None] = lambda _bytes: None) -> Verification:
+    """Read every file that a committed row names and compare its hash; look at every log record."""
+    with store.catalog.snapshot() as connection:
+        files = connection.execute(
+            select(t.file.c.path, t.file.c.table_name, t.file.c.bytes, t.file.c.sha256).order_by(t.file.c.path)
+        ).all()
+        commits = [seq for (seq,) in connection.execute(select(t.commit.c.seq).order_by(t.commit.c.seq))]
+        named = named_paths(connection)
+    problems = []
+    checked = 0
+    for path, table, size, digest in files:
+        problem = _check_file(store, path, size=size, digest=digest)
+        if problem is not None:
+            problems.append(Problem(problem, path, table))
+        checked += size
+        progress(size)
+    problems += _check_log(store, commits)
+    extra = tuple(sorted(path for path in data_files(store.layout) if path not in named))
+    return Verification(len(files), checked, len(commits), tuple(problems), extra)
+
+
+def _check_file(store: Store, path: str, *, size: int, digest: str | None) -> str | None:
+    full = store.root / path
+    if not full.is_file():
+        return "missing"
+    if full.stat().st_size != size:
+        return "wrong_size"
+    if digest is not None and sha256_of(full) != digest:
+        return "wrong_hash"
+    return None
+
+
+def _check_log(store: Store, commits: list[int]) -> list[Problem]:
+    problems = []
+    for seq in commits:
+        path = store.layout.log_record(seq)
+        if not path.is_file():
+            problems.append(Problem("missing_log", f"log/{path.name}"))
+            continue
+        try:
+            read_log_record(path)
+        except HeadwaterError:
+            problems.append(Problem("damaged_log", f"log/{path.name}"))
+    return problems
