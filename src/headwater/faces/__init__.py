@@ -1,1 +1,1 @@
-"""faces"""
+"""Faces: each renders what `headwater.app` answers, and decides nothing."""

@@ -1,1 +1,5 @@
-"""spark"""
+"""Spark, and the only room that knows it: finds Java, starts a session fast, turns reads into frames and frames
+into files of the one writer.
+
+It does not decide what runs or when, and it commits nothing.
+"""

@@ -5,6 +5,7 @@
 | a new column                              | added at the end; older rows show its default, or null            |
 | a column is gone (typed sources)          | kept, marked dropped; new rows hold null                          |
 | a dropped column is back, same type       | the same column again: it never left the table                    |
+| a dropped name is back as something else  | refused until `schema accept`; then it is a new column            |
 | a wider type (`base.types.widens`)        | widened; older files are converted when read                      |
 | any other type, narrower ones too         | refused until `schema accept`                                     |
 | a declared rename                         | the column keeps its id                                           |
@@ -161,7 +162,10 @@ class _Step:
             self._set(column)
             self.events.append(SchemaEvent(kind="restore_column", column=name))
         if column.type != wanted:
-            self._retype(column, wanted)
+            if column.dropped and observed:
+                self._come_back(column, wanted)
+            else:
+                self._retype(column, wanted)
         if declared is not None and declared.default is not None and declared.default != column.default:
             self._set(replace(self._now(column), default=declared.default))
             event = SchemaEvent(kind="set_default", column=name, before=column.default, after=declared.default)
@@ -206,6 +210,17 @@ class _Step:
             note += " (rows that are there cannot be shown as the new type: they will show null)"
         self.refused.append(SchemaEvent(kind="change_type", column=column.name, before=before, after=after, note=note))
         self.proposal = self.proposal.with_column(replace(column, type=wanted))
+
+    def _come_back(self, column: Column, wanted: Type) -> None:
+        """A dropped name that is used again for something else is a new column; what the old one held is then no
+        longer shown, so a person must say so."""
+        before, after = str(column.type), str(wanted)
+        note = f"column `{column.name}` was dropped as {before} and came back as {after}"
+        self.refused.append(
+            SchemaEvent(kind="replace_column", column=column.name, before=before, after=after, note=note)
+        )
+        others = tuple(c for c in self.proposal.columns if c.id != column.id)
+        self.proposal = replace(self.proposal, columns=others).added(column.name, wanted)
 
     def _set(self, column: Column) -> None:
         self.schema, self.proposal = self.schema.with_column(column), self.proposal.with_column(column)

@@ -171,6 +171,10 @@ def runs(connection: Connection, *, pipeline: str | None = None, limit: int = 20
     return [dict(row._mapping) for row in connection.execute(query)]
 
 
+def run_record(connection: Connection, run_id: str) -> dict[str, Any]:
+    return dict(connection.execute(select(t.run).where(t.run.c.run_id == run_id)).one()._mapping)
+
+
 def freshness_by_pipeline(connection: Connection) -> dict[str, int]:
     """The freshness of each pipeline's newest successful run."""
     query = select(t.run.c.pipeline, func.max(t.run.c.freshness_us)).where(t.run.c.state == "success")
@@ -220,17 +224,22 @@ def table_states(
     return states
 
 
-def staged_files(connection: Connection, run_id: str) -> dict[str, list[FileRecord]]:
-    """Files of the done units of a run that wait for its last slice, by table, in the order of the slices."""
+class Staged(msgspec.Struct, frozen=True):
+    """Files of one done slice of a `replace` table, waiting for the last slice of their run."""
+
+    schema_id: int
+    files: tuple[FileRecord, ...]
+
+
+def staged_files(connection: Connection, run_id: str, table: str) -> list[Staged]:
+    """What waits for a run's last slice, in the order of the slices."""
     rows = connection.execute(
-        select(t.unit.c.table_name, t.unit.c.staged)
-        .where(t.unit.c.run_id == run_id, t.unit.c.state == "done", t.unit.c.staged.is_not(None))
-        .order_by(t.unit.c.table_name, t.unit.c.ordinal)
+        select(t.unit.c.staged)
+        .where(t.unit.c.run_id == run_id, t.unit.c.table_name == table)
+        .where(t.unit.c.state == "done", t.unit.c.staged.is_not(None))
+        .order_by(t.unit.c.ordinal)
     )
-    found: dict[str, list[FileRecord]] = {}
-    for table, staged in rows:
-        found.setdefault(table, []).extend(msgspec.json.decode(staged, type=list[FileRecord]))
-    return found
+    return [msgspec.json.decode(staged, type=Staged) for (staged,) in rows]
 
 
 def schema_events(connection: Connection, tables: Iterable[str]) -> list[dict[str, Any]]:
@@ -244,7 +253,7 @@ def named_paths(connection: Connection) -> set[str]:
     paths = {path for (path,) in connection.execute(select(t.file.c.path))}
     open_units = select(t.unit.c.staged).where(t.unit.c.staged.is_not(None), t.unit.c.run_id.in_(_runs_open()))
     for (staged,) in connection.execute(open_units):
-        paths.update(f.path for f in msgspec.json.decode(staged, type=list[FileRecord]))
+        paths.update(f.path for f in msgspec.json.decode(staged, type=Staged).files)
     return paths
 
 
@@ -283,4 +292,5 @@ def _live_file(row: Row[Any]) -> LiveFile:
         sha256=row.sha256,
         stats=msgspec.json.decode(row.stats, type=dict[str, ColumnStats]) if row.stats else {},
         sources=msgspec.json.decode(row.sources) if row.sources else {},
+        content_sum=row.content_sum,
     )

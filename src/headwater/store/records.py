@@ -68,7 +68,7 @@ class SchemaSet(Record, frozen=True, kw_only=True, tag="schema_set"):
 
 class SchemaEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of `schema log`. `kind`: created, add_column, drop_column, restore_column, widen_type,
-    change_type, rename_column, set_default, change_key, change_mode."""
+    change_type, replace_column, rename_column, set_default, change_key, change_mode."""
 
     kind: str
     column: str | None = None
@@ -149,19 +149,22 @@ class RunStarted(Record, frozen=True, kw_only=True, tag="run_started"):
 
 
 class RunEnded(Record, frozen=True, kw_only=True, tag="run_ended"):
-    """`state`: success, failed, partial, passed, superseded."""
+    """The run ends in a state that its units do not tell: passed or superseded."""
 
     run_id: str
     state: str
-    rows: int = 0
-    bytes: int = 0
-    error_kind: str | None = None
-    error_message: str | None = None
-    trace_id: str | None = None
+
+
+class RunError(Record, frozen=True, kw_only=True, tag="run_error"):
+    """Something went wrong in a run; the first error is the one that is shown."""
+
+    run_id: str
+    error_kind: str
+    error_message: str
 
 
 class RunSettled(Record, frozen=True, kw_only=True, tag="run_settled"):
-    """The run has succeeded if none of its units is left to do; else this says nothing."""
+    """If no unit of the run is left to do the run has ended: as success, partial or failed, by its units."""
 
     run_id: str
 
@@ -197,12 +200,14 @@ class UnitDone(Record, frozen=True, kw_only=True, tag="unit_done"):
     rows: int = 0
     bytes: int = 0
     staged: tuple[FileRecord, ...] = ()
+    staged_schema_id: int = 0
 
 
 class UnitsAbandoned(Record, frozen=True, kw_only=True, tag="units_abandoned"):
-    """All units of a run that are not done: nobody will do them."""
+    """The units of a run (of one table of it) that are not done: nobody will do them."""
 
     run_id: str
+    table: str | None = None
 
 
 Change = (
@@ -218,6 +223,7 @@ Change = (
     | ItemsLanded
     | RunStarted
     | RunEnded
+    | RunError
     | RunSettled
     | LineageAdded
     | UnitsPlanned

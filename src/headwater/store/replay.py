@@ -51,7 +51,7 @@ def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> Non
             _advance_cursor(connection, record, change)
         case r.ItemsLanded():
             _set_items(connection, record, change)
-        case r.RunStarted() | r.RunSettled() | r.RunEnded() | r.LineageAdded():
+        case r.RunStarted() | r.RunError() | r.RunSettled() | r.RunEnded() | r.LineageAdded():
             _apply_run(connection, record, change)
         case r.UnitsPlanned() | r.UnitDone() | r.UnitsAbandoned():
             _apply_units(connection, record, change)
@@ -60,7 +60,9 @@ def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> Non
 
 
 def _apply_run(
-    connection: Connection, record: r.LogRecord, change: r.RunStarted | r.RunSettled | r.RunEnded | r.LineageAdded
+    connection: Connection,
+    record: r.LogRecord,
+    change: r.RunStarted | r.RunError | r.RunSettled | r.RunEnded | r.LineageAdded,
 ) -> None:
     match change:
         case r.RunStarted():
@@ -83,21 +85,12 @@ def _apply_run(
             )
         case r.RunSettled():
             _settle_run(connection, record, change.run_id)
+        case r.RunError():
+            first = (t.run.c.run_id == change.run_id) & t.run.c.error_kind.is_(None)
+            error = {"error_kind": change.error_kind, "error_message": change.error_message}
+            connection.execute(update(t.run).where(first).values(**error))
         case r.RunEnded():
-            connection.execute(
-                update(t.run)
-                .where(t.run.c.run_id == change.run_id)
-                .values(
-                    state=change.state,
-                    rows=change.rows,
-                    bytes=change.bytes,
-                    error_kind=change.error_kind,
-                    error_message=change.error_message,
-                    trace_id=change.trace_id,
-                    ended_us=record.at_us,
-                    ended_seq=record.seq,
-                )
-            )
+            _end_run(connection, record, change.run_id, change.state)
         case r.LineageAdded():
             rows = [{"child_run_id": change.child_run_id, "parent_run_id": p} for p in change.parent_run_ids]
             if rows:
@@ -136,18 +129,23 @@ def _apply_units(
                     state="done",
                     rows=change.rows,
                     bytes=change.bytes,
-                    staged=_json([msgspec.to_builtins(f) for f in change.staged]) if change.staged else None,
+                    staged=_staged(change),
                     done_seq=record.seq,
                 )
             )
         case r.UnitsAbandoned():
-            connection.execute(
-                update(t.unit)
-                .where(t.unit.c.run_id == change.run_id, t.unit.c.state == "pending")
-                .values(state="abandoned", done_seq=record.seq)
-            )
+            left = (t.unit.c.run_id == change.run_id) & (t.unit.c.state == "pending")
+            if change.table is not None:
+                left = left & (t.unit.c.table_name == change.table)
+            connection.execute(update(t.unit).where(left).values(state="abandoned", done_seq=record.seq))
         case _:
             assert_never(change)
+
+
+def _staged(change: r.UnitDone) -> str | None:
+    if not change.staged:
+        return None
+    return _json({"schema_id": change.staged_schema_id, "files": [msgspec.to_builtins(f) for f in change.staged]})
 
 
 def _set_schema(connection: Connection, record: r.LogRecord, change: r.SchemaSet) -> None:
@@ -266,13 +264,18 @@ def _advance_cursor(connection: Connection, record: r.LogRecord, change: r.Curso
 
 def _settle_run(connection: Connection, record: r.LogRecord, run_id: str) -> None:
     mine = t.unit.c.run_id == run_id
-    left = select(func.count()).select_from(t.unit).where(mine, t.unit.c.state != "done")
-    if connection.execute(left).scalar_one():
-        return
-    rows, size = connection.execute(select(func.sum(t.unit.c.rows), func.sum(t.unit.c.bytes)).where(mine)).one()
-    ended = {"ended_us": record.at_us, "ended_seq": record.seq}
-    totals = {"rows": int(rows or 0), "bytes": int(size or 0)}
-    connection.execute(update(t.run).where(t.run.c.run_id == run_id).values(state="success", **totals, **ended))
+    states = {state for (state,) in connection.execute(select(t.unit.c.state).where(mine).distinct())}
+    if "pending" not in states:
+        state = "success" if states <= {"done"} else "partial" if "done" in states else "failed"
+        _end_run(connection, record, run_id, state)
+
+
+def _end_run(connection: Connection, record: r.LogRecord, run_id: str, state: str) -> None:
+    done = (t.unit.c.run_id == run_id) & (t.unit.c.state == "done")
+    rows, size = connection.execute(select(func.sum(t.unit.c.rows), func.sum(t.unit.c.bytes)).where(done)).one()
+    ended = {"state": state, "rows": int(rows or 0), "bytes": int(size or 0)}
+    times = {"ended_us": record.at_us, "ended_seq": record.seq}
+    connection.execute(update(t.run).where(t.run.c.run_id == run_id).values(**ended, **times))
 
 
 def _set_items(connection: Connection, record: r.LogRecord, change: r.ItemsLanded) -> None:

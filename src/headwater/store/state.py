@@ -28,6 +28,7 @@ class LiveFile:
     sha256: str | None = None
     stats: Mapping[str, ColumnStats] = field(default_factory=dict)
     sources: Mapping[str, int] = field(default_factory=dict)
+    content_sum: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""faces/cli"""
+"""The command line: stdout is data, stderr is talk."""

@@ -1,0 +1,29 @@
+"""context verify, rebuild-catalog, gc."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headwater.app.refreshing import refresh
+from headwater.app.workspace import Workspace, actor
+from headwater.store import gc as store_gc
+from headwater.store.rebuild import Rebuilt, rebuild_catalog
+from headwater.store.verify import Verification
+from headwater.store.verify import verify as verify_store
+
+
+def verify(workspace: Workspace, *, progress: Callable[[int], None] = lambda _bytes: None) -> Verification:
+    return verify_store(workspace.landed_store(), progress=progress)
+
+
+def rebuild(workspace: Workspace) -> Rebuilt:
+    """An equal catalog from the log; the old one is kept beside it."""
+    project = workspace.project
+    rebuilt = rebuild_catalog(project.store_root, project=project.name, catalog_url=workspace.catalog_url)
+    refresh(workspace.store())
+    return rebuilt
+
+
+def gc(workspace: Workspace, *, retention_seconds: float, dry_run: bool) -> store_gc.Collected:
+    store = workspace.landed_store()
+    return store_gc.collect(store, actor=actor(), retention_seconds=retention_seconds, dry_run=dry_run)

@@ -1,0 +1,33 @@
+"""query: DuckDB over the store, read-only, at a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from headwater.app.refreshing import refresh
+from headwater.app.workspace import Workspace
+from headwater.store.info import table_infos
+from headwater.store.reading import freshness_by_pipeline, table_states
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+@contextmanager
+def reader(workspace: Workspace, *, as_of: int | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that sees the tables of the store as of one sequence (default: now), and nothing else. The
+    views on disk are brought up to date first."""
+    from headwater.store.read import connect
+
+    store = workspace.landed_store()
+    refresh(store)
+    with store.catalog.snapshot() as connection:
+        states = table_states(connection, as_of=as_of)
+        infos = table_infos(states, freshness_by_pipeline(connection))
+    session = connect(store.root, states, tables_info=infos)
+    try:
+        yield session
+    finally:
+        session.close()

@@ -1,0 +1,60 @@
+"""Brings what is derived (views, `duck.db`, schema files) up to the catalog."""
+
+from __future__ import annotations
+
+import json
+
+from headwater.base.blobs import make_directory, write_whole
+from headwater.base.clock import to_text
+from headwater.store.commit import Store
+from headwater.store.info import table_infos
+from headwater.store.reading import freshness_by_pipeline, schema_events, table_states
+from headwater.store.state import TableState
+from headwater.store.views import refresh_views
+
+
+def refresh(store: Store) -> list[str]:
+    """Write views and schema files that are not as the catalog says; returns the tables whose view changed. With
+    nothing to do nothing is written."""
+    with store.catalog.snapshot() as connection:
+        states = table_states(connection)
+        infos = table_infos(states, freshness_by_pipeline(connection))
+        events = schema_events(connection, [state.name for state in states])
+    for state in states:
+        _write_schema_files(store, state, [event for event in events if event["table_name"] == state.name])
+    return refresh_views(store.root, states, tables_info=infos)
+
+
+def _write_schema_files(store: Store, state: TableState, events: list[dict[str, object]]) -> None:
+    """`schema.json` (the latest schema) and `schema-history.jsonl` (every event), for people and other tools."""
+    current = {
+        "table": state.name,
+        "schema_id": state.schema_id,
+        "fingerprint": state.schema.fingerprint,
+        "mode": state.mode,
+        **state.schema.as_json(),
+        "arrow": {field.name: str(field.type) for field in state.schema.to_arrow()},
+    }
+    history = [
+        {
+            "seq": event["seq"],
+            "at": to_text(int(str(event["at_us"]))),
+            "change_kind": event["kind"],
+            "column": event["column_name"],
+            "before": json.loads(str(event["before_json"])),
+            "after": json.loads(str(event["after_json"])),
+            "note": event["note"],
+            "decided_by": event["decided_by"],
+        }
+        for event in events
+    ]
+    directory = store.layout.tables / state.name
+    make_directory(directory)
+    texts = {
+        "schema.json": json.dumps(current, indent=2) + "\n",
+        "schema-history.jsonl": "".join(json.dumps(line) + "\n" for line in history),
+    }
+    for name, text in texts.items():
+        path = directory / name
+        if not path.exists() or path.read_text() != text:
+            write_whole(path, text.encode(), durable=False)

@@ -1,0 +1,75 @@
+"""schema export, log, accept, regen-view."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from headwater.app.refreshing import refresh
+from headwater.app.workspace import Workspace, actor
+from headwater.base.blobs import write_whole
+from headwater.base.clock import to_text
+from headwater.base.errors import HeadwaterError, nearest
+from headwater.store.decisions import Accepted, accept_change
+from headwater.store.reading import schema_events, table_entries, table_entry
+
+
+def export(workspace: Workspace) -> list[Path]:
+    """Write the JSON Schemas of the manifest to `.headwater/schema/`."""
+    from headwater.manifest.json_schema import pipeline_schema, project_schema
+
+    directory = workspace.project.root / ".headwater" / "schema"
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, schema in (("pipeline.json", pipeline_schema()), ("project.json", project_schema())):
+        path = directory / name
+        write_whole(path, (json.dumps(schema, indent=2) + "\n").encode(), durable=False)
+        written.append(path)
+    return written
+
+
+def log(workspace: Workspace, name: str) -> list[dict[str, Any]]:
+    """Every schema event of a table, or of all tables of a pipeline, in order."""
+    store = workspace.landed_store()
+    with store.catalog.snapshot() as connection:
+        entries = table_entries(connection)
+        tables = [name] if name in entries else [e.name for e in entries.values() if e.pipeline == name]
+        if not tables:
+            known = [*entries, *{e.pipeline for e in entries.values()}]
+            meant = nearest(name, known)
+            hint = f"did you mean `{meant}`?" if meant else "tables: " + ", ".join(sorted(entries))
+            raise HeadwaterError("HW-T07", f"there is no table or landed pipeline `{name}`", hint=hint)
+        events = schema_events(connection, tables)
+    return [
+        {
+            "seq": event["seq"],
+            "at": to_text(event["at_us"]),
+            "table": event["table_name"],
+            "kind": event["kind"],
+            "column": event["column_name"],
+            "before": json.loads(event["before_json"]),
+            "after": json.loads(event["after_json"]),
+            "note": event["note"],
+            "decided_by": event["decided_by"],
+        }
+        for event in events
+    ]
+
+
+def accept(workspace: Workspace, table: str) -> Accepted:
+    """Make the change of a table that was refused; the schema log keeps who decided it."""
+    store = workspace.landed_store()
+    accepted = accept_change(store, table, actor=actor())
+    refresh(store)
+    return accepted
+
+
+def regen_view(workspace: Workspace, table: str | None) -> list[str]:
+    """Make views again from the catalog, even if a file was edited; returns the tables whose view changed."""
+    store = workspace.landed_store()
+    if table is not None:
+        with store.catalog.snapshot() as connection:
+            table_entry(connection, table)
+        (store.layout.views / f"{table}.sql").unlink(missing_ok=True)
+    return refresh(store)

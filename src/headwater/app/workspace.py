@@ -1,0 +1,137 @@
+"""A project and its store, opened for one command."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.base.errors import HeadwaterError
+from headwater.connectors.registry import CONNECTORS
+from headwater.manifest.load import LoadedPipeline, Project, load_project
+from headwater.manifest.references import resolve_reference
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headwater.connectors.protocol import Source
+    from headwater.store.commit import Store
+
+
+@dataclass
+class Workspace:
+    """One project. The store is opened when something needs it, and closed with the workspace."""
+
+    project: Project
+    _store: Store | None = field(default=None, repr=False)
+
+    @property
+    def catalog_url(self) -> str:
+        return resolve_reference(self.project.spec.context.catalog, None, os.environ, self.project.root)
+
+    def store(self) -> Store:
+        """The store, made if it is not there."""
+        if self._store is None:
+            from headwater.store.commit import open_store
+
+            root, name = self.project.store_root, self.project.name
+            self._store = open_store(root, project=name, catalog_url=self.catalog_url)
+        return self._store
+
+    def existing_store(self) -> Store | None:
+        """The store if anything was ever landed; reading alone makes none."""
+        if self._store is None:
+            from headwater.store.commit import open_existing
+
+            root, name = self.project.store_root, self.project.name
+            self._store = open_existing(root, project=name, catalog_url=self.catalog_url)
+        return self._store
+
+    def landed_store(self) -> Store:
+        """The store, for commands that make no sense without one."""
+        store = self.existing_store()
+        if store is None:
+            raise HeadwaterError("HW-T07", "nothing has landed yet", hint="run `headwater apply` first")
+        return store
+
+    def chosen(self, pipelines: Sequence[str]) -> list[LoadedPipeline]:
+        """The named pipelines, or all; parts that do nothing yet are refused."""
+        chosen = [self.project.pipeline(name) for name in pipelines] if pipelines else list(self.project.pipelines)
+        self.project.refuse_unsupported([loaded.spec.id for loaded in chosen])
+        return chosen
+
+    def source(self, loaded: LoadedPipeline) -> Source:
+        """A pipeline's source, open. References in its config are resolved by the connector when it needs them."""
+        spec = loaded.spec
+        assert spec.source is not None
+        root = self.project.root
+        return CONNECTORS[spec.source.connector].open(
+            spec.source.config,
+            root=root,
+            resolve=lambda text: resolve_reference(text, spec.secrets, os.environ, root),
+            pipeline=spec.id,
+        )
+
+    def spark(self) -> SparkSession:
+        from headwater.spark.session import SparkSettings, spark_session
+
+        section = self.project.spec.spark
+        conf = {key: _conf_text(value) for key, value in section.conf.items()}
+        return spark_session(
+            SparkSettings(
+                master=section.master,
+                conf=conf,
+                packages=tuple(section.packages),
+                python=section.python,
+                driver_memory=section.driver_memory,
+                app_name=f"headwater {self.project.name}",
+            )
+        )
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+
+@contextmanager
+def workspace(start: Path) -> Iterator[Workspace]:
+    """The project that `start` is in. Raises every error of its manifest."""
+    opened = Workspace(load(start))
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def load(start: Path, overlay: Mapping[str, str | None] | None = None) -> Project:
+    """The checked manifest alone. `overlay` holds texts that stand in for files, to judge an edit."""
+    return load_project(
+        start,
+        overlay=overlay,
+        connectors=CONNECTORS,
+        check_config=_config_problems,
+    )
+
+
+def actor() -> str:
+    """Who is doing this: `HEADWATER_ACTOR`, else the operating system's user."""
+    given = os.environ.get("HEADWATER_ACTOR")
+    if given:
+        return given
+    try:
+        return f"operator:{getpass.getuser()}"
+    except (KeyError, OSError):
+        return f"operator:{os.getuid()}"
+
+
+def _config_problems(connector: str, config: Mapping[str, object]) -> list[tuple[tuple[str | int, ...], str, str]]:
+    return [((key,), message, hint) for key, message, hint in CONNECTORS[connector].check_config(config)]
+
+
+def _conf_text(value: str | bool | int | float) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

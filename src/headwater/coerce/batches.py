@@ -1,0 +1,179 @@
+"""Pieces of NDJSON, and JSON documents, into record batches of a table's schema.
+
+Three ways, each taken only where the one before it does not fit, all with the same verdict on every row:
+1. all rows at once, decoded by the schema's types and built column by column (the happy path);
+2. rows as keys with source text, then each column at once;
+3. in a column in which something does not fit, each value by the exact rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headwater.base.limits import MAX_BAD_ROWS
+from headwater.base.schema import Column, TableSchema
+from headwater.base.types import STRING, Type
+from headwater.coerce.columns import NULL, column_exactly, column_from_decoded, column_from_sources, row_type
+from headwater.coerce.errors import Refused, RowError, Unfit
+from headwater.coerce.infer import infer_members
+from headwater.coerce.objects import Objects, read_document, read_lines, typed_document, typed_lines, without_bom
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Coerced:
+    """What a piece of input became. `batch` has exactly the columns of the schema and holds the good rows in their
+    order; `lines` counts all physical lines (of a document: elements), blank ones too. `errors` are the first
+    `MAX_BAD_ROWS` in order of line and column, `error_total` counts all of them and `bad_rows` the rows they are in.
+    `unknown_seen` are the top-level keys of all objects that the schema does not have, in order of first
+    appearance, with the type of all values in this piece, or None if all were null."""
+
+    batch: pa.RecordBatch
+    rows: int
+    lines: int
+    unknown_seen: Mapping[str, Type | None]
+    errors: tuple[RowError, ...]
+    error_total: int
+    bad_rows: int
+
+    @property
+    def unknown(self) -> Mapping[str, Type]:
+        """`unknown_seen` with a type for each key: string for one that was always null."""
+        return {name: type_ or STRING for name, type_ in self.unknown_seen.items()}
+
+
+def coerce_lines(data: bytes | memoryview, schema: TableSchema, *, first_line: int = 1, place: str = "") -> Coerced:
+    """Coerce whole lines of NDJSON. `first_line` is the number of the first of them in its file (a byte order mark
+    is skipped at line 1), `place` goes into the errors."""
+    text = without_bom(data, first_line=first_line)
+    decoders = _decoders(schema)
+    rows = typed_lines(text, decoders.row) if decoders else None
+    batch = None if rows is None else _batch_at_once(rows, schema)
+    if batch is not None:
+        return _all_good(batch)
+    return coerce_objects(read_lines(text, first_line=first_line, place=place), schema, place=place)
+
+
+def coerce_document(data: bytes | memoryview, schema: TableSchema, *, place: str = "") -> Coerced:
+    """Coerce a JSON document: an array of objects, or one object. Its lines are the numbers of the elements, from 1;
+    an error of the document itself (no valid JSON, say) is at line 0, and then there are no rows."""
+    text = without_bom(data)
+    decoders = _decoders(schema)
+    rows = typed_document(text, decoders.document) if decoders else None
+    batch = None if rows is None else _batch_at_once(rows, schema)
+    if batch is not None:
+        return _all_good(batch)
+    return coerce_objects(read_document(text, place=place), schema, place=place)
+
+
+class LineReader:
+    """Coerces the pieces of one file one after the other, and counts their lines."""
+
+    def __init__(self, schema: TableSchema, *, place: str = "", first_line: int = 1):
+        self.schema, self.place, self.next_line = schema, place, first_line
+
+    def read(self, data: bytes | memoryview) -> Coerced:
+        """The next piece: whole lines."""
+        found = coerce_lines(data, self.schema, first_line=self.next_line, place=self.place)
+        self.next_line += found.lines
+        return found
+
+
+def coerce_objects(objects: Objects, schema: TableSchema, *, place: str = "", exactly: bool = False) -> Coerced:
+    """Coerce rows that were taken apart before. `exactly` leaves out the quick way over whole columns; it changes
+    no result."""
+    import pyarrow as pa
+
+    refusals: dict[int, list[RowError]] = {}
+    arrays: list[pa.Array] = []
+    for column in schema.columns:
+        array, refused = _column(objects, column, exactly=exactly)
+        arrays.append(array)
+        for index, one in refused.items():
+            refusals.setdefault(index, []).append(one.at(objects.lines[index], column.name, place))
+    errors = sorted(
+        [*objects.errors, *(error for index in sorted(refusals) for error in refusals[index])],
+        key=attrgetter("line"),
+    )
+    kept = [index for index in range(len(objects.rows)) if index not in refusals]
+    if refusals:
+        positions = pa.array(kept, pa.int64())
+        arrays = [array.take(positions) for array in arrays]
+    return Coerced(
+        batch=record_batch(arrays, schema, rows=len(kept)),
+        rows=len(kept),
+        lines=objects.seen,
+        unknown_seen=infer_members(objects.rows, without=frozenset(schema.names())),
+        errors=tuple(errors[:MAX_BAD_ROWS]),
+        error_total=len(errors),
+        bad_rows=len(objects.errors) + len(refusals),
+    )
+
+
+@dataclass(frozen=True)
+class _Decoders:
+    row: msgspec.json.Decoder[msgspec.Struct]
+    document: msgspec.json.Decoder[list[msgspec.Struct]]
+
+
+@lru_cache(maxsize=64)
+def _decoders(schema: TableSchema) -> _Decoders | None:
+    """None if a column has a name or a type that cannot be decoded all at once."""
+    try:
+        row = row_type(tuple((column.name, column.type) for column in schema.columns))
+    except Unfit:
+        return None
+    return _Decoders(msgspec.json.Decoder(row), msgspec.json.Decoder(list[row]))  # type: ignore[valid-type]
+
+
+def _batch_at_once(rows: Sequence[msgspec.Struct], schema: TableSchema) -> pa.RecordBatch | None:
+    arrays: list[pa.Array] = []
+    for index, column in enumerate(schema.columns):
+        try:
+            array = column_from_decoded(list(map(attrgetter(f"f{index}"), rows)), column.type)
+        except Unfit:
+            return None
+        if array.null_count and not column.nullable:
+            return None
+        arrays.append(array)
+    return record_batch(arrays, schema, rows=len(rows))
+
+
+def record_batch(arrays: list[pa.Array], schema: TableSchema, *, rows: int) -> pa.RecordBatch:
+    """A batch, also of a schema without columns, where the arrays do not tell the number of rows."""
+    import pyarrow as pa
+
+    if not arrays:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.to_arrow())
+
+
+def _all_good(batch: pa.RecordBatch) -> Coerced:
+    rows = batch.num_rows
+    return Coerced(batch, rows, rows, unknown_seen={}, errors=(), error_total=0, bad_rows=0)
+
+
+def _column(objects: Objects, column: Column, *, exactly: bool) -> tuple[pa.Array, dict[int, Refused]]:
+    """One column of the rows, null where a value is refused, and the refusals by row."""
+    sources = [row.get(column.name, NULL) for row in objects.rows]
+    refusals: dict[int, Refused] = {}
+    try:
+        if exactly:
+            raise Unfit
+        array = column_from_sources(sources, column.type)
+    except Unfit:
+        array, refusals = column_exactly(sources, column.type)
+    if array.null_count > len(refusals) and not column.nullable:
+        for index, value in enumerate(array.is_null().to_pylist()):
+            if value and index not in refusals:
+                kind = "null" if column.name in objects.rows[index] else "absent"
+                refusals[index] = Refused("null_in_non_null", kind)
+    return array, refusals

@@ -1,0 +1,45 @@
+"""A bad row, as a value: where it is, which column, why. Never the value itself.
+
+Reasons: `invalid_json` `expected_object` `too_deep` `lone_surrogate` (these may have no column), `null_in_non_null`
+`expected_bool` `expected_number` `not_a_number` `not_integral` `not_finite` `int32_out_of_range`
+`int64_out_of_range` `bad_timestamp` `timestamp_out_of_range` `bad_date` `decimal_scale` `decimal_out_of_range`
+`expected_string` `bad_base64` `expected_array` `vector_length` `non_numeric_element` `unknown_field`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RowError:
+    """One error of one row. `line` is the physical line (of a document: the element's number from 1, and 0 for the
+    document itself), `value_type` one of object, array, string, number, boolean, null, absent, text; `detail` adds
+    numbers and the place inside a nested value, such as `[3].price: expected 3, got 2`."""
+
+    line: int
+    column: str | None
+    reason: str
+    value_type: str | None = None
+    detail: str = ""
+    place: str = ""
+
+
+class Refused(Exception):
+    """A value that cannot become one of the asked type. `path` is the place inside the column's value."""
+
+    def __init__(self, reason: str, value_type: str, *, detail: str = "", path: str = ""):
+        super().__init__(reason)
+        self.reason, self.value_type, self.detail, self.path = reason, value_type, detail, path
+
+    def under(self, part: str) -> Refused:
+        """The same refusal, seen from the value that holds this one as `part`."""
+        return Refused(self.reason, self.value_type, detail=self.detail, path=part + self.path)
+
+    def at(self, line: int, column: str | None, place: str) -> RowError:
+        detail = ": ".join(part for part in (self.path, self.detail) if part)
+        return RowError(line, column, self.reason, self.value_type, detail, place)
+
+
+class Unfit(Exception):
+    """A quick way met something that only the exact rules can judge; nothing is wrong with the data yet."""

@@ -1,0 +1,195 @@
+"""Types of columns that nobody declared, from all the values seen.
+
+The types form a ladder, so that pieces can be looked at in any order and merged: null below everything; long below
+real; two different scalars meet in string (which keeps the source text of numbers); an object or an array makes the
+column dynamic whatever else it holds. Integers beyond 64 bits and numbers beyond a double count as string, because
+that keeps their digits. A string is never taken for a number or a time. Every good row fits the types inferred
+from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from headwater.base.limits import MAX_BAD_ROWS
+from headwater.base.types import BOOL, DYNAMIC, LONG, REAL, STRING, Type
+from headwater.coerce.columns import INT64, column_from_decoded, row_type
+from headwater.coerce.errors import Refused, RowError, Unfit
+from headwater.coerce.numbers import integer_of, is_plain_integer, real_of
+from headwater.coerce.objects import Objects, read_document, read_lines, typed_lines, without_bom
+from headwater.coerce.times import INT64_MAX, INT64_MIN
+from headwater.coerce.values import type_of
+
+_SAMPLE_LINES = 100
+"""The first lines make a guess, which the rest of the piece then only confirms."""
+
+_Seen = bool | INT64 | float | str | list[Raw] | dict[str, Raw] | None
+_seen = msgspec.json.Decoder(list[_Seen]).decode
+_TYPES: dict[type, Type | None] = {
+    bool: BOOL,
+    int: LONG,
+    float: REAL,
+    str: STRING,
+    list: DYNAMIC,
+    dict: DYNAMIC,
+    type(None): None,
+}
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """Columns in order of first appearance; None where only nulls were seen. `errors` are the rows that are no
+    objects (the first `MAX_BAD_ROWS`; `error_total` counts them all)."""
+
+    columns: Mapping[str, Type | None] = field(default_factory=dict)
+    rows: int = 0
+    lines: int = 0
+    errors: tuple[RowError, ...] = ()
+    error_total: int = 0
+
+
+def infer_lines(data: bytes | memoryview, *, first_line: int = 1, place: str = "") -> Inferred:
+    """The columns of whole lines of NDJSON."""
+    text = without_bom(data, first_line=first_line)
+    guess = _inferred(read_lines(_head(text), first_line=first_line, place=place))
+    rows = None if guess.errors else _confirmed(text, guess.columns)
+    if rows is not None:
+        return Inferred(guess.columns, rows, rows)
+    return _inferred(read_lines(text, first_line=first_line, place=place))
+
+
+def infer_document(data: bytes | memoryview, *, place: str = "") -> Inferred:
+    """The columns of an array of objects, or of one object."""
+    return _inferred(read_document(without_bom(data), place=place))
+
+
+def merge_inferred(first: Inferred, second: Inferred) -> Inferred:
+    """What both pieces together show; the order of columns is that of `first`, then of `second`."""
+    columns = dict(first.columns)
+    for name, type_ in second.columns.items():
+        columns[name] = join_types(columns.get(name), type_)
+    return Inferred(
+        columns,
+        first.rows + second.rows,
+        first.lines + second.lines,
+        (*first.errors, *second.errors)[:MAX_BAD_ROWS],
+        first.error_total + second.error_total,
+    )
+
+
+def finish_inferred(inferred: Inferred) -> Mapping[str, Type]:
+    """A type for every column: string where only nulls were seen."""
+    return {name: type_ or STRING for name, type_ in inferred.columns.items()}
+
+
+def join_types(first: Type | None, second: Type | None) -> Type | None:
+    """The least type of the ladder that holds the values of both."""
+    if first is None or first == second:
+        return second
+    if second is None:
+        return first
+    if DYNAMIC in (first, second):
+        return DYNAMIC
+    return REAL if {first, second} == {LONG, REAL} else STRING
+
+
+def infer_members(
+    rows: Sequence[Mapping[str, Raw]], *, without: frozenset[str] = frozenset()
+) -> dict[str, Type | None]:
+    """The columns of objects whose values are source text, but for those named in `without`."""
+    names = set().union(*rows) - without
+    if not names:
+        return {}
+    ordered = dict.fromkeys(name for row in rows for name in row if name in names)
+    return {name: _infer_sources([row[name] for row in rows if name in row]) for name in ordered}
+
+
+def _inferred(objects: Objects) -> Inferred:
+    errors = tuple(objects.errors[:MAX_BAD_ROWS])
+    return Inferred(infer_members(objects.rows), len(objects.rows), objects.seen, errors, len(objects.errors))
+
+
+def _infer_sources(sources: Sequence[Raw]) -> Type | None:
+    try:
+        values: list[Any] = _seen(b"[" + b",".join(sources) + b"]")
+    except msgspec.DecodeError:
+        return _join(_exact_type(str(source, "utf-8")) for source in sources)
+    return _join(_TYPES[kind] for kind in set(map(type, values)))
+
+
+def _join(types: Iterable[Type | None]) -> Type | None:
+    found: Type | None = None
+    for type_ in types:
+        found = join_types(found, type_)
+    return found
+
+
+def _exact_type(source: str) -> Type | None:
+    match type_of(source):
+        case "null":
+            return None
+        case "boolean":
+            return BOOL
+        case "object" | "array":
+            return DYNAMIC
+        case "string":
+            return STRING
+    return number_type(source)
+
+
+def number_type(source: str) -> Type:
+    """The type that holds a plain number: long, real, or string where neither does."""
+    if is_plain_integer(source):
+        value = integer_of(source)
+        return LONG if value is not None and INT64_MIN <= value <= INT64_MAX else STRING
+    try:
+        real_of(source, "number")
+    except Refused:
+        return STRING
+    return REAL
+
+
+def _head(data: bytes) -> bytes:
+    at = -1
+    for _ in range(_SAMPLE_LINES):
+        at = data.find(b"\n", at + 1)
+        if at < 0:
+            return data
+    return data[: at + 1]
+
+
+_Guess = tuple[tuple[str, Type], ...]
+
+
+def _confirmed(data: bytes, columns: Mapping[str, Type | None]) -> int | None:
+    """The number of rows, if every row has no other keys than these and fits the types exactly; else None."""
+    # A real column also takes integers, which changes nothing: one real value makes it real. A column that was null
+    # so far is looked for as bool, and only nulls of it are believed.
+    guess = tuple((name, type_ or BOOL) for name, type_ in columns.items())
+    decoder = _guess_decoder(guess)
+    rows = typed_lines(data, decoder) if decoder else None
+    if rows is None:
+        return None
+    for index, (name, type_) in enumerate(guess):
+        if columns[name] is None and any(getattr(row, f"f{index}") is not None for row in rows):
+            return None
+        if type_ == DYNAMIC:
+            try:
+                column_from_decoded([getattr(row, f"f{index}") for row in rows], type_)
+            except Unfit:
+                return None
+    return len(rows)
+
+
+@lru_cache(maxsize=64)
+def _guess_decoder(guess: _Guess) -> msgspec.json.Decoder[msgspec.Struct] | None:
+    try:
+        return msgspec.json.Decoder(row_type(guess))
+    except Unfit:
+        return None

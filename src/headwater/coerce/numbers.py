@@ -1,0 +1,92 @@
+"""Decimal numbers from their text, exactly: no double stands between the digits and the result."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from headwater.base.types import Type
+from headwater.coerce.errors import Refused
+
+PLAIN_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+"""What a text must be to count as a number. Leading zeros are allowed here, as a text may have them."""
+PLAIN_INTEGER = r"-?[0-9]+"
+
+BEYOND = 10**60
+"""Stands for every integer of more digits than any column type can hold."""
+_BEYOND_DIGITS = 60
+_EXPONENT_DIGITS = 9
+
+_number = re.compile(PLAIN_NUMBER).fullmatch
+_integer = re.compile(PLAIN_INTEGER).fullmatch
+_not_finite = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE).fullmatch
+
+
+def is_plain_number(text: str) -> bool:
+    return _number(text) is not None
+
+
+def is_plain_integer(text: str) -> bool:
+    return _integer(text) is not None
+
+
+def is_not_finite_word(text: str) -> bool:
+    return _not_finite(text) is not None
+
+
+def scaled(text: str) -> tuple[bool, str, int]:
+    """Sign, digits and exponent of a plain number: its value is ±digits x 10^exponent, with no zero at either end
+    of the digits; zero has none. Exponents too long to be meant are cut to a size that stays out of every range."""
+    negative = text[0] == "-"
+    mantissa, _, power = text.removeprefix("-").lower().partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    exponent = -len(fraction)
+    if power:
+        size = power.lstrip("+-").lstrip("0")[: _EXPONENT_DIGITS + 1]
+        magnitude = 10**_EXPONENT_DIGITS if len(size) > _EXPONENT_DIGITS else int(size or "0")
+        exponent += -magnitude if power[0] == "-" else magnitude
+    kept = digits.rstrip("0")
+    return negative, kept, exponent + len(digits) - len(kept) if kept else 0
+
+
+def integer_of(text: str) -> int | None:
+    """The integer that a plain number is, or None if it is not integral; ±`BEYOND` if it has too many digits."""
+    if len(text) <= 18 and _integer(text):
+        return int(text)
+    negative, digits, exponent = scaled(text)
+    if not digits:
+        return 0
+    if exponent < 0:
+        return None
+    size = BEYOND if len(digits) + exponent > _BEYOND_DIGITS else int(digits) * 10**exponent
+    return -size if negative else size
+
+
+def real_of(text: str, value_type: str) -> float:
+    """The nearest double of a plain number; an integer has no negative zero."""
+    found = float(text)
+    if found in (float("inf"), float("-inf")):
+        raise Refused("not_finite", value_type)
+    return found + 0.0 if _integer(text) else found
+
+
+def castable_decimal(type_: Type) -> str:
+    """The pattern of numbers that Arrow's cast to a decimal type gets right or refuses. Beyond it the cast goes wrong
+    without a word: it takes `1e-41` for 0, and overflows where a number of many digits gets a large scale."""
+    scale = type_.numbers[1]
+    whole = rf"[0-9]{{1,{38 - scale}}}" if scale < 38 else "0"
+    return rf"-?{whole}(?:\.[0-9]{{1,{max(scale, 1)}}})?"
+
+
+def decimal_of(text: str, type_: Type, value_type: str) -> Decimal:
+    """A plain number as a decimal type, by value: `1.500` fits scale 2, `1.505` does not."""
+    precision, scale = type_.numbers
+    negative, digits, exponent = scaled(text)
+    if not digits:
+        return Decimal(0)
+    if -exponent > scale:
+        raise Refused("decimal_scale", value_type, detail=f"scale is {scale}")
+    if len(digits) + exponent > precision - scale:
+        raise Refused("decimal_out_of_range", value_type, detail=str(type_))
+    return Decimal((int(negative), tuple(map(int, digits)), exponent))

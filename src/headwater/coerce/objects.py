@@ -1,0 +1,276 @@
+"""From bytes to JSON objects: lines and documents taken apart, each row judged by itself.
+
+A row is judged in this order: valid UTF-8, at most 200 levels in each of its values, valid JSON, no lone surrogate
+anywhere (DuckDB refuses to read a file with one), an object. None of it depends on any schema. Of a key that stands
+twice in an object only the last value counts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from headwater.base.errors import HeadwaterError
+from headwater.base.limits import MAX_JSON_DEPTH
+from headwater.coerce.errors import Refused, RowError
+from headwater.coerce.values import nesting, type_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+T = TypeVar("T")
+
+MAX_PIECE_BYTES = 1 << 30
+"""The most bytes of one piece: the texts of a column stay within Arrow's 32-bit offsets."""
+BOM = b"\xef\xbb\xbf"
+_BLANK = b" \t\r\n"
+_REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_spaces = re.compile(r"[ \t\r\n]*")
+_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_any = msgspec.json.Decoder(Raw).decode
+_array = msgspec.json.Decoder(list[Raw]).decode
+
+
+@dataclass
+class Objects:
+    """The rows of a piece of input, in order: their keys with the source text of each value, and their lines.
+    `errors` are the rows that are no such objects; `seen` counts physical lines, or elements."""
+
+    rows: list[dict[str, Raw]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    errors: list[RowError] = field(default_factory=list)
+    seen: int = 0
+
+
+def without_bom(data: bytes | memoryview, *, first_line: int = 1) -> bytes:
+    """The bytes, without the mark that some programs put before the first line of a file. Raises HW-C02 if there
+    are more than `MAX_PIECE_BYTES`."""
+    whole = bytes(data)
+    if len(whole) > MAX_PIECE_BYTES:
+        raise HeadwaterError(
+            "HW-C02",
+            f"{len(whole)} bytes of JSON in one piece, and {MAX_PIECE_BYTES} is the most",
+            hint="write it as NDJSON, which is read piece by piece",
+        )
+    return whole.removeprefix(BOM) if first_line == 1 else whole
+
+
+def typed_lines(data: bytes, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
+    """All lines decoded in one go; None if that cannot be done, or if it is not certain that every line holds
+    exactly one object."""
+    lines = _plain_lines(data)
+    if lines is None or not _is_utf8(data):
+        return None
+    try:
+        rows = decoder.decode_lines(data)
+    except _REFUSALS:
+        return None
+    return rows if len(rows) == lines else None
+
+
+def typed_document(data: bytes, decoder: msgspec.json.Decoder[list[T]]) -> list[T] | None:
+    """An array decoded in one go; None if that cannot be done."""
+    if not _is_utf8(data):
+        return None
+    try:
+        return decoder.decode(data)
+    except _REFUSALS:
+        return None
+
+
+def read_lines(data: bytes, *, first_line: int, place: str) -> Objects:
+    """Every line by itself. Blank lines are skipped, and counted."""
+    found = Objects()
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    sound = _is_utf8(data)
+    for number, line in enumerate(lines, first_line):
+        if line.strip(_BLANK):
+            _read_row(line, number, found, place=place, sound=sound)
+    found.seen = len(lines)
+    return found
+
+
+def read_document(data: bytes, *, place: str) -> Objects:
+    """An array of objects, or one object. What is wrong with the document itself is an error at line 0."""
+    found = Objects()
+    text = data.strip(_BLANK)
+    try:
+        elements = _elements(text)
+    except Refused as refused:
+        found.errors.append(refused.at(0, None, place))
+        return found
+    for number, element in enumerate(elements, 1):
+        _read_row(element, number, found, place=place, sound=True)
+    found.seen = len(elements)
+    return found
+
+
+def _judge(source: bytes) -> tuple[str | None, Refused]:
+    """What is wrong with a row that is no good object, and in which top-level key."""
+    try:
+        text = source.decode()
+    except UnicodeDecodeError:
+        return None, Refused("invalid_json", "text")
+    deep = nesting(source, beyond=MAX_JSON_DEPTH + 1)
+    if deep is not None:
+        at, key = deep
+        return _key(key), Refused("too_deep", type_of(chr(source[at])))
+    try:
+        _any(source)
+    except _REFUSALS:
+        return _surrogate(text) or (None, Refused("invalid_json", "text"))
+    return None, Refused("expected_object", type_of(text.strip(" \t\r\n")))
+
+
+def _read_row(source: bytes, number: int, found: Objects, *, place: str, sound: bool) -> None:
+    """Put one row where it belongs. `sound` means that its UTF-8 is known to be valid."""
+    try:
+        if not sound:
+            source.decode()
+        row = _object(source)
+        if nesting(source, beyond=MAX_JSON_DEPTH + 1) is None or not any(map(_is_too_deep, row.values())):
+            found.rows.append(row)
+            found.lines.append(number)
+            return
+    except _REFUSALS:
+        pass
+    column, refused = _judge(source)
+    found.errors.append(refused.at(number, column, place))
+
+
+def _is_too_deep(source: Raw) -> bool:
+    return nesting(bytes(source), beyond=MAX_JSON_DEPTH) is not None
+
+
+def _elements(text: bytes) -> list[bytes]:
+    """The rows of a document. Raises `Refused` if it is no array and no object."""
+    if not _is_utf8(text):
+        raise Refused("invalid_json", "text")
+    if text[:1] == b"{":
+        return [text]
+    try:
+        return list(map(bytes, _array(text)))
+    except RecursionError:
+        raise Refused("too_deep", "array") from None
+    except msgspec.DecodeError:
+        if text[:1] == b"[":
+            return _split_array(text.decode())
+    try:
+        _any(text)
+    except msgspec.DecodeError:
+        raise Refused("invalid_json", "text") from None
+    raise Refused("expected_object", type_of(text[:1].decode()))
+
+
+class _Members(list[tuple[str, object]]):
+    """The members of an object with repeated keys, told apart from an array."""
+
+
+def _bare_word(_word: str) -> NoReturn:
+    raise ValueError
+
+
+_patient = json.JSONDecoder(object_pairs_hook=_Members, parse_int=str, parse_float=str, parse_constant=_bare_word)
+"""Slow, but it lets lone surrogates pass, which msgspec takes for malformed text."""
+
+
+def _surrogate(text: str) -> tuple[str | None, Refused] | None:
+    """The top-level key with a lone surrogate, if that is all that is wrong with a text."""
+    try:
+        value = _patient.decode(text.strip(" \t\r\n"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, _Members):
+        return (None, Refused("lone_surrogate", type_of(text.strip(" \t\r\n")))) if _has_surrogate(value) else None
+    for key, member in value:
+        if _has_surrogate(key):
+            return None, Refused("lone_surrogate", "string", detail="in a key")
+        if _has_surrogate(member):
+            return key, Refused("lone_surrogate", _type_name(member))
+    return None
+
+
+def _split_array(text: str) -> list[bytes]:
+    """The elements of an array that msgspec refuses. Raises `Refused` if it is not valid JSON."""
+
+    def skip(text: str, at: int) -> int:
+        spaces = _spaces.match(text, at)
+        return spaces.end() if spaces else at
+
+    found: list[bytes] = []
+    at = skip(text, 1)
+    try:
+        while True:
+            _, end = _patient.raw_decode(text, at)
+            found.append(text[at:end].encode())
+            at = skip(text, end)
+            if text[at : at + 1] != ",":
+                break
+            at = skip(text, at + 1)
+    except (ValueError, RecursionError):
+        raise Refused("invalid_json", "text") from None
+    if text[at:] != "]":
+        raise Refused("invalid_json", "text")
+    return found
+
+
+def _has_surrogate(value: object) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _type_name(value: object) -> str:
+    return "object" if isinstance(value, _Members) else "array" if isinstance(value, list) else "string"
+
+
+def _key(source: bytes | None) -> str | None:
+    if source is None:
+        return None
+    try:
+        return msgspec.json.decode(source, type=str)
+    except _REFUSALS:
+        return None
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _plain_lines(data: bytes) -> int | None:
+    """The number of lines, if every line break stands between a `}` and a `{`; else None.
+
+    Inside a JSON value a `}` is never followed by a `{`, and a string holds no line break: so each of these breaks
+    lies between two values, and as many values as lines means one value on each line.
+    """
+    import numpy as np
+
+    end = len(data) - data.endswith(b"\n")
+    end -= data.endswith(b"\r", 0, end)
+    if not (data.startswith(b"{") and data.endswith(b"}", 0, end)):
+        return None
+    codes: npt.NDArray[np.uint8] = np.frombuffer(data, dtype=np.uint8, count=end)
+    breaks = np.flatnonzero(codes == 10)
+    before = codes[breaks - 1]
+    if (before == 13).any():
+        before = np.where(before == 13, codes[breaks - 2], before)
+    if (before != ord("}")).any() or (codes[breaks + 1] != ord("{")).any():
+        return None
+    return len(breaks) + 1

@@ -1,0 +1,178 @@
+"""The `files` connector: folders of NDJSON, JSON, CSV and Parquet, each file landed once.
+
+There is no cursor to speak of: what has landed is remembered file by file, and a scan tells what is new, changed or
+gone. So files may arrive in any order and under any name. `files_scan` finds them, `files_changes` judges them,
+`files_slices` groups them, `files_read` reads them in executors. Scanning imports neither pyarrow nor `coerce`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from headwater.base import limits
+from headwater.connectors.files_bytes import content_hash
+from headwater.connectors.files_changes import Changes, compare, is_settled
+from headwater.connectors.files_config import FileFormat, FilesConfig, compression_of, format_of, parse_config
+from headwater.connectors.files_read import ObserveFiles, ReadFiles
+from headwater.connectors.files_sample import estimate_rows, preview_slice
+from headwater.connectors.files_scan import FoundFile, scan
+from headwater.connectors.files_slices import byte_cuts, cut_partitions, files_of, plan_slices
+from headwater.connectors.protocol import (
+    ArrowRead,
+    BackfillHint,
+    Cursor,
+    Json,
+    Observed,
+    Slice,
+    SlicePlan,
+    SourceTable,
+    TableAsk,
+    config_error,
+)
+
+VERSION = "1"
+
+
+def open_source(
+    config: Mapping[str, object], *, root: Path, resolve: Callable[[str], str], pipeline: str
+) -> FilesSource:
+    """The files that a config names, seen from the project `root`. `resolve` is not used: files need no secret."""
+    return FilesSource(parse_config(config), root=root.absolute(), table=pipeline.replace("-", "_"))
+
+
+class FilesSource:
+    """One set of files. It offers one table, which has no name of its own."""
+
+    connector = "files"
+    version = VERSION
+
+    def __init__(self, config: FilesConfig, *, root: Path, table: str):
+        self.config, self.root, self.table = config, root, table
+
+    def discover(self) -> tuple[SourceTable, ...]:
+        return (SourceTable(self.table),)
+
+    def backfill_hint(self) -> BackfillHint:
+        return BackfillHint()
+
+    def identity(self, ask: TableAsk) -> str:
+        """The configured patterns and format: the project may move, the patterns may not change."""
+        return self.config.identity
+
+    def bound(self, ask: TableAsk) -> Json:
+        """The time of the look, by the clock that files are stamped with (so not by the clock that tests move)."""
+        return {"scanned_at_ns": time.time_ns()}
+
+    def slices(self, ask: TableAsk, cursor: Cursor | None, bound: Json, landed: Mapping[str, Json]) -> SlicePlan:
+        """What is new or changed since `landed`. Files are hashed only where their size and mtime prove nothing."""
+        found = scan(self.root, self.config.patterns)
+        changes = compare(
+            found, landed, scanned_at_ns=bound["scanned_at_ns"], content_hash=partial(content_hash, self.root)
+        )
+        format_ = self._format(found)
+        if format_ == "csv":
+            self._check_header(ask)
+        slices = plan_slices(
+            ask.mode,
+            changes,
+            found,
+            format_=format_,
+            start=cursor.value if cursor else None,
+            end=bound,
+            estimate_rows=lambda files: estimate_rows(self.root, files, format_, self._compression),
+        )
+        return SlicePlan(tuple(slices), self._warnings(ask, changes, found, landed), changes.touched)
+
+    def read(self, ask: TableAsk, slice_: Slice) -> ArrowRead:
+        """The partitions of a slice, in the order (file, place in file). Raises SliceGone if a Parquet file is no
+        longer as planned; other files are looked at by the executors."""
+        files = files_of(slice_.spec)
+        how = self._file_format(ask, slice_)
+        observed: Observed | None = None
+        if how.format == "parquet":
+            from headwater.connectors.files_parquet import cuts_of, merge_footers, read_footer
+
+            footers = {file.source_id: read_footer(self.root, file) for file in files}
+            observed = merge_footers(list(footers.values()), ask.declared)
+            partitions = cut_partitions(files, lambda file: cuts_of(footers[file.source_id], file.size))
+        else:
+            # A file that may still be written within the tick of its mtime is read by one task, whose hash then
+            # covers exactly the bytes that land; of any other file, a write shows in the mtime.
+            now_ns = time.time_ns()
+            partitions = cut_partitions(
+                files,
+                lambda file: (
+                    byte_cuts(file.size)
+                    if how.is_splittable(file.source_id) and is_settled(file.mtime_ns, now_ns)
+                    else [(0, file.size)]
+                ),
+            )
+        if slice_.spec["gone"]:
+            partitions[-1]["gone"] = slice_.spec["gone"]
+        return ArrowRead(
+            partitions=tuple(partitions),
+            read=ReadFiles(self.root, how),
+            observe=ObserveFiles(self.root, how),
+            observed=observed,
+        )
+
+    def preview(self, ask: TableAsk, slice_: Slice) -> Observed | None:
+        return preview_slice(self.root, files_of(slice_.spec), self._file_format(ask, slice_))
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    def _file_format(self, ask: TableAsk, slice_: Slice) -> FileFormat:
+        if slice_.spec["format"] == "csv":
+            self._check_header(ask)
+        return FileFormat(slice_.spec["format"], self.config.compression, self.config.csv, dict(ask.declared))
+
+    def _compression(self, source_id: str) -> str:
+        return self.config.compression or compression_of(source_id)
+
+    def _format(self, found: Sequence[FoundFile]) -> str | None:
+        """The one format of all files. Raises HW-C01 where a name tells none, or two files tell two."""
+        format_, first = self.config.format, ""
+        for file in found if format_ is None else ():
+            own = format_of(file.source_id)
+            if own is None:
+                raise config_error(
+                    f"the name of `{file.source_id}` tells no format",
+                    "set `format`, or leave the file out of `path` (names that begin with `_` or `.` are skipped)",
+                )
+            if format_ not in (None, own):
+                raise config_error(
+                    f"`{first}` is {format_} and `{file.source_id}` is {own}: the files of one source have one format",
+                    "set `format`, or make one pipeline for each format",
+                )
+            format_, first = own, first or file.source_id
+        for file in found if format_ == "parquet" else ():
+            if self._compression(file.source_id) != "none":
+                raise config_error(
+                    f"`{file.source_id}` is a compressed Parquet file",
+                    "decompress it: a Parquet file is compressed inside, and read from its end",
+                )
+        return format_
+
+    def _check_header(self, ask: TableAsk) -> None:
+        if not self.config.csv.header and not ask.declared:
+            raise config_error(
+                f"the CSV files of table `{ask.name}` have no header, and the table declares no columns",
+                'declare the columns in the order of the files: columns = { id = "long", ... }',
+            )
+
+    def _warnings(
+        self, ask: TableAsk, changes: Changes, found: Sequence[FoundFile], landed: Mapping[str, Json]
+    ) -> tuple[str, ...]:
+        if not found and not landed:
+            return (f"no file matches {' or '.join(f'`{pattern}`' for pattern in self.config.patterns)}",)
+        if not changes.vanished:
+            return ()
+        shown = ", ".join(f"`{source_id}`" for source_id in changes.vanished[: limits.ERRORS_SHOWN])
+        more = len(changes.vanished) - limits.ERRORS_SHOWN
+        names = f"{shown} and {more} more" if more > 0 else shown
+        rows = "their rows leave the table" if ask.mode == "replace" and found else "their rows stay in the table"
+        return (f"{len(changes.vanished)} landed files are gone ({rows}): {names}",)

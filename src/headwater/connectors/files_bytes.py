@@ -1,0 +1,196 @@
+"""One file, open for one read: its bytes, their hash, and the proof that it stayed as it was planned."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, Self
+
+from headwater.base.errors import HeadwaterError
+from headwater.connectors.files_changes import version_of
+from headwater.connectors.files_scan import FoundFile, cannot_read, path_of
+from headwater.connectors.protocol import ItemRead, Json, SliceGone, TransientError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHUNK_BYTES = 4 * 1024 * 1024
+"""How much of a file is decoded at a time: large enough to be quick, small enough for many tasks at once."""
+
+_TRANSIENT = {errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE}
+_FOREIGN = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"PAR1", "Parquet"), (b"PK\x03\x04", "zip"))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one partition reads of one file: from `start` to `end` (bytes, or row groups). `whole` means that
+    nobody else reads a part of it."""
+
+    file: FoundFile
+    start: int
+    end: int
+    whole: bool
+
+    @staticmethod
+    def from_json(value: Json) -> Piece:
+        source_id, size, mtime_ns, start, end, whole = value
+        return Piece(FoundFile(source_id, size, mtime_ns), start, end, whole)
+
+
+class OpenFile:
+    """A file that must be and stay what `piece` says; otherwise `SliceGone`, on entry or by `finish`.
+
+    `read` gives its content (decompressed) and hashes the bytes of the file on the way, so that what is landed and
+    what is hashed are the same bytes. The time of the look is taken before the first byte is read: a later write
+    either changes the mtime or falls into the window in which no mtime is trusted.
+    """
+
+    def __init__(self, root: Path, piece: Piece, *, compression: str = "none"):
+        self.piece, self.source_id, self.compression = piece, piece.file.source_id, compression
+        self.path = path_of(root, self.source_id)
+        self._digest = hashlib.sha256()
+        self._hashed_to = 0
+        self._stream: pa.NativeFile | None = None
+
+    def __enter__(self) -> Self:
+        self._looked_at_ns = time.time_ns()
+        with reading(self.source_id):
+            self.raw: BinaryIO = open(self.path, "rb")
+        try:
+            self.check_unchanged()
+        except BaseException:
+            self.raw.close()
+            raise
+        if self.compression != "none":
+            import pyarrow as pa
+
+            self._stream = pa.CompressedInputStream(pa.PythonFile(_Hashed(self), "r"), self.compression)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._stream is not None:
+            self._stream.close()
+        self.raw.close()
+
+    def check_unchanged(self) -> None:
+        status = os.fstat(self.raw.fileno())
+        if (status.st_size, status.st_mtime_ns) != (self.piece.file.size, self.piece.file.mtime_ns):
+            raise SliceGone(f"`{self.source_id}` changed after it was planned")
+
+    def read(self, size: int = CHUNK_BYTES) -> bytes:
+        """The next bytes of the content, empty at its end. Raises HW-C02 where compressed data is damaged."""
+        with reading(self.source_id):
+            if self._stream is None:
+                return self._read_raw(size)
+            try:
+                return self._stream.read(size)  # type: ignore[no-any-return]
+            except OSError as error:
+                if error.errno is not None:
+                    raise
+                raise HeadwaterError(
+                    "HW-C02",
+                    f"`{self.source_id}` is not whole {self.compression} data",
+                    hint="copy the file again, and set `compression` if its suffix misleads",
+                ) from error
+
+    def read_range(self, start: int, end: int) -> Iterator[bytes]:
+        """The bytes of the file between two places, in chunks, not hashed."""
+        with reading(self.source_id):
+            self.raw.seek(start)
+            while start < end and (data := self.raw.read(min(CHUNK_BYTES, end - start))):
+                start += len(data)
+                yield data
+
+    def line_start(self, offset: int) -> int:
+        """Where the first line that begins at or after `offset` begins: two neighbours agree on it."""
+        if offset <= 0:
+            return 0
+        place = offset - 1
+        for data in self.read_range(place, self.piece.file.size):
+            found = data.find(b"\n")
+            if found >= 0:
+                return place + found + 1
+            place += len(data)
+        return self.piece.file.size
+
+    def lines_before(self, offset: int) -> int:
+        """How many lines end before `offset`."""
+        return sum(data.count(b"\n") for data in self.read_range(0, offset))
+
+    def finish(self) -> ItemRead:
+        """Hash what has not been read yet and check once more: the file's exact version."""
+        with reading(self.source_id):
+            self.raw.seek(self._hashed_to)
+            while self._read_raw(CHUNK_BYTES):
+                pass
+        self.check_unchanged()
+        version = version_of(self.piece.file, sha256=self._digest.hexdigest(), scanned_at_ns=self._looked_at_ns)
+        return ItemRead(self.source_id, version)
+
+    def _read_raw(self, size: int) -> bytes:
+        data = self.raw.read(size)
+        self._digest.update(data)
+        self._hashed_to += len(data)
+        return data
+
+
+class _Hashed:
+    """The raw bytes of an `OpenFile` as the file object that a decompressor reads from."""
+
+    closed = False
+
+    def __init__(self, file: OpenFile):
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        return self._file._read_raw(size)
+
+    def close(self) -> None:
+        """The `OpenFile` closes what it opened."""
+
+
+@contextmanager
+def reading(source_id: str) -> Iterator[None]:
+    """The system's errors as the protocol's: a file that is gone, one that may come back, one that is refused."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise SliceGone(f"`{source_id}` vanished after it was planned") from error
+    except OSError as error:
+        if error.errno in _TRANSIENT:
+            raise TransientError(f"cannot read `{source_id}`: {error.strerror}") from error
+        raise cannot_read(source_id, error) from error
+
+
+def refuse_foreign(head: bytes, *, source_id: str, format_: str) -> None:
+    """Say what a file is whose first bytes show that it is no text at all."""
+    for magic, name in _FOREIGN:
+        if head.startswith(magic):
+            raise not_what_it_says(source_id, format_, f"it begins like {name}")
+    if b"\0" in head[:4096]:
+        raise not_what_it_says(source_id, format_, "it begins with binary data")
+
+
+def not_what_it_says(source_id: str, format_: str, reason: str) -> HeadwaterError:
+    return HeadwaterError(
+        "HW-C02",
+        f"`{source_id}` is not {format_}: {reason}",
+        hint="correct `path`, or set `format` and `compression` to what the file is",
+    )
+
+
+def content_hash(root: Path, file: FoundFile) -> str | None:
+    """The hash of a file's bytes if it is as the scan saw it, else None."""
+    try:
+        with OpenFile(root, Piece(file, 0, file.size, whole=True)) as opened:
+            version: dict[str, str] = opened.finish().version
+            return version["sha256"]
+    except SliceGone:
+        return None

@@ -1,0 +1,71 @@
+"""What became of each file since it landed: pure, but for the hash function it is given.
+
+A file's size and mtime prove that its content is as landed only if the mtime is clearly older than the look that
+the landed version came from: a file that is written twice within one tick of the file system's clock has one mtime.
+In every other case the content decides, and files of another size need not even be read for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headwater.base import limits
+from headwater.connectors.files_scan import FoundFile
+from headwater.connectors.protocol import Item, Json
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Every file found is new, changed or as landed; `touched` are those as landed whose version should be noted
+    again, so that the next look can trust it. `vanished` are landed and no longer there."""
+
+    new: tuple[FoundFile, ...] = ()
+    changed: tuple[FoundFile, ...] = ()
+    touched: tuple[Item, ...] = ()
+    vanished: tuple[str, ...] = ()
+
+
+def version_of(file: FoundFile, *, sha256: str, scanned_at_ns: int) -> Json:
+    return {"size": file.size, "mtime_ns": file.mtime_ns, "sha256": sha256, "scanned_at_ns": scanned_at_ns}
+
+
+def gone_version() -> Json:
+    """The version of a file that a `replace` table no longer holds: as if it had never landed."""
+    return {"gone": True}
+
+
+def compare(
+    found: Sequence[FoundFile],
+    landed: Mapping[str, Json],
+    *,
+    scanned_at_ns: int,
+    content_hash: Callable[[FoundFile], str | None],
+) -> Changes:
+    """What a scan that began at `scanned_at_ns` means. `content_hash` gives None for a file that it cannot have
+    whole (it is changing right now)."""
+    new: list[FoundFile] = []
+    changed: list[FoundFile] = []
+    touched: list[Item] = []
+    for file in found:
+        version = landed.get(file.source_id)
+        if version is None or version.get("gone"):
+            new.append(file)
+        elif file.size != version["size"]:
+            changed.append(file)
+        elif file.mtime_ns != version["mtime_ns"] or not is_settled(file.mtime_ns, version["scanned_at_ns"]):
+            sha256 = content_hash(file)
+            if sha256 is None or sha256 != version["sha256"]:
+                changed.append(file)
+            elif file.mtime_ns != version["mtime_ns"] or is_settled(file.mtime_ns, scanned_at_ns):
+                touched.append(
+                    Item(file.source_id, version_of(file, sha256=sha256, scanned_at_ns=scanned_at_ns)),
+                )
+    present = {file.source_id for file in found}
+    vanished = sorted(id_ for id_, version in landed.items() if id_ not in present and not version.get("gone"))
+    return Changes(tuple(new), tuple(changed), tuple(touched), tuple(vanished))
+
+
+def is_settled(mtime_ns: int, looked_at_ns: int) -> bool:
+    """True if any write after the look must have given the file another mtime."""
+    return mtime_ns <= looked_at_ns - limits.MTIME_TRUST_NS

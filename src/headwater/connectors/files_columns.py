@@ -1,0 +1,201 @@
+"""Columns of Arrow data that a typed file delivers, as columns of the table: exactly, or as a bad row.
+
+Text that is declared to be something else follows the rules for texts of `coerce`. (connectors -> coerce is a
+sideways import; coerce knows nothing of connectors.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headwater.base import limits
+from headwater.base.errors import HeadwaterError
+from headwater.base.ids import is_column_name
+from headwater.base.schema import TableSchema
+from headwater.base.types import Type, from_arrow, to_arrow
+from headwater.connectors.protocol import BadRows, RowError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NUMERIC = ("int", "long", "real", "decimal")
+_SCALAR = ("bool", *_NUMERIC, "string", "timestamp", "date", "binary")
+
+
+class UnknownKeys(Exception):
+    """Rows have values under names that the schema has no column for."""
+
+
+@dataclass
+class BadRowList:
+    """The bad rows of one partition: the first ones in full, the others counted."""
+
+    errors: list[RowError] = field(default_factory=list)
+    total: int = 0
+
+    def add(self, error: RowError) -> None:
+        self.total += 1
+        if len(self.errors) < limits.ERRORS_SHOWN:
+            self.errors.append(error)
+
+    def add_counted(self, errors: Iterator[RowError], total: int) -> None:
+        """Some errors in full out of `total`."""
+        before = self.total
+        for error in errors:
+            self.add(error)
+        self.total = before + total
+
+    def raise_if_any(self) -> None:
+        if self.total:
+            raise BadRows(tuple(self.errors), self.total)
+
+
+@dataclass(frozen=True)
+class BadCell:
+    """A row (counted from 0 within a batch) whose value in a column is refused."""
+
+    row: int
+    column: str
+    reason: str
+    value_type: str | None = None
+
+
+def check_names(names: list[str], *, source_id: str) -> None:
+    """Refuse columns that no table can have: no name, one name twice, a name that Headwater keeps for itself."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise _bad_name(source_id, f"has two columns named `{name}`")
+        if not name:
+            raise _bad_name(source_id, "has a column without a name")
+        if not is_column_name(name):
+            raise _bad_name(source_id, f"has a column `{name[:80]}`: that name is kept for Headwater or cannot be used")
+        seen.add(name)
+
+
+def _bad_name(source_id: str, what: str) -> HeadwaterError:
+    return HeadwaterError("HW-S03", f"`{source_id}` {what}", hint="rename the column where the file is made")
+
+
+def convert_batch(
+    batch: pa.RecordBatch, schema: TableSchema, convert: Callable[[pa.Array, Type], tuple[pa.Array, list[BadCell]]]
+) -> tuple[pa.RecordBatch, list[BadCell]]:
+    """The batch with exactly the columns of `schema`: null where it has none, and the cells that do not fit."""
+    import pyarrow as pa
+
+    arrays: list[pa.Array] = []
+    bad: list[BadCell] = []
+    present = set(batch.schema.names)
+    for column in schema.columns:
+        if column.name in present:
+            array, cells = convert(batch.column(column.name), column.type)
+        else:
+            array, cells = pa.nulls(batch.num_rows, to_arrow(column.type)), []
+        bad += [BadCell(cell.row, column.name, cell.reason, cell.value_type) for cell in cells]
+        if not column.nullable and array.null_count:
+            known = {cell.row for cell in cells}
+            nulls = (row for row, valid in enumerate(array.is_valid().to_pylist()) if not valid)
+            bad += [BadCell(row, column.name, "null_in_non_null", "null") for row in nulls if row not in known]
+        arrays.append(array)
+    if not arrays:  # a table without columns yet still has rows
+        return batch.select([]), bad
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.to_arrow()), sorted(bad, key=lambda cell: cell.row)
+
+
+def with_source_id(batch: pa.RecordBatch, source_id: str) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batch.append_column("_source_id", pa.repeat(pa.scalar(source_id, pa.string()), batch.num_rows))
+
+
+def convert_typed(column: pa.Array, type_: Type) -> tuple[pa.Array, list[BadCell]]:
+    """A typed column as `type_`. Values that `type_` does not hold exactly are null here and listed as bad; a
+    whole number may become the nearest real."""
+    import pyarrow as pa
+
+    target = to_arrow(type_)
+    if column.type == target:
+        return column, []
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), target), []
+    if isinstance(column.type, pa.UuidType):
+        column = pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
+    elif isinstance(column.type, pa.JsonType):
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    source = from_arrow(column.type)
+    if source.kind == "string" and type_.kind not in ("string", "binary"):
+        return convert_text(column.cast(pa.string()), type_)
+    if not _is_castable(source, type_):
+        return _all_bad(column, type_, source)
+    return _cast(column, source, type_)
+
+
+def convert_text(column: pa.Array, type_: Type) -> tuple[pa.Array, list[BadCell]]:
+    """A column of texts as `type_`, by the rules of `coerce`."""
+    from headwater.coerce.text import coerce_strings
+
+    array, errors = coerce_strings(column, type_, first_line=0)
+    return array, [BadCell(error.line, "", error.reason, error.value_type) for error in errors]
+
+
+def _is_castable(source: Type, target: Type) -> bool:
+    match source.kind, target.kind:
+        case (a, b) if a == b:
+            return True
+        case (a, b) if a in _NUMERIC and b in _NUMERIC:
+            return True
+        case (a, "string" | "binary"):
+            return a in _SCALAR and not (target.kind == "binary" and a != "string")
+        case ("date", "timestamp") | ("timestamp", "date") | ("int" | "long", "timestamp"):
+            return True
+        case ("list" | "vector", "list" | "vector"):
+            return True
+        case ("bool" | "int" | "long" | "decimal", "dynamic"):
+            return True
+        case _:
+            return False
+
+
+def _all_bad(column: pa.Array, type_: Type, source: Type) -> tuple[pa.Array, list[BadCell]]:
+    import pyarrow as pa
+
+    valid = column.is_valid().to_pylist()
+    bad = [BadCell(row, "", f"expected_{type_.kind}", str(source)) for row, is_valid in enumerate(valid) if is_valid]
+    return pa.nulls(len(column), to_arrow(type_)), bad
+
+
+def _cast(column: pa.Array, source: Type, type_: Type) -> tuple[pa.Array, list[BadCell]]:
+    import pyarrow as pa
+
+    try:
+        return _exact_cast(column, source, type_), []
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        if len(column) == 1:
+            return pa.nulls(1, to_arrow(type_)), [BadCell(0, "", f"does_not_fit_{type_.kind}", str(source))]
+    # Halving finds the few bad values of a good column in few casts.
+    middle = len(column) // 2
+    left, bad_left = _cast(column.slice(0, middle), source, type_)
+    right, bad_right = _cast(column.slice(middle), source, type_)
+    moved = [BadCell(cell.row + middle, cell.column, cell.reason, cell.value_type) for cell in bad_right]
+    return pa.concat_arrays([left, right]), bad_left + moved
+
+
+def _exact_cast(column: pa.Array, source: Type, type_: Type) -> pa.Array:
+    """A cast that raises ArrowInvalid where a value would become another one."""
+    import pyarrow as pa
+
+    target = to_arrow(type_)
+    is_rounded = source.kind in ("int", "long", "decimal") and type_.kind == "real"
+    if type_.kind == "dynamic":
+        return column.cast(pa.string()).cast(target)
+    cast = column.cast(target, safe=not is_rounded)
+    if (source.kind, type_.kind) in {("real", "decimal"), ("timestamp", "date")}:
+        # Arrow drops digits, and the time of day, without a word.
+        back = cast.cast(column.type)
+        if not back.equals(column):
+            raise pa.ArrowInvalid("not exact")
+    return cast

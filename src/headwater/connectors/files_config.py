@@ -1,0 +1,220 @@
+"""What a `files` source may say in the manifest, checked in one go.
+
+```toml
+config = { path = "data/orders/**/*.csv.gz", format = "csv", delimiter = ";", nulls = ["", "NA"] }
+```
+`path` is a glob or a list of globs, relative to the project; `**` stands for any number of folders, and a folder
+means everything below it. Names that begin with `.` or `_` are skipped (half-written files, `_SUCCESS`, Spark's own
+folders) unless the pattern's own part begins so. All files of one source have one format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headwater.base.errors import nearest
+from headwater.base.types import Type
+from headwater.connectors.protocol import Observed, config_error
+
+FORMATS = ("ndjson", "json", "csv", "parquet")
+COMPRESSIONS = ("none", "gzip", "zstd")
+FORMAT_SUFFIXES = {".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+COMPRESSION_SUFFIXES = {".gz": "gzip", ".zst": "zstd"}
+WILD = re.compile(r"[*?\[]")
+
+_CSV_KEYS = ("delimiter", "header", "quote", "nulls")
+_KEYS = ("path", "format", "compression", *_CSV_KEYS)
+_NAMED_SUFFIXES = "name it: format = " + ", ".join(f'"{name}"' for name in FORMATS)
+
+Problem = tuple[str, str, str]
+"""What is wrong with a config: the key, a message, a hint."""
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """How CSV text is cut into cells. `quote` is empty where quotes mean nothing; `nulls` are the texts that, not
+    quoted, stand for null."""
+
+    delimiter: str = ","
+    header: bool = True
+    quote: str = '"'
+    nulls: tuple[str, ...] = ("",)
+
+
+@dataclass(frozen=True)
+class FilesConfig:
+    """A checked config. `format` and `compression` are None where each file's own name tells."""
+
+    patterns: tuple[str, ...]
+    format: str | None = None
+    compression: str | None = None
+    csv: CsvOptions = field(default_factory=CsvOptions)
+
+    @property
+    def identity(self) -> str:
+        """The patterns and the format: the same wherever the project lies, and in whatever order they stand."""
+        return f"files:{self.format or 'by suffix'}:{' '.join(sorted(self.patterns))}"
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """How the files of a slice are read. `compression` is None where each file's name tells; `declared` are the
+    columns whose types the manifest decides, in order."""
+
+    format: str
+    compression: str | None = None
+    csv: CsvOptions = field(default_factory=CsvOptions)
+    declared: Mapping[str, Type] = field(default_factory=dict)
+
+    def compression_of(self, source_id: str) -> str:
+        return self.compression or compression_of(source_id)
+
+    def is_splittable(self, source_id: str) -> bool:
+        """Whether any newline of the file ends a row, so that it can be read from the middle."""
+        return self.format == "ndjson" and self.compression_of(source_id) == "none"
+
+    def observed(self, columns: Mapping[str, Type | None]) -> Observed:
+        """Columns of text: those that hold a value, with the declared type where there is one."""
+        known = {name: self.declared.get(name, type_) for name, type_ in columns.items()}
+        return Observed({name: type_ for name, type_ in known.items() if type_ is not None})
+
+
+def check_config(config: Mapping[str, object]) -> list[Problem]:
+    """Everything that is wrong with a config, each with its key; empty if nothing is."""
+    problems: list[Problem] = []
+    for key in config:
+        if key not in _KEYS:
+            meant = nearest(key, _KEYS)
+            hint = f"did you mean `{meant}`?" if meant else "known keys: " + ", ".join(_KEYS)
+            problems.append((key, f"the files connector has no key `{key}`", hint))
+    problems += _check_path(config)
+    problems += _check_word(config, "format", FORMATS)
+    problems += _check_word(config, "compression", COMPRESSIONS)
+    problems += _check_csv(config)
+    if not problems:
+        problems += _check_format(config)
+    return problems
+
+
+def parse_config(config: Mapping[str, object]) -> FilesConfig:
+    """The config as a record. Raises HW-C01 for the first problem that `check_config` finds."""
+    for _, message, hint in check_config(config):
+        raise config_error(message, hint)
+    patterns = tuple(pattern.removeprefix("./") for pattern in _patterns(config["path"]))
+    format_, compression = config.get("format"), config.get("compression")
+    options = {key: config[key] for key in _CSV_KEYS if key in config}
+    if isinstance(nulls := options.get("nulls"), list):
+        options["nulls"] = tuple(nulls)
+    return FilesConfig(
+        patterns,
+        format=format_ if isinstance(format_, str) else _format_of_patterns(patterns),
+        compression=compression if isinstance(compression, str) else None,
+        csv=CsvOptions(**options),  # type: ignore[arg-type]  # check_config has seen every value
+    )
+
+
+def format_of(name: str) -> str | None:
+    """The format that a file's name tells, if any."""
+    return FORMAT_SUFFIXES.get(_suffix(_without_compression(name)))
+
+
+def compression_of(name: str) -> str:
+    return COMPRESSION_SUFFIXES.get(_suffix(name), "none")
+
+
+def _suffix(name: str) -> str:
+    _, dot, suffix = name.rpartition(".")
+    return f"{dot}{suffix}".lower()
+
+
+def _without_compression(name: str) -> str:
+    return name.rpartition(".")[0] if _suffix(name) in COMPRESSION_SUFFIXES else name
+
+
+def _patterns(path: object) -> tuple[str, ...]:
+    if isinstance(path, str):
+        return (path,)
+    return tuple(part for part in path if isinstance(part, str)) if isinstance(path, list | tuple) else ()
+
+
+def _format_of_patterns(patterns: tuple[str, ...]) -> str | None:
+    """The one format that the suffixes of all patterns tell; None if one does not tell."""
+    formats = {format_of(pattern) for pattern in patterns}
+    return formats.pop() if len(formats) == 1 else None
+
+
+def _check_path(config: Mapping[str, object]) -> list[Problem]:
+    path = config.get("path")
+    if path is None:
+        return [("path", "a files source needs a `path`", 'for example path = "data/*.ndjson"')]
+    patterns = _patterns(path)
+    if not patterns or (not isinstance(path, str) and len(patterns) < len(path)):  # type: ignore[arg-type]
+        return [("path", "`path` is a text or a list of texts", 'for example path = ["a/*.csv", "b/*.csv"]')]
+    return [problem for pattern in patterns for problem in _check_pattern(pattern)]
+
+
+def _check_pattern(pattern: str) -> list[Problem]:
+    if not pattern.strip() or "\0" in pattern:
+        return [("path", "a `path` is empty", 'for example path = "data/*.ndjson"')]
+    if "://" in pattern:
+        return [("path", f"`{pattern}` is not a path on this machine", "files are read from mounted folders only")]
+    wild = False
+    for segment in pattern.split("/"):
+        if segment == ".." and wild:
+            return [("path", f"`..` stands after a wildcard in `{pattern}`", "put `..` at the front of the path")]
+        if "**" in segment and segment != "**":
+            return [("path", f"`**` is a part of its own, unlike `{segment}`", "write `**/*.csv`, not `**.csv`")]
+        wild = wild or WILD.search(segment) is not None
+    return []
+
+
+def _check_word(config: Mapping[str, object], key: str, known: tuple[str, ...]) -> list[Problem]:
+    value = config.get(key)
+    if value is None or value in known:
+        return []
+    meant = nearest(value, known) if isinstance(value, str) else None
+    hint = f"did you mean `{meant}`?" if meant else "one of: " + ", ".join(known)
+    return [(key, f"`{value}` is not a {key} that files are read in", hint)]
+
+
+def _check_csv(config: Mapping[str, object]) -> list[Problem]:
+    problems: list[Problem] = []
+    delimiter, quote = config.get("delimiter", ","), config.get("quote", '"')
+    if not _is_mark(delimiter):
+        problems.append(("delimiter", "`delimiter` is one ASCII character", r'for example ";" or "\t"'))
+    if quote != "" and not _is_mark(quote):
+        problems.append(("quote", "`quote` is one ASCII character", 'an empty text, "", turns quoting off'))
+    if not problems and quote == delimiter:
+        problems.append(("quote", "`quote` and `delimiter` are the same character", "choose two"))
+    if not isinstance(config.get("header", True), bool):
+        problems.append(("header", "`header` is true or false", ""))
+    nulls = config.get("nulls", [])
+    if not isinstance(nulls, list | tuple) or not all(isinstance(text, str) for text in nulls):
+        problems.append(("nulls", "`nulls` is a list of texts", 'for example nulls = ["", "NA"]'))
+    return problems
+
+
+def _is_mark(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 1 and value.isascii() and value not in "\r\n\0"
+
+
+def _check_format(config: Mapping[str, object]) -> list[Problem]:
+    """Whether the format can be told, and fits the other keys."""
+    patterns, named = _patterns(config["path"]), config.get("format")
+    for pattern in patterns if named is None else ():
+        name = pattern.rpartition("/")[2]
+        suffix = _suffix(_without_compression(name))
+        if WILD.search(name) and suffix and not WILD.search(suffix) and suffix not in FORMAT_SUFFIXES:
+            return [("format", f"the suffix `{suffix}` of `{pattern}` tells no format", _NAMED_SUFFIXES)]
+    known = {format_of(pattern) for pattern in patterns} - {None} if named is None else {named}
+    if len(known) > 1:
+        return [("path", "the files of one source have one format", "make one pipeline for each format")]
+    format_ = next(iter(known), None)
+    csv_key = next((key for key in _CSV_KEYS if key in config), None)
+    if csv_key is not None and format_ not in ("csv", None):
+        return [(csv_key, f"`{csv_key}` means something for CSV only, not for {format_}", "remove it")]
+    if format_ == "parquet" and config.get("compression", "none") != "none":
+        return [("compression", "a Parquet file is compressed inside, never as a whole", "remove `compression`")]
+    return []

@@ -1,0 +1,115 @@
+"""What `plan` says of files before they are read: estimates and columns, from their first bytes, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.connectors.files_bytes import OpenFile, Piece, refuse_foreign
+from headwater.connectors.files_columns import check_names
+from headwater.connectors.files_config import FileFormat
+from headwater.connectors.files_read import open_piece
+from headwater.connectors.files_scan import FoundFile
+from headwater.connectors.protocol import Observed, SliceGone, TransientError
+
+if TYPE_CHECKING:
+    from headwater.coerce.infer import Inferred
+
+ESTIMATE_BYTES = 64 * 1024
+"""The part of one file whose lines stand for all lines of a slice."""
+PREVIEW_BYTES = 1024 * 1024
+"""How much text a preview looks at, over all files of a slice."""
+PREVIEW_FOOTERS = 16
+"""How many Parquet footers a preview looks at."""
+
+
+def estimate_rows(
+    root: Path, files: Sequence[FoundFile], format_: str | None, compression_of: Callable[[str], str]
+) -> int | None:
+    """About how many rows: the bytes of all files by the average line at the beginning of the first one that has
+    any. None where lines do not tell (JSON, Parquet, compressed files) or the file is gone again."""
+    first = next((file for file in files if file.size), None)
+    if first is None:
+        return 0
+    if format_ not in ("ndjson", "csv") or any(compression_of(file.source_id) != "none" for file in files):
+        return None
+    try:
+        with OpenFile(root, Piece(first, 0, first.size, whole=True)) as opened:
+            head = opened.read(ESTIMATE_BYTES)
+    except SliceGone:
+        return None
+    lines = head.count(b"\n") + (len(head) == first.size and not head.endswith(b"\n"))
+    if not lines:
+        return None
+    headers = sum(1 for file in files if file.size) if format_ == "csv" else 0
+    return max(0, round(sum(file.size for file in files) * lines / len(head)) - headers)
+
+
+def preview_slice(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Observed | None:
+    """What the columns will probably be; None if the sample does not tell. Raises what reading would raise for
+    files that are damaged or disagree."""
+    try:
+        if how.format == "parquet":
+            return _preview_footers(root, files, how)
+        return _preview_text(root, files, how)
+    except (SliceGone, TransientError):
+        return None
+
+
+def _preview_footers(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Observed:
+    from headwater.connectors.files_parquet import merge_footers, read_footer
+
+    looked_at = files[:PREVIEW_FOOTERS]
+    observed = merge_footers([read_footer(root, file) for file in looked_at], how.declared)
+    return Observed(observed.columns, complete=observed.complete and len(looked_at) == len(files))
+
+
+def _preview_text(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Observed | None:
+    from headwater.coerce.infer import Inferred, merge_inferred
+
+    found = Inferred()
+    left = PREVIEW_BYTES
+    for file in files:
+        with open_piece(root, how, Piece(file, 0, file.size, whole=True)) as opened:
+            head, is_whole = _head(opened, left)
+        own = _infer_head(head, how, source_id=file.source_id, is_whole=is_whole)
+        if own is None:
+            return None
+        check_names([name for name, type_ in own.columns.items() if type_], source_id=file.source_id)
+        found = merge_inferred(found, own)
+        left -= max(len(head), 1)
+        if left <= 0:
+            break
+    return how.observed(found.columns)
+
+
+def _head(opened: OpenFile, size: int) -> tuple[bytes, bool]:
+    """The first bytes of a file's content, and whether they are all of it."""
+    parts: list[bytes] = []
+    while size and (part := opened.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts), size > 0
+
+
+def _infer_head(head: bytes, how: FileFormat, *, source_id: str, is_whole: bool) -> Inferred | None:
+    """The columns of the beginning of a file; None if a part of it tells nothing."""
+    from headwater.coerce.infer import Inferred, infer_document, infer_lines
+
+    refuse_foreign(head, source_id=source_id, format_=how.format.upper())
+    lines = head if is_whole else head[: head.rfind(b"\n") + 1]
+    match how.format:
+        case "ndjson":
+            return infer_lines(lines)
+        case "csv":
+            from headwater.connectors.files_csv import infer_rows
+
+            return infer_rows(BytesIO(lines).read, how, source_id=source_id)
+        case "json":
+            if not head.strip():
+                return Inferred()
+            return infer_document(head) if is_whole else None
+        case format_:
+            raise AssertionError(format_)

@@ -1,0 +1,118 @@
+"""Files into slices, and a slice's files into partitions: pure arithmetic in the order of the paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from headwater.base import limits
+from headwater.connectors.files_changes import Changes, gone_version
+from headwater.connectors.files_scan import FoundFile
+from headwater.connectors.protocol import Item, Json, Slice
+
+
+def plan_slices(
+    mode: str,
+    changes: Changes,
+    found: Sequence[FoundFile],
+    *,
+    format_: str | None,
+    start: Json,
+    end: Json,
+    estimate_rows: Callable[[Sequence[FoundFile]], int | None],
+) -> list[Slice]:
+    """The slices that bring a table of this mode up to the scan.
+
+    append: new files in groups, then each changed file in a slice of its own that retires its old rows. upsert: new
+    and changed files in groups. replace: every file again if anything differs; the last slice also forgets the
+    files that are gone, so that they are not missed again.
+    """
+
+    def slice_of(files: Sequence[FoundFile], *, replaces: tuple[str, ...] = (), gone: tuple[str, ...] = ()) -> Slice:
+        total = sum(file.size for file in files)
+        return Slice(
+            start=start,
+            end=end,
+            spec={
+                "format": format_,
+                "files": [[file.source_id, file.size, file.mtime_ns] for file in files],
+                "gone": list(gone),
+            },
+            describe=_describe(files),
+            estimated_rows=estimate_rows(files),
+            estimated_bytes=total,
+            items=(
+                *(Item(file.source_id, {"size": file.size, "mtime_ns": file.mtime_ns}) for file in files),
+                *(Item(source_id, gone_version()) for source_id in gone),
+            ),
+            replaces=replaces,
+        )
+
+    match mode:
+        case "append":
+            slices = [slice_of(group) for group in group_files(changes.new)]
+            slices += [slice_of([file], replaces=(file.source_id,)) for file in changes.changed]
+            return slices
+        case "upsert":
+            files = sorted((*changes.new, *changes.changed), key=lambda file: file.source_id)
+            return [slice_of(group) for group in group_files(files)]
+        case "replace":
+            if not (changes.new or changes.changed or changes.vanished):
+                return []
+            groups = group_files(found)
+            last = len(groups) - 1
+            return [slice_of(g, gone=changes.vanished if place == last else ()) for place, g in enumerate(groups)]
+        case _:
+            raise AssertionError(mode)
+
+
+def group_files(files: Sequence[FoundFile]) -> list[list[FoundFile]]:
+    """Neighbours together, up to the bytes and the count of a slice; a file is never cut."""
+    groups: list[list[FoundFile]] = []
+    total = 0
+    for file in files:
+        if not groups or total + file.size > limits.SLICE_BYTES or len(groups[-1]) == limits.SLICE_FILES:
+            groups.append([])
+            total = 0
+        groups[-1].append(file)
+        total += file.size
+    return groups
+
+
+def files_of(spec: Json) -> list[FoundFile]:
+    """The files that a slice was planned with."""
+    return [FoundFile(source_id, size, mtime_ns) for source_id, size, mtime_ns in spec["files"]]
+
+
+Cut = tuple[int, int]
+"""A part of a file: bytes of a text file, row groups of a Parquet file; from, to."""
+
+
+def cut_partitions(files: Sequence[FoundFile], cuts: Callable[[FoundFile], Sequence[Cut]]) -> list[Json]:
+    """Partitions in the order (file, place in file). `cuts` says into which parts a file may be cut: a file of
+    several parts gives a partition each, the others share one up to the bytes of a task."""
+    partitions: list[list[Json]] = []
+    shared = 0
+    for file in files:
+        parts = cuts(file)
+        pieces = [[file.source_id, file.size, file.mtime_ns, *cut, len(parts) == 1] for cut in parts]
+        if len(pieces) == 1 and partitions and shared > 0 and shared + file.size <= limits.SPLIT_BYTES:
+            partitions[-1] += pieces
+            shared += max(file.size, 1)
+        else:
+            partitions += [[piece] for piece in pieces]
+            shared = max(file.size, 1) if len(pieces) == 1 else 0
+    return [{"pieces": pieces} for pieces in partitions]
+
+
+def byte_cuts(size: int) -> list[Cut]:
+    """A file's bytes in equal parts of at most a task's bytes."""
+    count = max(1, -(-size // limits.SPLIT_BYTES))
+    edges = [size * place // count for place in range(count + 1)]
+    return list(pairwise(edges))
+
+
+def _describe(files: Sequence[FoundFile]) -> str:
+    if len(files) == 1:
+        return files[0].source_id
+    return f"{len(files)} files, {files[0].source_id} .. {files[-1].source_id}"

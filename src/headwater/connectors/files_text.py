@@ -1,0 +1,167 @@
+"""NDJSON in chunks of whole lines, JSON as whole documents; `coerce` judges the rows.
+
+(connectors -> coerce is a sideways import; coerce knows nothing of connectors.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from headwater.base import limits
+from headwater.base.errors import HeadwaterError
+from headwater.base.schema import TableSchema
+from headwater.connectors.files_bytes import OpenFile, not_what_it_says, refuse_foreign
+from headwater.connectors.files_columns import BadRowList, UnknownKeys
+from headwater.connectors.protocol import RowError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headwater.coerce import errors as coerce_errors
+    from headwater.coerce.batches import Coerced
+    from headwater.coerce.infer import Inferred
+
+LINE_BYTES = limits.MAX_BODY_BYTES
+"""The longest line that is read: what has no newline for longer is no NDJSON."""
+DOCUMENT_BYTES = 256 * 1024 * 1024
+"""The largest JSON document that is read: it is held in memory as a whole."""
+
+
+def read_lines(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece of NDJSON. Lines of bad rows are those of the file, also where the piece begins in its
+    middle. Raises UnknownKeys."""
+    from headwater.coerce.batches import LineReader
+
+    reader = LineReader(schema, place=opened.source_id, first_line=1 if opened.piece.start == 0 else 2)
+    shift: int | None = None
+    for chunk in _chunks_of_piece(opened):
+        coerced = reader.read(chunk)
+        _refuse_unknown(coerced)
+        if coerced.error_total:
+            if shift is None:
+                shift = _lines_before(opened)
+            bad.add_counted(
+                (replace(error, line=error.line + shift) for error in _errors(coerced)), coerced.error_total
+            )
+        if coerced.rows:
+            yield coerced.batch
+
+
+def infer_piece(opened: OpenFile) -> Inferred:
+    """The columns of a piece of NDJSON; rows that are no objects say nothing."""
+    from headwater.coerce.infer import Inferred, infer_lines, merge_inferred
+
+    found = Inferred()
+    for chunk in _chunks_of_piece(opened):
+        found = merge_inferred(found, infer_lines(chunk))
+    return found
+
+
+def read_document(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
+    """The rows of a JSON document: an array of objects, or one object. The line of a bad row is its number in the
+    array. Raises UnknownKeys."""
+    from headwater.coerce.batches import coerce_document
+
+    data = _document(opened)
+    if not data.strip():
+        return
+    coerced = coerce_document(data, schema, place=opened.source_id)
+    _refuse_no_document(coerced.errors, opened.source_id)
+    _refuse_unknown(coerced)
+    bad.add_counted(_errors(coerced), coerced.error_total)
+    if coerced.rows:
+        yield coerced.batch
+
+
+def infer_whole(opened: OpenFile) -> Inferred:
+    """The columns of a JSON document."""
+    from headwater.coerce.infer import Inferred, infer_document
+
+    data = _document(opened)
+    if not data.strip():
+        return Inferred()
+    found = infer_document(data, place=opened.source_id)
+    _refuse_no_document(found.errors, opened.source_id)
+    return found
+
+
+def line_chunks(parts: Iterable[bytes], *, source_id: str) -> Iterator[bytes]:
+    """The same bytes in pieces that end with a newline, but perhaps for the last one. Raises HW-C02 for a line that
+    is too long to be one."""
+    held: list[bytes] = []
+    size = 0
+    for part in parts:
+        cut = part.rfind(b"\n") + 1
+        if cut:
+            held.append(part[:cut])
+            yield b"".join(held)
+            held, size = [], 0
+        held.append(part[cut:])
+        size += len(part) - cut
+        if size > LINE_BYTES:
+            raise not_what_it_says(source_id, "NDJSON", f"a line is longer than {LINE_BYTES // 1024 // 1024} MiB")
+    if size:
+        yield b"".join(held)
+
+
+def _chunks_of_piece(opened: OpenFile) -> Iterator[bytes]:
+    piece = opened.piece
+    if piece.whole:
+        parts: Iterator[bytes] = iter(opened.read, b"")
+    else:
+        parts = opened.read_range(opened.line_start(piece.start), opened.line_start(piece.end))
+    if piece.start == 0:
+        head = next(parts, b"")
+        refuse_foreign(head, source_id=opened.source_id, format_="NDJSON")
+        parts = chain((head,), parts)
+    return line_chunks(parts, source_id=opened.source_id)
+
+
+def _lines_before(opened: OpenFile) -> int:
+    """What to add to the line numbers that the reader counts, which begin at 2 within a file so that no line there
+    is taken for the first one."""
+    if opened.piece.start == 0:
+        return 0
+    return opened.lines_before(opened.line_start(opened.piece.start)) - 1
+
+
+def _document(opened: OpenFile) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    for part in iter(opened.read, b""):
+        if not parts:
+            refuse_foreign(part, source_id=opened.source_id, format_="JSON")
+        parts.append(part)
+        size += len(part)
+        if size > DOCUMENT_BYTES:
+            raise HeadwaterError(
+                "HW-C02",
+                f"the JSON document `{opened.source_id}` is larger than {DOCUMENT_BYTES // 1024 // 1024} MiB",
+                hint="write one object per line (NDJSON): that is read in pieces",
+            )
+    return b"".join(parts)
+
+
+def _refuse_no_document(errors: Iterable[coerce_errors.RowError], source_id: str) -> None:
+    """Tell a text that is no document at all from a document with bad elements."""
+    if any(error.line == 0 or (error.column is None and error.reason == "invalid_json") for error in errors):
+        raise HeadwaterError(
+            "HW-C02",
+            f"`{source_id}` is no JSON document of objects",
+            hint='if it has one object per line, set format = "ndjson"',
+        )
+
+
+def _refuse_unknown(coerced: Coerced) -> None:
+    """Keys that are null wherever they stand tell no type: their column comes with its first value."""
+    if any(type_ is not None for type_ in coerced.unknown_seen.values()):
+        raise UnknownKeys
+
+
+def _errors(coerced: Coerced) -> Iterator[RowError]:
+    for error in coerced.errors:
+        reason = f"{error.reason} ({error.detail})" if error.detail else error.reason
+        yield RowError(error.place, error.line, error.column, reason, error.value_type)

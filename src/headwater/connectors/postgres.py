@@ -1,0 +1,227 @@
+"""Tables of a PostgreSQL database.
+
+**What is read.** With `incremental` (a column of times, dates or integers) a run reads what is new since the last
+one; without, the whole table whenever anything in it changed. Allowed are:
+
+| mode    | incremental                | because                                                                       |
+|---------|----------------------------|-------------------------------------------------------------------------------|
+| upsert  | any, or none               | a row that is read twice lands once                                            |
+| append  | an integer, unique, no null | a changed row gets a new time: appended, it would be there twice               |
+| replace | none                       | the newest run is the table                                                    |
+
+Deleted rows are seen by `replace` only; a row without a value in the incremental column by the first load only; a
+row that is changed at the source without a new value there, not at all. An append table keeps what it has seen: a
+row that changes while it is still within the overlap is there in both forms.
+
+**First load.** One exported snapshot fixes the upper bound and shows every range of the load the same moment. A
+later process that goes on with the load after a crash has no way back to that moment: it reads the ranges that are
+left in a new snapshot. That is right, because ranges are of the table's key: every row is in one range in every
+snapshot, a row that changed since is read as it is now, and a row that changed in a range that was read before has
+a value above the cursor's, which is the *first* snapshot's bound less the overlap, where the next read begins.
+It would not be right for ranges of blocks (a changed row moves to another block) nor for a table that is read whole
+into `replace` (half of one moment and half of another): there the slice is gone and the run plans again.
+
+**Late commits.** A transaction may commit rows with values below a cursor that is already set: `now()` is the time
+when it began, and a sequence hands out numbers before they are visible. So every later read begins at the cursor
+less `overlap`, and rows that the table already holds with equal content are dropped by the caller. A plan warns of
+transactions that have been open for longer than that.
+
+**Nothing to do.** The cursor remembers a mark over the row versions of the overlap (`postgres_slices`), so that a
+look at an unchanged table plans no slice. The look costs one scan of the overlap by the index of the incremental
+column; without `incremental`, or without such an index, one scan of the table, though of no values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.base.errors import nearest
+from headwater.base.ids import uuid7
+from headwater.connectors import postgres_catalog as catalog
+from headwater.connectors.postgres_ask import check_ask, incremental_of, missing_declared
+from headwater.connectors.postgres_catalog import Relation
+from headwater.connectors.postgres_config import PostgresConfig, check_config, parse_config, url_problem
+from headwater.connectors.postgres_plan import Look, plan_slices
+from headwater.connectors.postgres_read import ReadPostgres
+from headwater.connectors.postgres_session import Snapshot, connect, conninfo, looking, translated
+from headwater.connectors.postgres_slices import read_bound
+from headwater.connectors.protocol import (
+    ArrowRead,
+    BackfillHint,
+    Cursor,
+    CursorKind,
+    Json,
+    Observed,
+    Slice,
+    SliceGone,
+    SlicePlan,
+    SourceTable,
+    TableAsk,
+    TransientError,
+    config_error,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["VERSION", "PostgresSource", "check_config", "open_source"]
+
+VERSION = "1"
+SNAPSHOT_TRIES = 3
+"""How often a new snapshot is taken because a table was rewritten in the moment between it and the first look."""
+
+
+def open_source(
+    config: Mapping[str, object], *, root: Path, resolve: Callable[[str], str], pipeline: str
+) -> PostgresSource:
+    """The configured source. Connects when it is first asked something."""
+    parsed = parse_config(config)
+    url = resolve(parsed.url).strip() if parsed.url_is_reference else parsed.url
+    wrong = url_problem(url)
+    if wrong is not None:
+        raise config_error(f"the value behind `url` of pipeline `{pipeline}` {wrong}", "it is not shown here")
+    return PostgresSource(parsed, conninfo(url))
+
+
+class PostgresSource:
+    """One database and schema, for one run. Owns two sessions: one that keeps the run's snapshot and one that
+    looks; executors open their own."""
+
+    connector = "postgres"
+    version = VERSION
+
+    def __init__(self, config: PostgresConfig, info: str):
+        self._config = config
+        self._info = info
+        self._connection: psycopg.Connection[Any] | None = None
+        self._snapshot: Snapshot | None = None
+        self._snapshot_id = ""
+        self._bounded: set[str] = set()
+
+    def discover(self) -> tuple[SourceTable, ...]:
+        with self._looking("") as connection:
+            found = catalog.relations(connection, self._config.schema)
+        return tuple(SourceTable(relation.name, relation.observed()) for relation in found)
+
+    def backfill_hint(self) -> BackfillHint:
+        return BackfillHint(cursor_kind=CursorKind.MONOTONIC)
+
+    def identity(self, ask: TableAsk) -> str:
+        """The server's own number, the database and the table, by the numbers that a copy or a recreated table has
+        others of; renaming changes nothing."""
+        with self._table(ask) as (connection, relation):
+            return f"postgres:{catalog.system_identity(connection)}/{relation.oid}"
+
+    def bound(self, ask: TableAsk) -> Json:
+        """Tables of one run share a snapshot; a table that asks again gets a new one."""
+        if ask.name in self._bounded:
+            self._end_snapshot()
+        with self._table(ask) as (connection, relation):
+            check_ask(ask, relation)
+            found = read_bound(connection, relation, incremental_of(ask, relation, self._config))
+        self._bounded.add(ask.name)
+        return found
+
+    def slices(self, ask: TableAsk, cursor: Cursor | None, bound: Json, landed: Mapping[str, Json]) -> SlicePlan:
+        with self._table(ask) as (connection, relation):
+            check_ask(ask, relation)
+            look = Look(
+                connection, relation, ask, incremental_of(ask, relation, self._config), self._config, self._snapshot_id
+            )
+            plan = plan_slices(look, cursor.value if cursor is not None else None, bound)
+        return SlicePlan(plan.slices, (*missing_declared(ask, relation), *plan.warnings))
+
+    def read(self, ask: TableAsk, slice_: Slice) -> ArrowRead:
+        """The read of a slice, at the snapshot it was planned with or, where that is as good, at a new one."""
+        spec = slice_.spec
+        if self._snapshot is not None and not self._snapshot.is_alive():
+            self._end_snapshot()
+        with self._table(ask) as (_, relation):
+            assert self._snapshot is not None
+            if spec["snapshot"] != self._snapshot_id and not spec["resumable"]:
+                raise SliceGone(f"the snapshot in which table `{ask.source_name}` was to be read has ended")
+            if relation.oid != spec["oid"] or relation.fingerprint != spec["columns"]:
+                raise SliceGone(f"table `{ask.source_name}` has changed since the slice was planned")
+            read = ReadPostgres(
+                info=self._info,
+                snapshot=self._snapshot.name,
+                schema=relation.schema,
+                table=relation.name,
+                oid=relation.oid,
+                columns=relation.columns,
+                fetch_rows=self._config.fetch_rows,
+            )
+        return ArrowRead(
+            partitions=tuple(spec["ranges"]),
+            read=read,
+            observed=relation.observed(),
+            key_filter_column=spec["filter_column"],
+            key_filter_from=spec["filter_from"],
+        )
+
+    def preview(self, ask: TableAsk, slice_: Slice) -> Observed:
+        with self._table(ask) as (_, relation):
+            return relation.observed()
+
+    def close(self) -> None:
+        self._end_snapshot()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _looking(self, table: str) -> Iterator[psycopg.Connection[Any]]:
+        """A short transaction at the run's snapshot, which begins with the first of them."""
+        import psycopg
+
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = connect(self._info)
+            if self._snapshot is None:
+                self._snapshot = Snapshot(self._info)
+                self._snapshot_id = uuid7()
+        except psycopg.Error as error:
+            raise translated(error, info=self._info) from error
+        try:
+            with looking(self._connection, self._snapshot, info=self._info, table=table):
+                yield self._connection
+        except TransientError:
+            self.close()
+            raise
+
+    @contextmanager
+    def _table(self, ask: TableAsk) -> Iterator[tuple[psycopg.Connection[Any], Relation]]:
+        """The table that is asked for, locked, at a snapshot that shows all of its rows."""
+        for _ in range(SNAPSHOT_TRIES):
+            with self._looking(ask.source_name) as connection:
+                relation = self._find(connection, ask.source_name)
+                connection.execute(f"select 1 from {relation.sql} limit 0".encode())
+                if catalog.is_intact(connection, relation):
+                    yield connection, relation
+                    return
+            self._end_snapshot()
+        raise TransientError(f"table `{ask.source_name}` is being rewritten again and again")
+
+    def _find(self, connection: psycopg.Connection[Any], name: str) -> Relation:
+        schema = self._config.schema
+        found = catalog.relations(connection, schema, name)
+        if found:
+            return found[0]
+        schemas = [row[0] for row in catalog.ask(connection, "select nspname::text from pg_namespace")]
+        if schema not in schemas:
+            meant = nearest(schema, schemas)
+            hint = f"did you mean `{meant}`?" if meant else ""
+            raise config_error(f"the database has no schema `{schema}`", hint)
+        tables = [relation.name for relation in catalog.relations(connection, schema)]
+        meant = nearest(name, tables)
+        hint = f"did you mean `{meant}`?" if meant else f"schema `{schema}` has {len(tables)} tables that can be read"
+        raise config_error(f"there is no table `{name}` in schema `{schema}`", hint)
+
+    def _end_snapshot(self) -> None:
+        self._bounded.clear()
+        if self._snapshot is not None:
+            self._snapshot.close()
+            self._snapshot = None

@@ -1,0 +1,131 @@
+"""What a `postgres` source may say in the manifest, checked in one go.
+
+```toml
+source = { connector = "postgres", config = { url = "env:PG_URL", schema = "sales", overlap = "30m" } }
+```
+| key        | default  | means                                                                                      |
+|------------|----------|--------------------------------------------------------------------------------------------|
+| url        | required | a reference (`env:PG_URL`, `file:pg.url`), or a URL without a password (`.pgpass` may help) |
+| schema     | "public" | where the tables are                                                                       |
+| overlap    | "10m"    | how far behind its cursor a read begins: a duration for times and dates, or a number       |
+|            | or 1000  | of ids for an id column. It must cover the longest transaction that writes the table       |
+| range_rows | 1000000  | about so many rows make a slice                                                            |
+| fetch_rows | 50000    | at most so many rows make a batch                                                          |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit
+
+from headwater.base import limits
+from headwater.base.errors import nearest
+from headwater.connectors.protocol import config_error
+
+Problem = tuple[str, str, str]
+"""What is wrong with a config: the key, a message, a hint."""
+
+OVERLAP_SECONDS = 600
+OVERLAP_IDS = 1_000
+"""Sequences hand out ids before their transactions commit: smaller ids appear after larger ones."""
+RANGE_ROWS = 1_000_000
+MAX_ROWS = 1_000_000_000
+
+_KEYS = ("url", "schema", "overlap", "range_rows", "fetch_rows")
+_SCHEMES = ("postgresql", "postgres")
+_REFERENCE = re.compile(r"(env|file):.+")
+_DURATION = re.compile(r"(\d{1,9})(s|m|h|d)")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_URL_HINT = 'for example url = "env:PG_URL", with PG_URL among the `secrets` of the pipeline'
+
+
+@dataclass(frozen=True)
+class PostgresConfig:
+    """A checked config; `url` may still be a reference."""
+
+    url: str
+    schema: str = "public"
+    overlap_seconds: int = OVERLAP_SECONDS
+    overlap_ids: int = OVERLAP_IDS
+    range_rows: int = RANGE_ROWS
+    fetch_rows: int = limits.ARROW_BATCH_ROWS
+
+    @property
+    def url_is_reference(self) -> bool:
+        return _REFERENCE.fullmatch(self.url) is not None
+
+
+def check_config(config: Mapping[str, object]) -> list[Problem]:
+    """Everything that is wrong with a config, each with its key; empty if nothing is. Looks at no server."""
+    problems: list[Problem] = []
+    for key in config:
+        if key not in _KEYS:
+            meant = nearest(key, _KEYS)
+            hint = f"did you mean `{meant}`?" if meant else "known keys: " + ", ".join(_KEYS)
+            problems.append((key, f"the postgres connector has no key `{key}`", hint))
+    problems += _check_url(config.get("url"))
+    schema = config.get("schema", "public")
+    if not isinstance(schema, str) or not schema or "\0" in schema:
+        problems.append(("schema", "`schema` is the name of a schema", 'for example schema = "public"'))
+    if _overlap(config.get("overlap", OVERLAP_IDS)) is None:
+        hint = 'for example "30m" for a column of times, 5000 for a column of ids'
+        problems.append(("overlap", "`overlap` is a duration or a number of ids", hint))
+    for key in ("range_rows", "fetch_rows"):
+        value = config.get(key, 1)
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_ROWS:
+            problems.append((key, f"`{key}` is a number of rows, at least 1", ""))
+    return problems
+
+
+def parse_config(config: Mapping[str, object]) -> PostgresConfig:
+    """The config as a record. Raises HW-C01 for the first problem that `check_config` finds."""
+    for _, message, hint in check_config(config):
+        raise config_error(message, hint)
+    overlap = _overlap(config.get("overlap", OVERLAP_IDS))
+    return PostgresConfig(
+        url=str(config["url"]),
+        schema=str(config.get("schema", "public")),
+        overlap_seconds=overlap[0] if overlap and overlap[0] is not None else OVERLAP_SECONDS,
+        overlap_ids=overlap[1] if overlap and overlap[1] is not None else OVERLAP_IDS,
+        range_rows=int(str(config.get("range_rows", RANGE_ROWS))),
+        fetch_rows=int(str(config.get("fetch_rows", limits.ARROW_BATCH_ROWS))),
+    )
+
+
+def url_problem(url: str) -> str | None:
+    """Why a text is no PostgreSQL URL; None if it is one. Never repeats the text: it may hold a password."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return "is not a URL"
+    if parts.scheme not in _SCHEMES:
+        return "does not begin with `postgresql://`"
+    return None
+
+
+def _check_url(url: object) -> list[Problem]:
+    if url is None:
+        return [("url", "a postgres source needs a `url`", _URL_HINT)]
+    if not isinstance(url, str):
+        return [("url", "`url` is a text", _URL_HINT)]
+    if _REFERENCE.fullmatch(url):
+        return []
+    wrong = url_problem(url)
+    if wrong is not None:
+        return [("url", f"`url` {wrong}", _URL_HINT)]
+    parts = urlsplit(url)
+    if parts.password or "password" in parse_qs(parts.query):
+        return [("url", "`url` holds a password", f"keep it out of the manifest: {_URL_HINT}")]
+    return []
+
+
+def _overlap(value: object) -> tuple[int | None, int | None] | None:
+    """(seconds, None) for a duration, (None, ids) for a number, None for neither."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62:
+        return None, value
+    if not isinstance(value, str) or not re.fullmatch(rf"({_DURATION.pattern})+", value):
+        return None
+    return sum(int(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION.findall(value)), None

@@ -1,0 +1,249 @@
+"""The slices between a cursor and a bound: a first load, the rest of one, the changes since, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headwater.base.errors import HeadwaterError
+from headwater.connectors.postgres_catalog import Relation, ask, estimate
+from headwater.connectors.postgres_config import PostgresConfig
+from headwater.connectors.postgres_slices import (
+    PARTITION_ROWS,
+    Incremental,
+    Range,
+    grouped,
+    load_ranges,
+    read_mark,
+    window_ranges,
+)
+from headwater.connectors.postgres_types import literal, quoted
+from headwater.connectors.protocol import Json, Slice, SlicePlan, TableAsk
+
+if TYPE_CHECKING:
+    import psycopg
+
+UNINDEXED_ROWS = 100_000
+"""From so many rows on, a missing index is worth a warning."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A table in one short transaction, and what is asked of it."""
+
+    connection: psycopg.Connection[Any]
+    relation: Relation
+    ask: TableAsk
+    incremental: Incremental | None
+    config: PostgresConfig
+    snapshot_id: str
+
+    @property
+    def load_key(self) -> str | None:
+        """The column by whose ranges the table is loaded. A table that is appended is cut by its cursor, so that
+        what has landed can be told from what has not."""
+        if self.ask.mode == "append":
+            return self.ask.incremental
+        key = self.relation.primary_key or self.ask.primary_key
+        return key[0] if key else None
+
+    @property
+    def range_rows(self) -> int:
+        return min(PARTITION_ROWS, self.config.range_rows)
+
+    @property
+    def ranges_per_slice(self) -> int:
+        return self.config.range_rows // self.range_rows
+
+
+@dataclass(frozen=True)
+class Part:
+    """What becomes one slice, before it has a start."""
+
+    ranges: Sequence[Range]
+    end: Json
+    describe: str
+    filter_column: str | None = None
+    filter_from: Json = None
+    resumable: bool = True
+
+
+def plan_slices(look: Look, value: Mapping[str, Json] | None, bound: Json) -> SlicePlan:
+    """Decides what is to be read. `value` is the cursor's, `bound` what the source told for this run."""
+    column, warnings, is_first = look.ask.incremental, _warnings(look), value is None
+    end = {"column": column, **bound}
+    if value is not None and value["column"] != column:
+        warnings.append(_changed_column(look, value["column"]))
+        value = None
+    if value is None:
+        return _plan(look, None, _load(look, end, again=not is_first), warnings)
+    if "load" in value:
+        return _plan(look, value, _rest_of_load(look, value, end), warnings)
+    if _is_unchanged(look, value, bound):
+        return SlicePlan((), tuple(warnings))
+    if look.incremental is None or value["from"] is None:
+        return _plan(look, value, _load(look, end, again=True), warnings)
+    if _went_back(look, look.incremental, value, bound):
+        warnings.append(
+            f"the largest `{column}` of table `{look.relation.name}` is far below the one that was read: "
+            "the table seems to have been restored or emptied, and is read again from the start"
+        )
+        return _plan(look, value, _load(look, end, again=True), warnings)
+    return _plan(look, value, _changes(look, look.incremental, value["from"], end), warnings)
+
+
+def _load(look: Look, end: Json, *, again: bool, after: Range | None = None) -> list[Part]:
+    """The whole table, or what lies after a range of it.
+
+    Its end is `end` for the last part; for the others it says where to go on, or, where another snapshot cannot go
+    on, to begin again."""
+    ranges = load_ranges(look.connection, look.relation, look.load_key, range_rows=look.range_rows, after=after)
+    by_key = ranges[0].by == "key"
+    resumable = (by_key and look.ask.mode != "replace") or (len(ranges) == 1 and after is None)
+    groups = list(grouped(ranges, look.ranges_per_slice))
+    parts = []
+    for place, group in enumerate(groups, 1):
+        reached = group[-1].as_json() if by_key and resumable else None
+        filter_column, filter_from = _load_filter(look, group[0], again=again)
+        parts.append(
+            Part(
+                ranges=group,
+                end=end if place == len(groups) else {**end, "mark": None, "load": reached},
+                describe=f"all rows of {look.relation.name}"
+                if len(groups) == 1 and after is None
+                else f"part {place} of {len(groups)} of all {'remaining ' if after else ''}rows of {look.relation.name}",
+                filter_column=filter_column,
+                filter_from=filter_from,
+                resumable=resumable,
+            )
+        )
+    return parts
+
+
+def _load_filter(look: Look, first: Range, *, again: bool) -> tuple[str | None, Json]:
+    """Which rows of the store a load may meet. A part of an abandoned run may have landed even where the cursor
+    does not know of it: in an append table nothing but the filter keeps it from landing twice."""
+    if look.ask.mode == "append":
+        assert look.incremental is not None
+        return look.incremental.column, look.incremental.as_filter(first.low)
+    if look.ask.mode == "upsert" and again and look.load_key is not None:
+        return look.load_key, None
+    return None, None
+
+
+def _rest_of_load(look: Look, value: Mapping[str, Json], end: Json) -> list[Part]:
+    """What an abandoned first load left: its ranges up to its own bound, and then the changes since that bound."""
+    reached = Range(**value["load"]) if value["load"] is not None else None
+    if reached is None or reached.column != look.load_key or look.incremental is None or value["from"] is None:
+        return _load(look, end, again=True)
+    own_end = {name: value[name] for name in ("column", "at", "from", "mark")}
+    rest = _load(look, own_end, again=False, after=reached)
+    return [*rest, *_changes(look, look.incremental, value["from"], end)]
+
+
+def _changes(look: Look, incremental: Incremental, since: str, end: Json) -> list[Part]:
+    ranges, starts = window_ranges(look.connection, look.relation, incremental, since, range_rows=look.range_rows)
+    parts = []
+    for group in grouped(ranges, look.ranges_per_slice):
+        high = group[-1].high
+        stop = end if high is None else {**end, "at": high, "from": starts[high], "mark": None}
+        parts.append(
+            Part(
+                ranges=group,
+                end=stop,
+                describe=f"rows of {look.relation.name} with {incremental.column} from {group[0].low}"
+                + (f" to {high}" if high is not None else ""),
+                filter_column=incremental.column,
+                filter_from=incremental.as_filter(group[0].low),
+            )
+        )
+    return parts
+
+
+def _plan(look: Look, start: Json, parts: Sequence[Part], warnings: Sequence[str]) -> SlicePlan:
+    slices = []
+    for part in parts:
+        rows, size = _estimate(look, part.ranges)
+        spec = {
+            "oid": look.relation.oid,
+            "columns": look.relation.fingerprint,
+            "snapshot": look.snapshot_id,
+            "resumable": part.resumable,
+            "ranges": [range_.as_json() for range_ in part.ranges],
+            "filter_column": part.filter_column,
+            "filter_from": part.filter_from,
+        }
+        slices.append(Slice(start, part.end, spec, part.describe, estimated_rows=rows, estimated_bytes=size))
+        start = part.end
+    return SlicePlan(tuple(slices), tuple(warnings))
+
+
+def _estimate(look: Look, ranges: Sequence[Range]) -> tuple[int, int]:
+    first, last = ranges[0], ranges[-1]
+    whole = Range(first.by, first.column, first.type, first.low, last.high)
+    return estimate(look.connection, look.relation, whole.where)
+
+
+def _is_unchanged(look: Look, value: Mapping[str, Json], bound: Json) -> bool:
+    if value["mark"] is None:
+        return False
+    if value["from"] == bound["from"]:
+        return bool(value["mark"] == bound["mark"])
+    if look.incremental is None or value["from"] is None:
+        return False
+    return bool(value["mark"] == read_mark(look.connection, look.relation, look.incremental.since(value["from"]).where))
+
+
+def _went_back(look: Look, incremental: Incremental, value: Mapping[str, Json], bound: Json) -> bool:
+    if bound["at"] is None:
+        return True
+    before, now = (f"{literal(text)}::{incremental.type}" for text in (value["from"], bound["at"]))
+    ((back,),) = ask(look.connection, f"select {now} < {before}")
+    return bool(back)
+
+
+def _changed_column(look: Look, before: str | None) -> str:
+    """Another incremental column: an upsert or a replace can begin again, an append cannot."""
+    name, was = look.relation.name, f"`{before}`" if before else "none"
+    if look.ask.mode == "append":
+        raise HeadwaterError(
+            "HW-C05",
+            f"the cursor of table `{name}` was made with another incremental column ({was})",
+            hint="name that column again, or land the table under another name with `as`",
+        )
+    return f"the incremental column of table `{name}` was {was}: the table is read again from the start"
+
+
+def _warnings(look: Look) -> list[str]:
+    incremental, relation = look.incremental, look.relation
+    if incremental is None:
+        return []
+    found = []
+    column = relation.column(incremental.column)
+    if column is not None and not column.not_null:
+        ((nulls,),) = ask(
+            look.connection, f"select exists(select from {relation.sql} where {quoted(column.name)} is null)"
+        )
+        if nulls:
+            found.append(
+                f"table `{relation.name}` has rows without `{column.name}`: only a first load reads them, "
+                "and later changes to them are not seen"
+            )
+    if relation.has_row_versions and incremental.column not in relation.indexed:
+        rows, _ = estimate(look.connection, relation)
+        if rows >= UNINDEXED_ROWS:
+            found.append(
+                f"table `{relation.name}` has no index on `{incremental.column}`: every look scans its {rows:,} rows"
+            )
+    ((count,),) = ask(
+        look.connection,
+        "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() "
+        f"and backend_xid is not null and xact_start < now() - interval '{look.config.overlap_seconds} seconds'",
+    )
+    if count:
+        found.append(
+            f"{count} transactions of the source have been open for longer than the overlap "
+            f"({look.config.overlap_seconds} s): if they write `{relation.name}`, their rows may be missed"
+        )
+    return found

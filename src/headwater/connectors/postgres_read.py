@@ -1,0 +1,139 @@
+"""Rows of one range of a table as Arrow batches: what executors do.
+
+The driver's snapshot is imported, so that all ranges show one moment. The table is locked (as every SELECT does) and
+looked at again before a row is read: if it was rewritten or replaced after the snapshot, it would look empty, and
+the slice is gone instead. The rows come by COPY in the binary format, a batch at a time; what a column's type cannot
+hold is marked by the server and refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headwater.base import limits
+from headwater.base.schema import TableSchema
+from headwater.base.types import Type, to_arrow
+from headwater.connectors.postgres_catalog import intact_sql
+from headwater.connectors.postgres_session import BEGIN, SETTINGS_SQL, translated
+from headwater.connectors.postgres_slices import Range
+from headwater.connectors.postgres_types import PgColumn, Transfer, quoted, transfer
+from headwater.connectors.protocol import BadRows, Json, Observed, RowError, SliceGone, UnknownColumns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_BYTES = 8 * 1024 * 1024
+"""About so many bytes of rows are held at once."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A column that is read: its name, how it travels, what it becomes."""
+
+    name: str
+    type: Type
+    transfer: Transfer
+
+
+@dataclass(frozen=True)
+class ReadPostgres:
+    """Reads the ranges of one slice. Holds the secret of the connection, and shows it to nobody."""
+
+    info: str = field(repr=False)
+    snapshot: str
+    schema: str
+    table: str
+    oid: int
+    columns: tuple[PgColumn, ...]
+    fetch_rows: int
+
+    def __call__(self, partition: Json, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        from adbc_driver_manager import dbapi
+
+        chosen = self._chosen(schema)
+        try:
+            with self._session() as cursor:
+                yield from self._batches(cursor, Range(**partition), chosen)
+        except (dbapi.Error, OSError) as error:
+            raise translated(error, info=self.info, table=self.table) from error
+
+    @property
+    def _relation(self) -> str:
+        return f"{quoted(self.schema)}.{quoted(self.table)}"
+
+    def _chosen(self, schema: TableSchema) -> list[Chosen]:
+        found: list[Chosen] = []
+        for column in self.columns:
+            wanted = schema.column(column.name)
+            way = transfer(column, wanted.type) if wanted is not None else None
+            if wanted is None or way is None:
+                raise UnknownColumns(Observed({c.name: c.type for c in self.columns}, complete=True))
+            found.append(Chosen(column.name, wanted.type, way))
+        return found
+
+    @contextmanager
+    def _session(self) -> Iterator[Any]:
+        """A cursor in a transaction at the snapshot, with the table locked and intact."""
+        from adbc_driver_manager import dbapi
+        from adbc_driver_postgresql import StatementOptions
+        from adbc_driver_postgresql.dbapi import connect
+
+        with connect(self.info, autocommit=True) as connection, connection.cursor() as cursor:
+            _answer(cursor, SETTINGS_SQL)
+            cursor.execute(BEGIN)
+            try:
+                cursor.execute(f"set transaction snapshot '{self.snapshot}'")
+            except dbapi.Error as error:
+                raise SliceGone("the snapshot of the run has ended") from error
+            _answer(cursor, f"select 1 from {self._relation} limit 0")
+            ((intact,),) = _answer(cursor, intact_sql(self._relation, self.oid))
+            if not intact:
+                raise SliceGone(f"table `{self.table}` was rewritten or replaced after the run began")
+            cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BATCH_BYTES)})
+            yield cursor
+
+    def _batches(self, cursor: Any, part: Range, chosen: list[Chosen]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        reasons = [(c.name, condition, reason) for c in chosen for condition, reason in c.transfer.wrong]
+        schema = pa.schema([pa.field(c.name, to_arrow(c.type)) for c in chosen])
+        cursor.execute(self._select(part, chosen, [condition for _, condition, _ in reasons]))
+        rows_before = 0
+        for batch in cursor.fetch_record_batch():
+            if reasons:
+                self._refuse(batch.column(len(chosen)), rows_before, [(name, reason) for name, _, reason in reasons])
+            rows_before += batch.num_rows
+            arrays = [batch.column(place).cast(field.type) for place, field in enumerate(schema)]
+            whole = pa.RecordBatch.from_arrays(arrays, schema=schema)
+            for start in range(0, whole.num_rows, self.fetch_rows):
+                yield whole.slice(start, self.fetch_rows)
+
+    def _select(self, part: Range, chosen: list[Chosen], conditions: list[str]) -> str:
+        """The columns and, where a value can be wrong, the number of the first condition that says so."""
+        terms = [f"{c.transfer.sql} as c{place}" for place, c in enumerate(chosen)]
+        if conditions:
+            cases = " ".join(f"when {condition} then {place}" for place, condition in enumerate(conditions))
+            terms.append(f"(case {cases} end)::int2 as wrong")
+        return f"select {', '.join(terms)} from {self._relation} where {part.where}"
+
+    def _refuse(self, wrong: pa.Array, rows_before: int, reasons: list[tuple[str, str]]) -> None:
+        """Raises BadRows if the server marked a row of this batch. A line is the row's place in its range."""
+        total = len(wrong) - wrong.null_count
+        if not total:
+            return
+        import pyarrow.compute as pc
+
+        lines = pc.indices_nonzero(wrong.is_valid())[: limits.ERRORS_SHOWN].to_pylist()
+        errors = []
+        for line in lines:
+            column, reason = reasons[wrong[line].as_py()]
+            errors.append(RowError(self.table, rows_before + line + 1, column, reason))
+        raise BadRows(tuple(errors), total)
+
+
+def _answer(cursor: Any, text: str) -> list[tuple[Any, ...]]:
+    cursor.execute(text)
+    return list(cursor.fetchall())

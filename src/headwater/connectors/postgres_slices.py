@@ -1,0 +1,237 @@
+"""How a table is cut into slices, and what its cursor remembers.
+
+A cursor's value is a JSON object:
+
+- `column`: the incremental column, or null for a table that is read whole;
+- `at`: the largest value of that column when the run began, but never in the future: one row dated 2999 must not
+  hide everything that is written before 2999;
+- `from`: `at` less the overlap: where the next read begins, inclusive;
+- `mark`: a number over the row versions from `from` on (over all rows, for a table that is read whole). It is
+  computed by the server and is equal exactly as long as no row there was inserted, changed or deleted and no
+  column changed: an equal mark means that there is nothing to read;
+- `load`: only while a first load is under way: how far it has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from headwater.base import clock
+from headwater.connectors.postgres_catalog import Relation, ask, blocks, estimate, histogram
+from headwater.connectors.postgres_types import CURSOR_TYPES, INTEGER_TYPES, literal, quoted
+from headwater.connectors.protocol import Json
+
+if TYPE_CHECKING:
+    import psycopg
+
+PARTITION_ROWS = 250_000
+"""About so many rows are read over one connection; a slice has as many such ranges as its rows need."""
+MAX_RANGES = 10_000
+KEY_TYPES = frozenset({*INTEGER_TYPES, "numeric", "text", "varchar", "uuid", "date", "timestamp", "timestamptz"})
+"""Types of a key's first column by whose ranges a table is cut."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """A part of a table: all of it (`by` is `all`), blocks (`ctid`), or values of a column (`key`, `cursor`) from
+    `low` up to, not including, `high`; None is open. Bounds are texts of the server."""
+
+    by: str
+    column: str = ""
+    type: str = ""
+    low: str | None = None
+    high: str | None = None
+
+    @property
+    def where(self) -> str:
+        if self.by == "all":
+            return "true"
+        name = "ctid" if self.by == "ctid" else quoted(self.column)
+        conditions = []
+        if self.low is not None:
+            conditions.append(f"{name} >= {literal(self.low)}::{self.type}")
+        if self.high is not None:
+            conditions.append(f"{name} < {literal(self.high)}::{self.type}")
+        return " and ".join(conditions) or "true"
+
+    def as_json(self) -> dict[str, Json]:
+        return asdict(self)
+
+
+WHOLE = Range("all")
+
+
+@dataclass(frozen=True)
+class Incremental:
+    """The column that tells what is new, the type its values are compared in, and how far late commits may lag."""
+
+    column: str
+    base: str
+    overlap_seconds: int
+    overlap_ids: int
+
+    @property
+    def type(self) -> str:
+        return CURSOR_TYPES[self.base]
+
+    @property
+    def is_id(self) -> bool:
+        return self.type == "int8"
+
+    @property
+    def newest_sql(self) -> str:
+        """The largest value, but no later than now."""
+        if self.is_id:
+            return f"max({quoted(self.column)})::int8"
+        largest = f"max({quoted(self.column)})"
+        return f"case when {largest} is not null then least({largest}, now()::{self.type}) end"
+
+    def before_sql(self, value: str) -> str:
+        """An expression less the overlap."""
+        if self.is_id:
+            return f"greatest({value}::numeric - {self.overlap_ids}, {-(2**63)})::int8"
+        return f"({value} - interval '{self.overlap_seconds} seconds')::{self.type}"
+
+    def since(self, low: str | None, high: str | None = None) -> Range:
+        return Range("cursor", self.column, self.type, low, high)
+
+    def as_filter(self, low: str | None) -> Json:
+        """A bound as the rest of the house knows it: a number, an RFC 3339 time or an ISO date; None if there is
+        none, or none that a calendar of our years has."""
+        if low is None:
+            return None
+        if self.is_id:
+            return int(low)
+        try:
+            moment = datetime.fromisoformat(low)
+        except ValueError:
+            return None
+        return low if self.type == "date" else clock.to_text(clock.from_text(moment.isoformat()))
+
+
+def read_bound(connection: psycopg.Connection[Any], relation: Relation, incremental: Incremental | None) -> Json:
+    """`at`, `from` and `mark` of a run that sees the table as it is in the current transaction."""
+    at = since = None
+    if incremental is not None:
+        newest = f"select {incremental.newest_sql} as at from {relation.sql}"
+        ((at, since),) = ask(
+            connection, f"select at::text, {incremental.before_sql('at')}::text from ({newest}) newest"
+        )
+    where = "true" if incremental is None else incremental.since(since).where
+    return {"at": at, "from": since, "mark": read_mark(connection, relation, where)}
+
+
+def read_mark(connection: psycopg.Connection[Any], relation: Relation, where: str) -> str:
+    """The count of the rows that fulfil a condition, a sum over their versions, and the columns' fingerprint.
+
+    Every insert and update makes a row version with the number of its transaction (`xmin`), which no other
+    transaction has: rows of equal count and equal `xmin`s are the same rows. That costs one scan of the rows but
+    looks at none of their values. Views and foreign tables have no `xmin`: there the text of each row counts."""
+    row = "hashint8extended(t.xmin::text::int8, 0)" if relation.has_row_versions else "hashtextextended(t::text, 0)"
+    ((count, total),) = ask(
+        connection, f"select count(*), coalesce(sum({row}::numeric), 0)::text from {relation.sql} t where {where}"
+    )
+    return f"{count}:{total}:{relation.fingerprint}"
+
+
+def window_ranges(
+    connection: psycopg.Connection[Any], relation: Relation, incremental: Incremental, since: str, *, range_rows: int
+) -> tuple[list[Range], dict[str, str]]:
+    """The changes since a value in ranges of about equal size, and for each inner bound that bound less the
+    overlap."""
+    window = incremental.since(since)
+    rows, _ = estimate(connection, relation, window.where)
+    parts = min(-(-rows // range_rows), MAX_RANGES)
+    if parts < 2:
+        return [window], {}
+    fractions = ", ".join(str(place / parts) for place in range(1, parts))
+    name = quoted(incremental.column)
+    cut = f"select percentile_disc(array[{fractions}]) within group (order by {name}) from {relation.sql} where {window.where}"
+    found = ask(
+        connection,
+        f"select c.at::text, {incremental.before_sql('c.at')}::text from (select distinct unnest(({cut})) as at) c "
+        f"where c.at > {literal(since)}::{incremental.type} order by c.at",
+    )
+    cuts = [at for at, _ in found]
+    return between(window, cuts), dict(found)
+
+
+def load_ranges(
+    connection: psycopg.Connection[Any],
+    relation: Relation,
+    key: str | None,
+    *,
+    range_rows: int,
+    after: Range | None = None,
+) -> list[Range]:
+    """The whole table, or what lies after a range of an earlier load, in ranges of about so many rows.
+
+    The ranges are of the key's first column, where the server's statistics or the integers between its ends tell
+    how to cut it; else of blocks; else there is one range."""
+    rows, _ = estimate(connection, relation)
+    parts = min(max(-(-rows // range_rows), 1), MAX_RANGES)
+    column = relation.column(key) if key is not None else None
+    if column is not None and column.base in KEY_TYPES and column.dimensions == 0:
+        whole = Range("key", column.name, column.base, after.high if after is not None else None)
+        cuts = _key_cuts(connection, relation, whole, parts)
+        if cuts or parts == 1 or after is not None or not relation.has_blocks:
+            return between(whole, cuts)
+    if not relation.has_blocks or parts == 1:
+        return [WHOLE]
+    size = blocks(connection, relation)
+    return between(Range("ctid", type="tid"), [f"({size * place // parts},0)" for place in range(1, parts)])
+
+
+def between(whole: Range, cuts: Iterable[str]) -> list[Range]:
+    """A range cut at inner bounds, which are in order."""
+    edges = [whole.low, *dict.fromkeys(cuts), whole.high]
+    return [Range(whole.by, whole.column, whole.type, low, high) for low, high in pairwise(edges)]
+
+
+def grouped(ranges: Sequence[Range], per_slice: int) -> Iterator[list[Range]]:
+    for start in range(0, len(ranges), per_slice):
+        yield list(ranges[start : start + per_slice])
+
+
+def inner_cuts(bounds: Sequence[str], parts: int, *, integers: bool) -> list[str]:
+    """The values that cut what lies between the first and the last bound into `parts`, given bounds between which
+    there is about equally much. Only integers can be cut finer than the bounds are."""
+    bins = len(bounds) - 1
+    if bins < 1:
+        return []
+    if not integers:
+        count = min(parts, bins)
+        return [bounds[bins * place // count] for place in range(1, count)]
+    found: list[str] = []
+    for place in range(1, parts):
+        whole, rest = divmod(bins * place, parts)
+        low = int(bounds[whole])
+        high = int(bounds[min(whole + 1, bins)])
+        found.append(str(low + (high - low) * rest // parts))
+    return found
+
+
+def _key_cuts(connection: psycopg.Connection[Any], relation: Relation, whole: Range, parts: int) -> list[str]:
+    if parts == 1:
+        return []
+    bounds = histogram(connection, relation, whole.column)
+    integers = whole.type in INTEGER_TYPES
+    if len(bounds) < 2 and integers:
+        name = quoted(whole.column)
+        ((low, high),) = ask(connection, f"select min({name})::text, max({name})::text from {relation.sql}")
+        bounds = [low, high] if low is not None else []
+    cuts = inner_cuts(bounds, parts, integers=integers)
+    if not cuts:
+        return []
+    # The server's own order decides, because texts have collations; and what was read before is left out.
+    values = ", ".join(literal(cut) for cut in cuts)
+    beyond = f"where c.cut > {literal(whole.low)}::{whole.type}" if whole.low is not None else ""
+    rows = ask(
+        connection,
+        f"select c.cut::text from (select distinct unnest(array[{values}]::{whole.type}[]) as cut) c {beyond} order by c.cut",
+    )
+    return [cut for (cut,) in rows]

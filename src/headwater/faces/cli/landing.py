@@ -1,0 +1,152 @@
+"""plan, apply, run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwater.base.errors import Exit
+from headwater.faces.cli.output import (
+    Face,
+    JsonOption,
+    PipelinesArgument,
+    answer,
+    color,
+    count_text,
+    say,
+    show_error,
+    size_text,
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(plan)
+    app.command()(apply)
+    app.command()(run)
+
+
+def plan(
+    context: typer.Context,
+    pipelines: PipelinesArgument = None,
+    json_: JsonOption = False,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit 10 if there is something to do.")
+    ] = False,
+) -> int:
+    """Show what apply would do, and why. Writes nothing."""
+    from headwater.app import applying
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        found = applying.plan(opened, pipelines or [])
+    if json_:
+        answer(found.as_json())
+    else:
+        for pipeline in found.pipelines:
+            _show_plan(pipeline)
+        typer.echo(_plan_summary(found))
+    return Exit.CHANGES if detailed_exitcode and found.has_changes else Exit.DONE
+
+
+def apply(
+    context: typer.Context,
+    pipelines: PipelinesArgument = None,
+    json_: JsonOption = False,
+    plan_file: Annotated[
+        Path | None, typer.Option("--plan", metavar="FILE", help="Do this only if it is still the plan.")
+    ] = None,
+) -> int:
+    """Bring the store up to the sources: read what is new, land it once."""
+    return _apply(context.obj, pipelines or [], json_=json_, plan_file=plan_file, trigger="apply")
+
+
+def run(
+    context: typer.Context,
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE")],
+    json_: JsonOption = False,
+) -> int:
+    """Run one pipeline; the exit code tells how it went."""
+    return _apply(context.obj, [pipeline], json_=json_, plan_file=None, trigger="run")
+
+
+def _apply(face: Face, pipelines: list[str], *, json_: bool, plan_file: Path | None, trigger: str) -> int:
+    from headwater.app import applying
+    from headwater.app.workspace import workspace
+    from headwater.faces.cli.progress import progress
+
+    with workspace(face.start) as opened, progress() as shown:
+        result = applying.apply(
+            opened, pipelines, plan_file=plan_file, trigger=trigger, on_event=shown.on_event, on_plan=shown.on_plan
+        )
+    if json_:
+        answer({"pipelines": [p.as_json() for p in result.pipelines], "changed": result.changed})
+        return result.exit_code
+    for p in result.pipelines:
+        _show_result(p)
+    if not result.changed and all(p.error is None for p in result.pipelines):
+        say("nothing to do: every source is as it was landed")
+    return result.exit_code
+
+
+def _show_result(result: Any) -> None:
+    if result.state == "unchanged":
+        return
+    rows, size = count_text(result.rows, "row"), size_text(result.bytes)
+    mark = {"success": color("landed", "green"), "failed": color("failed", "red")}.get(result.state, result.state)
+    typer.echo(f"{result.pipeline}: {mark}, {rows}, {size}, {count_text(result.slices, 'slice')}")
+    if result.error is not None:
+        show_error(result.error, as_json=False)
+
+
+def _show_plan(plan: Any) -> None:
+    words = {
+        "land": color("land", "green"),
+        "resume": color("resume", "yellow"),
+        "refuse": color("needs a decision", "red"),
+        "fail": color("cannot be looked at", "red"),
+        "nothing": "nothing to do",
+    }
+    new = " (new)" if plan.is_new and plan.action == "land" else ""
+    typer.echo(f"{plan.pipeline}{new}: {words[plan.action]}")
+    if plan.resumes_run is not None:
+        done = f"{plan.units_done} done, {plan.units_pending} to go"
+        typer.echo(f"  goes on with run {plan.resumes_run}: {done}")
+    if plan.error is not None:
+        typer.echo(f"  {plan.error['message']}")
+        if plan.error["hint"]:
+            typer.echo(f"  hint: {plan.error['hint']}")
+    for table in plan.tables:
+        _show_table_plan(table)
+
+
+def _show_table_plan(table: Any) -> None:
+    if table.slices:
+        rows = f"about {count_text(table.estimated_rows, 'row')}, " if table.estimated_rows is not None else ""
+        size = size_text(table.estimated_bytes)
+        typer.echo(f"  {table.table} ({table.mode}): {count_text(table.slices, 'slice')}, {rows}{size}")
+        for line in table.shown_slices:
+            typer.echo(f"    {line}")
+        if table.slices > len(table.shown_slices):
+            typer.echo(f"    and {table.slices - len(table.shown_slices)} more")
+    for change in table.schema_changes:
+        sure = "" if change.sure else " (guessed from a sample)"
+        to = f" {change.after}" if isinstance(change.after, str) else ""
+        typer.echo(f"    {change.kind.replace('_', ' ')} {change.column}{to}{sure}")
+    for change in table.refused:
+        typer.echo(f"    {color('refused', 'red')}: {change.note}")
+    if table.refused:
+        typer.echo(f"    hint: `headwater schema accept {table.table}` takes it knowingly")
+    for warning in table.warnings:
+        typer.echo(f"    {color('warning', 'yellow')}: {warning}")
+
+
+def _plan_summary(plan: Any) -> str:
+    by_action: dict[str, int] = {}
+    for p in plan.pipelines:
+        by_action[p.action] = by_action.get(p.action, 0) + 1
+    parts = [f"{count} to {action}" for action, count in by_action.items() if action != "nothing"]
+    done = by_action.get("nothing", 0)
+    return f"{', '.join(parts) or 'nothing to do'}; {done} up to date; plan {plan.hash[:19]}"

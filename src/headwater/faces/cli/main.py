@@ -1,0 +1,99 @@
+"""`headwater` (short: `hw`). Commands are grouped by file; each imports what it needs when it runs, so that
+`--help` answers at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+from headwater.base.errors import Exit, HeadwaterError
+from headwater.faces.cli import context, landing, looking, pipelines, projects, schemas
+from headwater.faces.cli.output import Face, show_error
+
+app = typer.Typer(
+    name="headwater",
+    help="Keeps data fresh on demand: declared pipelines, moved by Spark, landed once in plain Parquet.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def headwater(
+    context_: typer.Context,
+    project: Annotated[
+        Path | None, typer.Option("--project", help="The project's directory (default: here, or any parent).")
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and end.")] = False,
+) -> None:
+    if version:
+        from headwater import __version__
+
+        typer.echo(f"headwater {__version__}")
+        raise typer.Exit
+    context_.obj = Face(project or Path.cwd())
+
+
+for part in (projects, landing, looking):
+    part.register(app)
+app.add_typer(schemas.app, name="schema")
+app.add_typer(context.app, name="context")
+app.add_typer(pipelines.app, name="pipeline")
+
+
+def run() -> None:
+    """Entry point: every error becomes one message and one exit code, never a traceback for a user's mistake."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: list[str]) -> int:
+    as_json = "--json" in arguments
+    try:
+        code = app(arguments, standalone_mode=False)
+        return int(code) if isinstance(code, int) else Exit.DONE
+    except click.exceptions.Abort:
+        return _interrupted()
+    except KeyboardInterrupt:
+        return _interrupted()
+    except click.ClickException as error:
+        return _usage(error, as_json=as_json)
+    except HeadwaterError as error:
+        show_error(error, as_json=as_json)
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.DONE
+    except Exception as error:
+        if os.environ.get("HEADWATER_DEBUG"):
+            raise
+        wrapped = HeadwaterError(
+            "HW-X01",
+            f"an error of Headwater itself: {type(error).__name__}: {error}",
+            hint="run the command again with HEADWATER_DEBUG=1 and report what it prints",
+        )
+        show_error(wrapped, as_json=as_json)
+        return wrapped.exit_code
+
+
+def _interrupted() -> int:
+    click.echo("interrupted; run the same command again to go on", err=True)
+    return Exit.INTERRUPTED
+
+
+def _usage(error: click.ClickException, *, as_json: bool) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return Exit.USAGE
+    context_ = getattr(error, "ctx", None)
+    command = context_.command_path if context_ is not None else "headwater"
+    wrapped = HeadwaterError("HW-U01", error.format_message(), hint=f"`{command} --help` shows how it is called")
+    show_error(wrapped, as_json=as_json)
+    return Exit.USAGE

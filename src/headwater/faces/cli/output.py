@@ -1,0 +1,130 @@
+"""How answers look: JSON for programs, plain aligned tables for people, progress on a terminal only."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from headwater.base.errors import HeadwaterError
+
+SCHEMA_VERSION = 1
+CELL_WIDTH = 60
+"""Longer texts of a table are cut on a terminal; `--format` gives them whole."""
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
+PipelinesArgument = Annotated[list[str] | None, typer.Argument(metavar="[PIPELINE]...", help="Default: all.")]
+
+
+@dataclass(frozen=True)
+class Face:
+    """What every command knows: where the project is looked for."""
+
+    start: Path
+
+
+def answer(value: dict[str, Any]) -> None:
+    """One JSON object on stdout."""
+    click.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2, default=plain, ensure_ascii=False))
+
+
+def say(text: str = "") -> None:
+    """Talk: stderr."""
+    click.echo(text, err=True)
+
+
+def show_error(error: HeadwaterError, *, as_json: bool) -> None:
+    if as_json:
+        answer({"error": error.as_json()})
+    head, _, rest = error.render().partition("\n")
+    if sys.stderr.isatty() and "NO_COLOR" not in _environ():
+        head = click.style(head, fg="red")
+    say(head + (f"\n{rest}" if rest else ""))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, cut: bool | None = None) -> str:
+    """Aligned text; numbers to the right. Long cells are cut on a terminal."""
+    cut = sys.stdout.isatty() if cut is None else cut
+    texts = [[_cell(value, cut=cut) for value in row] for row in rows]
+    widths = [max([len(name), *(len(row[i]) for row in texts)]) for i, name in enumerate(columns)]
+    right = [bool(rows) and all(isinstance(row[i], int | float | None) for row in rows) for i in range(len(columns))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right)]
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([line(columns), line(["-" * w for w in widths]), *map(line, texts)])
+
+
+def size_text(size: int | None) -> str:
+    if size is None:
+        return "?"
+    value = float(size)
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def count_text(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def age_text(seconds: float | None) -> str:
+    if seconds is None:
+        return "never"
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{max(seconds, 0):.0f}s"
+
+
+def color(text: str, name: str) -> str:
+    return click.style(text, fg=name) if sys.stdout.isatty() and "NO_COLOR" not in _environ() else text
+
+
+def _environ() -> dict[str, str]:
+    import os
+
+    return dict(os.environ)
+
+
+def _cell(value: object, *, cut: bool) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}" if abs(value) < 1e15 else repr(value)
+    text = str(plain(value)) if not isinstance(value, str | int) else str(value)
+    text = text.replace("\n", "\\n")
+    return text[: CELL_WIDTH - 1] + "…" if cut and len(text) > CELL_WIDTH else text
+
+
+def plain(value: object) -> object:
+    """A value that JSON has no form for, in the form that it has here."""
+    import datetime
+    import decimal
+    import uuid
+
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, datetime.datetime):
+        moment = value.astimezone(datetime.UTC) if value.tzinfo else value
+        return moment.isoformat().replace("+00:00", "Z")
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal | uuid.UUID | Path | datetime.timedelta):
+        return str(value)
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    as_json: Callable[[], object] | None = getattr(value, "as_json", None)
+    return as_json() if as_json is not None else str(value)

@@ -1,0 +1,87 @@
+"""schema export, log, accept, regen-view."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headwater.faces.cli.output import Face, JsonOption, answer, say, table
+
+app = typer.Typer(help="Table schemas, and the schema of the manifest.", no_args_is_help=True)
+
+
+@app.command()
+def export(context: typer.Context, json_: JsonOption = False) -> None:
+    """Write the JSON Schemas of the manifest to `.headwater/schema/`, for editors."""
+    from headwater.app import schemas
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        paths = [str(path) for path in schemas.export(opened)]
+    if json_:
+        answer({"written": paths})
+    else:
+        typer.echo("\n".join(paths))
+
+
+@app.command()
+def log(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="TABLE|PIPELINE")],
+    json_: JsonOption = False,
+) -> None:
+    """Every schema change of a table, or of a pipeline's tables: what, when, decided by whom."""
+    from headwater.app import schemas
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        events = schemas.log(opened, name)
+    if json_:
+        answer({"events": events})
+        return
+    columns = ("seq", "at", "table", "kind", "column", "before", "after", "note", "decided_by")
+    shown = [{**e, "after": None, "before": None} if e["kind"] == "created" else e for e in events]
+    typer.echo(table(columns, [[event[name] for name in columns] for event in shown]))
+
+
+@app.command()
+def accept(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="TABLE")],
+    json_: JsonOption = False,
+) -> None:
+    """Make a schema change that was refused, knowingly; the log keeps who decided."""
+    from headwater.app import schemas
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        accepted = schemas.accept(opened, name)
+    if json_:
+        answer({"accepted": accepted})
+        return
+    for change in accepted.changes:
+        typer.echo(f"{name}: {change}")
+    say(f"accepted by {accepted.decided_by}, schema {accepted.schema_id}; `headwater apply` goes on")
+
+
+@app.command("regen-view")
+def regen_view(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="[TABLE]")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Make a table's view (all views) again from the catalog."""
+    from headwater.app import schemas
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        changed = schemas.regen_view(opened, name)
+    if json_:
+        answer({"changed": changed})
+    else:
+        typer.echo("\n".join(f"views/{name}.sql" for name in changed) or "every view is as the catalog says")

@@ -1,0 +1,319 @@
+"""What only the whole project can tell: names used twice, sources that do not exist, circles, windows that overlap,
+connectors that nobody has, keys a connector does not know.
+
+Pure: pipelines in, errors out. The connectors are given by name, because they live on the same floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import gcd
+
+from pydantic import JsonValue, ValidationError
+
+from headwater.base.errors import HeadwaterError, nearest
+from headwater.manifest.documents import Part, dotted
+from headwater.manifest.durations import DAY_US, duration_us, time_of_day_us
+from headwater.manifest.keywords import needs_quotes
+from headwater.manifest.positions import Path
+from headwater.manifest.references import pipeline_secrets
+from headwater.manifest.spec import PipelineSpec, TableSettings, TableSpec, WindowSpec
+from headwater.manifest.support import PLANNED_CONNECTORS
+from headwater.manifest.table_checks import check_source_table, check_table
+from headwater.manifest.violations import explain
+
+CheckConfig = Callable[[str, Mapping[str, JsonValue]], Iterable[tuple[Path, str, str]]]
+"""Judges a connector's config: (connector, config) -> (path inside the config, message, hint) of each fault."""
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """A pipeline that parsed, and where it is written. `wrong` are the keys that had to be left out because their
+    own errors are reported already: what is missing for that reason is not reported again."""
+
+    part: Part
+    spec: PipelineSpec
+    wrong: frozenset[str] = frozenset()
+
+
+def declare(part: Part) -> tuple[Declared | None, list[HeadwaterError]]:
+    """A pipeline from its data, with every error of its own; what is left of a wrong one still gets checked."""
+    data = dict(part.data)
+    if part.document.format == "json" and isinstance(data.get("$schema"), str):
+        del data["$schema"]  # for editors, not for us
+    try:
+        return Declared(part, PipelineSpec.model_validate(data)), []
+    except ValidationError as error:
+        wrong = frozenset(str(detail["loc"][0]) for detail in error.errors(include_url=False))
+        return _salvage(part, data, wrong), explain(error, part, PipelineSpec)
+
+
+def check_pipeline(
+    pipeline: Declared, connectors: Collection[str], check_config: CheckConfig | None
+) -> Iterator[HeadwaterError]:
+    """What is wrong with one pipeline by itself."""
+    part, spec = pipeline.part, pipeline.spec
+    if not pipeline.wrong:
+        yield from _check_shape(part, spec)
+    for path, table in tables_of(pipeline):
+        yield from check_table(part, path, table)
+        if isinstance(table, TableSpec):
+            yield from check_source_table(part, path, spec, table)
+    yield from _check_ripples(part, spec)
+    yield from _check_windows(part, spec)
+    yield from pipeline_secrets(part, spec, None if "secrets" in pipeline.wrong else spec.secrets)
+    if spec.source is None:
+        return
+    connector = spec.source.connector
+    if connector in connectors:
+        for path, message, hint in check_config(connector, spec.source.config) if check_config else ():
+            at: Path = ("source", "config", *path)
+            text = f"`{dotted(at)}` of {part.subject}: {message}"
+            yield part.error("HW-C01", at, text, hint=hint, key=True)
+    elif connector not in PLANNED_CONNECTORS:
+        meant = nearest(connector, [*connectors, *PLANNED_CONNECTORS])
+        hint = f"did you mean `{meant}`?" if meant else "known connectors: " + ", ".join(sorted(connectors))
+        message = f"unknown connector `{connector[:80]}` in {part.subject}"
+        yield part.error("HW-M06", ("source", "connector"), message, hint=hint)
+
+
+def check_project(parts: Sequence[Part], unread: Collection[str]) -> Iterator[HeadwaterError]:
+    """What is wrong between pipelines, from their data as it is written: a pipeline that is wrong by itself has
+    its names all the same. `unread` are the ids that files which could not be read may well hold, so that nobody
+    is told they are missing."""
+    yield from _check_ids(parts)
+    yield from _check_table_names(parts)
+    yield from _check_sources(parts, unread)
+    yield from _check_cycles(parts)
+
+
+def name_warnings(pipeline: Declared) -> Iterator[str]:
+    """Names that need quotes in DuckDB: legal, and worth knowing before the first query."""
+    for path, table in tables_of(pipeline):
+        names = [name for name in table.columns if needs_quotes(name)]
+        if names:
+            listed = ", ".join(f"`{name}`" for name in names)
+            place = pipeline.part.place((*path, "columns", names[0]), key=True)
+            yield f"{place}: {'columns' if len(names) > 1 else 'column'} {listed} must be in double quotes in SQL"
+
+
+def tables_of(pipeline: Declared) -> Iterator[tuple[Path, TableSettings]]:
+    """The tables and ripples; where one table of the list is wrong, the others."""
+    if "tables" in pipeline.wrong:
+        listed = pipeline.part.data["tables"]
+        for index, data in enumerate(listed if isinstance(listed, list) else []):
+            with suppress(ValidationError):
+                yield ("tables", index), TableSpec.model_validate({"name": data} if isinstance(data, str) else data)
+    for index, table in enumerate(pipeline.spec.tables):
+        yield ("tables", index), table
+    for index, ripple in enumerate(pipeline.spec.ripples):
+        yield ("ripples", index), ripple
+
+
+def _salvage(part: Part, data: Mapping[str, JsonValue], wrong: frozenset[str]) -> Declared | None:
+    kept: dict[str, JsonValue] = {key: value for key, value in data.items() if key not in wrong}
+    if "id" in wrong:
+        kept["id"] = "unnamed"
+    source = data.get("source")
+    if "source" in wrong and isinstance(source, dict):
+        kept["source"] = {key: source[key] for key in ("connector", "config") if key in source}
+    for _ in range(2):
+        with suppress(ValidationError):
+            return Declared(part, PipelineSpec.model_validate(kept), wrong)
+        kept.pop("source", None)
+    return None
+
+
+def _check_shape(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
+    if spec.source is not None and spec.sources:
+        message = f"{part.subject} has a `source` and `sources`"
+        hint = "an Inlet reads one `source`; a pipeline over other pipelines has `sources`: make two pipelines"
+        yield part.error("HW-M03", ("sources",), message, hint=hint, key=True)
+    elif spec.source is None and not spec.sources:
+        message = f"{part.subject} reads nothing: it has neither `source` nor `sources`"
+        hint = 'add `source = { connector = "files", config = { path = "data/*.ndjson" } }`'
+        yield part.error("HW-M03", (), message, hint=hint)
+    elif spec.source is not None and not spec.tables:
+        message = f"{part.subject} names no table"
+        yield part.error("HW-M03", ("tables",), message, hint='add `tables = ["orders"]`')
+    elif spec.source is None:
+        for key, belongs in (("tables", spec.tables), ("incremental", spec.incremental), ("poll", spec.poll)):
+            if belongs:
+                message = f"`{key}` of {part.subject} belongs to a pipeline with a `source`"
+                hint = "a pipeline with `sources` makes its tables in `ripples`" if key == "tables" else ""
+                yield part.error("HW-M03", (key,), message, hint=hint, key=True)
+        if not spec.ripples:
+            message = f"{part.subject} reads pipelines and makes nothing of them: it has no `ripples`"
+            yield part.error("HW-M03", ("ripples",), message, hint="add a ripple with `name` and `sql`")
+
+
+def _check_ripples(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
+    names = [ripple.name for ripple in spec.ripples]
+    for index, ripple in enumerate(spec.ripples):
+        at: Path = ("ripples", index)
+        if (ripple.sql is None) == (ripple.python is None):
+            message = f"the ripple `{ripple.name}` of {part.subject} needs one of `sql` and `python`"
+            yield part.error("HW-M03", at, message)
+        for position, parent in enumerate(ripple.after):
+            if parent not in names:
+                meant = nearest(parent, names)
+                message = (
+                    f"the ripple `{ripple.name}` of {part.subject} comes after `{parent}`, which is none of its ripples"
+                )
+                hint = f"did you mean `{meant}`?" if meant else ""
+                yield part.error("HW-M07", (*at, "after", position), message, hint=hint)
+    after = {ripple.name: ripple.after for ripple in spec.ripples}
+    for circle in _circles(after):
+        index = names.index(circle[0])
+        message = f"ripples of {part.subject} wait for each other in a circle: {_arrows(circle)}"
+        yield part.error("HW-M07", ("ripples", index, "after"), message, hint="remove one of the `after`s")
+
+
+def _check_ids(parts: Sequence[Part]) -> Iterator[HeadwaterError]:
+    places: dict[str, list[Part]] = {}
+    for part in parts:
+        if part.id is not None:
+            places.setdefault(part.id, []).append(part)
+    for name, same in places.items():
+        if len(same) > 1:
+            formats = {part.document.format for part in same}
+            hint = "keep one of them"
+            if len(formats) > 1:
+                hint += f"; `headwater pipeline convert {name} --to json` migrates it"
+            times = "twice" if len(same) == 2 else f"{len(same)} times"
+            where = tuple(part.place() for part in same)
+            yield HeadwaterError("HW-M04", f"pipeline `{name}` is defined {times}", hint=hint, places=where)
+
+
+def _check_table_names(parts: Sequence[Part]) -> Iterator[HeadwaterError]:
+    found: dict[str, list[tuple[Part, Path]]] = {}
+    for part in parts:
+        for path, name in [*_named(part, "tables", "as", "name"), *_named(part, "ripples", "name")]:
+            found.setdefault(name, []).append((part, path))
+    for name, same in found.items():
+        owners = list(dict.fromkeys(part.subject for part, _ in same))
+        if len(same) == 1:
+            continue
+        if len(owners) == 1 and len({id(part) for part, _ in same}) > 1:
+            continue  # one pipeline, defined twice: that is said already
+        by = f"by {' and '.join(owners)}" if len(owners) > 1 else f"in {owners[0]}"
+        last = (same[-1][0].id or "other").replace("-", "_")
+        hint = f'give one of them another name: `as = "{last}_{name}"`'
+        where = tuple(part.place(path) for part, path in same)
+        yield HeadwaterError("HW-M04", f"table `{name}` is defined twice, {by}", hint=hint, places=where)
+
+
+def _check_sources(parts: Sequence[Part], unread: Collection[str]) -> Iterator[HeadwaterError]:
+    known = {part.id for part in parts if part.id is not None}
+    for part in parts:
+        named: set[str] = set()
+        for path, source in _named(part, "sources", "pipeline"):
+            if source in named:
+                message = f"{part.subject} names the source `{source}` twice"
+                yield part.error("HW-M07", path, message, hint="keep one of them")
+            named.add(source)
+            if source not in known and source not in unread:
+                meant = nearest(source, known)
+                message = f"{part.subject} reads the pipeline `{source[:80]}`, which does not exist"
+                hint = f"did you mean `{meant}`?" if meant else "known pipelines: " + ", ".join(sorted(known))
+                yield part.error("HW-M07", path, message, hint=hint)
+
+
+def _check_cycles(parts: Sequence[Part]) -> Iterator[HeadwaterError]:
+    by_id = {part.id: part for part in parts if part.id is not None}
+    graph = {
+        name: {source: path for path, source in _named(part, "sources", "pipeline")} for name, part in by_id.items()
+    }
+    for circle in _circles({name: tuple(sources) for name, sources in graph.items()}):
+        pairs = zip(circle, circle[1:] + circle[:1])
+        places = tuple(by_id[reader].place(graph[reader][source]) for reader, source in pairs)
+        message = f"pipelines read each other in a circle: {_arrows(circle)}"
+        if len(circle) == 1:
+            message = f"pipeline `{circle[0]}` reads itself"
+        yield HeadwaterError("HW-M07", message, hint="remove one of these sources", places=places)
+
+
+def _named(part: Part, key: str, *names: str) -> Iterator[tuple[Path, str]]:
+    """The names in a list of texts or tables, as they are written; `names` are the keys that may hold one, the
+    first that does wins."""
+    listed = part.data.get(key)
+    for index, item in enumerate(listed if isinstance(listed, list) else []):
+        if isinstance(item, str):
+            yield (key, index), item
+        elif isinstance(item, dict):
+            name = next((name for name in names if isinstance(item.get(name), str)), None)
+            if name is not None:
+                yield (key, index, name), str(item[name])
+
+
+def _circles(graph: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+    """One circle of each knot, found without recursion."""
+    state: dict[str, int] = {}
+    for start in graph:
+        if start in state:
+            continue
+        trail: list[str] = [start]
+        pending: list[Iterator[str]] = [iter(graph[start])]
+        state[start] = 1
+        while pending:
+            step = next(pending[-1], None)
+            if step is None:
+                pending.pop()
+                state[trail.pop()] = 2
+            elif step not in graph or state.get(step) == 2:
+                continue
+            elif state.get(step) == 1:
+                yield trail[trail.index(step) :]
+            else:
+                state[step] = 1
+                trail.append(step)
+                pending.append(iter(graph[step]))
+
+
+def _arrows(circle: Sequence[str]) -> str:
+    return " -> ".join(f"`{name}`" for name in [*circle, circle[0]])
+
+
+def _check_windows(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
+    if spec.windows and not spec.is_inlet:
+        message = f"`windows` of {part.subject}: only a pipeline with a `source` has windows"
+        yield part.error("HW-M03", ("windows",), message, hint="put the windows on its sources", key=True)
+        return
+    for index, window in enumerate(spec.windows):
+        if duration_us(window.duration) > duration_us(window.every):
+            message = f"`windows[{index}]` of {part.subject} lasts longer than the time until it opens again"
+            yield part.error("HW-M03", ("windows", index, "duration"), message, hint="make it shorter than `every`")
+        for earlier in range(index):
+            if _overlap(spec.windows[earlier], window):
+                message = f"`windows[{earlier}]` and `windows[{index}]` of {part.subject} overlap"
+                places = (part.place(("windows", earlier)), part.place(("windows", index)))
+                hint = "make them meet end to start, or make one of the two"
+                yield HeadwaterError("HW-M03", message, hint=hint, places=places)
+
+
+def _overlap(one: WindowSpec, other: WindowSpec) -> bool:
+    """True if an opening of one ever falls into the other. The distance of two openings takes every value that
+    equals the distance of the starts modulo the common divisor of the periods."""
+    period = gcd(duration_us(one.every), duration_us(other.every))
+    for shift in _zone_shifts(one.timezone, other.timezone):
+        distance = (time_of_day_us(other.start) - time_of_day_us(one.start) + shift) % period
+        if distance < duration_us(one.duration) or period - distance < duration_us(other.duration):
+            return True
+    return False
+
+
+def _zone_shifts(one: str, other: str) -> set[int]:
+    """By how much the clocks of two zones differ, in winter and in summer."""
+    if one == other:
+        return {0}
+    from datetime import datetime, timedelta
+    from zoneinfo import ZoneInfo
+
+    shifts: set[int] = set()
+    for month in (1, 7):
+        moment = datetime(2024, month, 1)
+        offsets = [moment.replace(tzinfo=ZoneInfo(zone)).utcoffset() or timedelta() for zone in (one, other)]
+        shifts.add((offsets[0] - offsets[1]) // timedelta(microseconds=1) % DAY_US)
+    return shifts

@@ -1,0 +1,285 @@
+"""The files of a project as data: read, decoded, made equal whatever their format.
+
+TOML and JSON become the same values: TOML's dates and times are written out as text, `null` and numbers that are
+not finite are refused in both, a key that stands twice is an error in both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from functools import cached_property
+from math import isfinite
+from pathlib import Path as FilePath
+from typing import Literal
+
+from pydantic import JsonValue
+
+from headwater.base.errors import HeadwaterError, Place
+from headwater.base.limits import MAX_JSON_DEPTH
+from headwater.manifest.positions import Path, Positions
+
+PROJECT_FILE = "headwater.toml"
+PIPELINES = "pipelines"
+TRANSFORMS_SUFFIX = ".transforms.json"
+MAX_FILE_BYTES = 16 * 1024 * 1024
+"""A larger file in `pipelines/` is data that lost its way, not a manifest."""
+
+Format = Literal["toml", "json"]
+_TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+
+@dataclass(frozen=True, eq=False)
+class Document:
+    """One file. `text` has no byte order mark; `file` is relative to the project, with `/`."""
+
+    file: str
+    text: str
+    data: dict[str, JsonValue]
+    has_bom: bool = False
+
+    @property
+    def format(self) -> Format:
+        return "json" if self.file.endswith(".json") else "toml"
+
+    @cached_property
+    def positions(self) -> Positions:
+        return positions_of(self.file, self.text)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A pipeline or the project's own settings: where it is written, its raw data, and what to call it.
+    `overrides` are the values that came from the environment, by path."""
+
+    document: Document
+    base: Path
+    data: dict[str, JsonValue]
+    subject: str
+    overrides: Mapping[Path, str] = field(default_factory=dict)
+
+    def place(self, path: Path = (), *, key: bool = False) -> Place:
+        """Where the value (or, with `key`, the key) at `path` is written."""
+        for length in range(len(path), 0, -1):
+            variable = self.overrides.get(path[:length])
+            if variable is not None:
+                return Place(f"environment variable {variable}")
+        found = self.document.positions
+        file = self.document.file
+        return found.of_key(file, (*self.base, *path)) if key else found.of_value(file, (*self.base, *path))
+
+    def error(self, code: str, path: Path, message: str, *, hint: str = "", key: bool = False) -> HeadwaterError:
+        detail: dict[str, object] = {"key": dotted(path)} if path else {}
+        return HeadwaterError(code, message, hint=hint, detail=detail, places=(self.place(path, key=key),))
+
+    @property
+    def id(self) -> str | None:
+        """The pipeline's id as it is written, also where the rest is wrong."""
+        found = self.data.get("id")
+        return found if isinstance(found, str) else None
+
+
+class Unreadable(Exception):
+    """A file that gives no data, with all that is wrong with it."""
+
+    def __init__(self, errors: list[HeadwaterError]):
+        super().__init__(errors)
+        self.errors = errors
+
+
+def dotted(path: Path) -> str:
+    """`tables[0].name`: how a path is written in a message."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            name = step if re.fullmatch(r"[A-Za-z0-9_$-]+", step) else json.dumps(step, ensure_ascii=False)
+            text += f".{name}" if text else name
+    return text
+
+
+def positions_of(file: str, text: str) -> Positions:
+    """The positions of a text that has been read without an error. A nesting too deep to walk is left out."""
+    from headwater.manifest.scan_json import scan_json
+    from headwater.manifest.scan_toml import scan_toml
+
+    try:
+        return scan_json(text) if file.endswith(".json") else scan_toml(text)
+    except RecursionError:
+        return Positions(text)
+
+
+def read_document(root: FilePath, file: str, overlay: Mapping[str, str | None]) -> Document:
+    """One file of the project; `overlay` holds texts that stand in for what is on disk. Raises `Unreadable`."""
+    replaced = overlay.get(file)
+    if replaced is not None:
+        return parse_document(file, replaced)
+    path = root / file
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise Unreadable(
+                [_unreadable(file, f"it is larger than {MAX_FILE_BYTES >> 20} MiB", "keep data elsewhere")]
+            )
+        raw = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise Unreadable([_unreadable(file, reason, "check the file and its permissions")]) from error
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = len(raw[raw.rfind(b"\n", 0, error.start) + 1 : error.start].decode("utf-8", "replace")) + 1
+        place = Place(file, line, column)
+        bad = HeadwaterError("HW-M02", f"`{file}` is not UTF-8 text", hint="save it as UTF-8", places=(place,))
+        raise Unreadable([bad]) from error
+    return parse_document(file, text)
+
+
+def list_files(root: FilePath, overlay: Mapping[str, str | None]) -> tuple[list[str], list[str]]:
+    """The manifest files of a project, `headwater.toml` first, and the files beside them that look like manifests
+    and are not read."""
+    try:
+        names = {f"{PIPELINES}/{path.name}" for path in (root / PIPELINES).iterdir()}
+    except (FileNotFoundError, NotADirectoryError):
+        names = set()
+    names |= {file for file in overlay if file.startswith(f"{PIPELINES}/")}
+    names -= {file for file, text in overlay.items() if text is None}
+    files, ignored = [], []
+    for file in sorted(names):
+        if file.startswith(f"{PIPELINES}/.") or file.endswith(TRANSFORMS_SUFFIX):
+            continue
+        if file.endswith((".toml", ".json")):
+            files.append(file)
+        elif file.endswith((".yaml", ".yml", ".json5", ".jsonc")):
+            ignored.append(file)
+    return [PROJECT_FILE, *files], ignored
+
+
+def parse_document(file: str, text: str) -> Document:
+    """A document from its text. Raises `Unreadable`."""
+    has_bom = text.startswith("\ufeff")
+    text = text[1:] if has_bom else text
+    data = _parse_json(file, text) if file.endswith(".json") else _parse_toml(file, text)
+    if not isinstance(data, dict):
+        found = {list: "a list", str: "text", type(None): "null"}.get(type(data), "a single value")
+        wrong = HeadwaterError(
+            "HW-M03",
+            f"`{file}` holds {found}, not a pipeline",
+            hint='a pipeline file is one JSON object: `{"id": ..., "source": ...}`',
+            places=(Place(file, 1, 1),),
+        )
+        raise Unreadable([wrong])
+    problems: list[tuple[Path, str, str]] = []
+    data = {key: _plain(value, (key,), problems) for key, value in data.items()}
+    document = Document(file, text, data, has_bom)
+    if problems:
+        whole = Part(document, (), data, f"`{file}`")
+        raise Unreadable(
+            [whole.error("HW-M03", path, f"`{dotted(path[:8])}` {what}", hint=hint) for path, what, hint in problems]
+        )
+    return document
+
+
+def _parse_toml(file: str, text: str) -> object:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = _TOML_PLACE.search(str(error))
+        reason = _TOML_PLACE.sub("", str(error))
+        if found and found[1]:
+            place = Place(file, int(found[1]), int(found[2]))
+        else:
+            place = Place(file, text.count("\n") + 1, len(text) - text.rfind("\n"))
+        message = f"`{file}` is not valid TOML: {reason[:1].lower()}{reason[1:]}"
+        raise Unreadable([HeadwaterError("HW-M02", message, places=(place,))]) from error
+    except RecursionError as error:
+        raise Unreadable([_too_deep(file)]) from error
+    except ValueError as error:
+        raise Unreadable([_unreadable(file, "it has a number or date that does not exist")]) from error
+
+
+def _parse_json(file: str, text: str) -> object:
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise Unreadable([_too_deep(file)]) from error
+    except ValueError as error:
+        raise Unreadable(_json_faults(file, text)) from error
+
+
+def _json_faults(file: str, text: str) -> list[HeadwaterError]:
+    """What is wrong with a text that `json` refused, in our words and with our places."""
+    from headwater.manifest.scan_json import JsonFault, scan_json
+
+    if not text.strip():
+        hint = "write a pipeline into it, or remove it"
+        return [HeadwaterError("HW-M02", f"`{file}` is empty", hint=hint, places=(Place(file, 1, 1),))]
+    try:
+        found = scan_json(text)
+    except JsonFault as fault:
+        place = Positions(text).place(file, fault.offset)
+        message = f"`{file}` is not valid JSON: {fault.message}"
+        return [HeadwaterError("HW-M02", message, hint=fault.hint, places=(place,))]
+    return [
+        HeadwaterError(
+            "HW-M02",
+            f"the key `{dotted(twice.path)}` stands twice",
+            hint="keep one of them",
+            places=(found.place(file, twice.first), found.place(file, twice.second)),
+        )
+        for twice in found.duplicates
+    ] or [_unreadable(file, "it has a number that is too long")]
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _refuse_constant(word: str) -> object:
+    raise ValueError(word)
+
+
+def _plain(value: object, path: Path, problems: list[tuple[Path, str, str]]) -> JsonValue:
+    """The value as JSON has it; what JSON and TOML do not share becomes a problem."""
+    match value:
+        case str():
+            if not value.isascii() and any("\ud800" <= mark <= "\udfff" for mark in value):
+                problems.append(
+                    (path, "has half of a surrogate pair, which no file can hold", "write the character itself")
+                )
+            return value
+        case bool() | int():
+            return value
+        case float():
+            if not isfinite(value):
+                problems.append((path, "is not a finite number", ""))
+            return value
+        case dict() | list() if len(path) > MAX_JSON_DEPTH:
+            problems.append((path, f"is nested deeper than {MAX_JSON_DEPTH} levels", ""))
+            return None
+        case dict():
+            return {key: _plain(inner, (*path, key), problems) for key, inner in value.items()}
+        case list():
+            return [_plain(inner, (*path, index), problems) for index, inner in enumerate(value)]
+        case datetime() | date() | time():
+            return value.isoformat()
+        case None:
+            problems.append((path, "is null, which says nothing", "leave the key out"))
+            return None
+    raise AssertionError(type(value))
+
+
+def _too_deep(file: str) -> HeadwaterError:
+    return _unreadable(file, f"it is nested deeper than {MAX_JSON_DEPTH} levels")
+
+
+def _unreadable(file: str, reason: str, hint: str = "") -> HeadwaterError:
+    return HeadwaterError("HW-M02", f"cannot read `{file}`: {reason}", hint=hint, places=(Place(file),))

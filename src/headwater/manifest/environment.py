@@ -1,0 +1,77 @@
+"""Settings of the project from the environment: `HEADWATER_SPARK__MASTER` is `[spark] master`.
+
+Only names with `__` are settings; `HEADWATER_CRASH_AT` and its like are not. A text setting is taken as it is, any
+other one is written as JSON: `HEADWATER_SPARK__PACKAGES=["a:b:1"]`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+
+from pydantic import JsonValue
+
+from headwater.base.errors import HeadwaterError, Place, nearest
+from headwater.manifest.positions import Path
+
+PREFIX = "HEADWATER_"
+_JSON_SETTINGS = {("spark", "conf"), ("spark", "packages")}
+_SETTINGS: tuple[Path, ...] = (
+    ("project", "name"),
+    ("project", "version"),
+    ("project", "description"),
+    ("context", "path"),
+    ("context", "catalog"),
+    ("context", "default_destination"),
+    ("spark", "master"),
+    ("spark", "conf"),
+    ("spark", "packages"),
+    ("spark", "remote"),
+    ("spark", "python"),
+    ("spark", "driver_memory"),
+    ("sync", "bucket"),
+    ("sync", "endpoint"),
+    ("sync", "region"),
+    ("sync", "mode"),
+    ("encryption", "key_source"),
+)
+
+
+def variable_of(path: Path) -> str:
+    return PREFIX + "__".join(str(step).upper() for step in path)
+
+
+def apply_environment(
+    data: dict[str, JsonValue], environ: Mapping[str, str]
+) -> tuple[dict[str, JsonValue], dict[Path, str], list[HeadwaterError]]:
+    """The project's data with the environment's settings on top, which paths they took, and what is wrong with
+    them."""
+    known = {variable_of(path): path for path in _SETTINGS}
+    taken: dict[Path, str] = {}
+    errors: list[HeadwaterError] = []
+    for variable in sorted(name for name in environ if name.startswith(PREFIX) and "__" in name):
+        path = known.get(variable)
+        if path is None:
+            meant = nearest(variable, [name.lower() for name in known])
+            hint = f"did you mean `{meant.upper()}`?" if meant else "unset it"
+            errors.append(_error("HW-M05", variable, f"`{variable}` names no setting of a project", hint))
+            continue
+        value: JsonValue = environ[variable]
+        if path in _JSON_SETTINGS:
+            try:
+                value = json.loads(environ[variable])
+            except ValueError:
+                errors.append(_error("HW-M03", variable, f"`{variable}` is not JSON", 'for example `["a:b:1"]`'))
+                continue
+        if not taken:
+            data = deepcopy(data)
+        section = data.setdefault(str(path[0]), {})
+        if isinstance(section, dict):
+            section[str(path[1])] = value
+            taken[path] = variable
+    return data, taken, errors
+
+
+def _error(code: str, variable: str, message: str, hint: str) -> HeadwaterError:
+    return HeadwaterError(code, message, hint=hint, places=(Place(f"environment variable {variable}"),))

@@ -1,0 +1,79 @@
+"""The manifest's JSON Schema (draft 2020-12), made from the model, for editors and for programs that write manifests.
+
+What it refuses is wrong; what it accepts may still be refused by a check that needs more than one value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from headwater.manifest.spec import PipelineSpec, ProjectSpec, Spec
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+PIPELINE_SCHEMA_ID = "https://headwater.dev/schemas/v1/pipeline.json"
+PROJECT_SCHEMA_ID = "https://headwater.dev/schemas/v1/project.json"
+
+
+def pipeline_schema() -> dict[str, object]:
+    """The schema of `pipelines/*.json` and of a `pipelines/*.toml` without `[[pipeline]]`."""
+    schema = _schema_of(PipelineSpec)
+    schema["properties"] = {
+        "$schema": {"type": "string", "description": "The address of this schema, for editors."},
+        **schema["properties"],
+    }
+    return {
+        "$schema": DIALECT,
+        "$id": PIPELINE_SCHEMA_ID,
+        **schema,
+        **_one_kind_of_source(),
+        "title": "Headwater pipeline",
+    }
+
+
+def project_schema() -> dict[str, object]:
+    """The schema of `headwater.toml`, inline pipelines included."""
+    schema, pipeline = _schema_of(ProjectSpec), _schema_of(PipelineSpec)
+    definitions = {**schema.pop("$defs"), **pipeline.pop("$defs")}
+    definitions["PipelineSpec"] = {**pipeline, **_one_kind_of_source()}
+    schema["properties"]["pipeline"] = {"type": "array", "items": {"$ref": "#/$defs/PipelineSpec"}}
+    return {
+        "$schema": DIALECT,
+        "$id": PROJECT_SCHEMA_ID,
+        **schema,
+        "title": "Headwater project",
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _one_kind_of_source() -> dict[str, object]:
+    return {"oneOf": [{"required": ["source"]}, {"required": ["sources"]}]}
+
+
+def _schema_of(model: type[Spec]) -> dict[str, Any]:
+    found = _tidied(model.model_json_schema(by_alias=True, mode="validation", schema_generator=_Generator))
+    assert isinstance(found, dict)
+    return found
+
+
+class _Generator(GenerateJsonSchema):
+    """Titles made from names say nothing that the names do not."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _tidied(value: Any) -> Any:
+    """Without `null`, which a manifest never holds: a key that says nothing is left out."""
+    if isinstance(value, list):
+        return [_tidied(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _tidied(inner) for key, inner in value.items() if not (key == "default" and inner is None)}
+    choices = found.get("anyOf")
+    if isinstance(choices, list) and {"type": "null"} in choices:
+        kept = [choice for choice in choices if choice != {"type": "null"}]
+        del found["anyOf"]
+        found = {**kept[0], **found} if len(kept) == 1 else {"anyOf": kept, **found}
+    return found

@@ -1,0 +1,256 @@
+"""From a directory to a checked project: every file read, every error of every file in one go.
+
+While all is well this costs `tomllib`, `json` and one validation per pipeline: no file is scanned for positions
+and `tomlkit` is not imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+
+from pydantic import ValidationError
+
+from headwater.base.errors import HeadwaterError, Place, nearest, raise_all
+from headwater.manifest.checks import CheckConfig, Declared, check_pipeline, check_project, declare, name_warnings
+from headwater.manifest.documents import (
+    PROJECT_FILE,
+    Document,
+    Part,
+    Unreadable,
+    list_files,
+    read_document,
+)
+from headwater.manifest.environment import apply_environment
+from headwater.manifest.references import project_secrets
+from headwater.manifest.spec import PipelineSpec, ProjectSpec
+from headwater.manifest.support import Unsupported, unsupported_in_pipeline, unsupported_in_project
+from headwater.manifest.violations import explain
+from headwater.manifest.vocabulary import legal_name
+
+
+@dataclass(frozen=True)
+class LoadedPipeline:
+    """A pipeline and where it is written."""
+
+    spec: PipelineSpec
+    part: Part = field(repr=False, compare=False)
+
+    @property
+    def file(self) -> str:
+        """The file it stands in, relative to the project."""
+        return self.part.document.file
+
+    @property
+    def place(self) -> Place:
+        """Where its definition begins; looked up when it is asked for."""
+        return self.part.place()
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project whose manifest has no error. `unsupported` are the parts that do nothing yet; `warnings` are
+    sentences for people."""
+
+    root: FilePath
+    spec: ProjectSpec
+    name: str
+    pipelines: tuple[LoadedPipeline, ...]
+    unsupported: tuple[Unsupported, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def store_root(self) -> FilePath:
+        """The directory of the context store."""
+        return self.root / self.spec.context.path / self.name
+
+    def pipeline(self, pipeline_id: str) -> LoadedPipeline:
+        """The pipeline of that id. Raises HW-M11 with the nearest one."""
+        for pipeline in self.pipelines:
+            if pipeline.spec.id == pipeline_id:
+                return pipeline
+        raise no_such_pipeline(pipeline_id, [pipeline.spec.id for pipeline in self.pipelines])
+
+    def refuse_unsupported(self, pipeline_ids: Iterable[str]) -> None:
+        """Raise HW-M09 for every part that the project itself or one of these pipelines uses and that does
+        nothing yet."""
+        asked = {None, *pipeline_ids}
+        raise_all([part.error() for part in self.unsupported if part.pipeline in asked])
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """The files of a project as data: what could be read, and what is wrong with the rest. `parts` are the
+    pipelines in the order of the files; `unread` the names of files that gave nothing."""
+
+    root: FilePath
+    project: Part | None
+    parts: tuple[Part, ...]
+    errors: tuple[HeadwaterError, ...]
+    unread: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+
+def find_project(start: FilePath) -> FilePath:
+    """The nearest directory with a `headwater.toml`, from `start` upwards. Raises HW-M01."""
+    directory = start.resolve()
+    for candidate in (directory, *directory.parents):
+        if (candidate / PROJECT_FILE).is_file():
+            return candidate
+    raise HeadwaterError(
+        "HW-M01",
+        f"no `{PROJECT_FILE}` in `{start}` or any directory above it",
+        hint="run `headwater init` to make a project here, or name one with `--project DIR`",
+    )
+
+
+def load_project(
+    start: FilePath,
+    *,
+    connectors: Collection[str],
+    check_config: CheckConfig | None = None,
+    environ: Mapping[str, str] = os.environ,
+    overlay: Mapping[str, str | None] | None = None,
+) -> Project:
+    """The project that `start` is in, checked as a whole. Raises all errors of all files together.
+
+    `connectors` are the names that exist; `check_config` judges a connector's config. `overlay` holds texts that
+    stand in for files (None: as if deleted), so that an edit can be judged before it is written."""
+    reading = read_project(find_project(start), overlay or {})
+    errors = list(reading.errors)
+    spec, project_part = _project_spec(reading, environ, errors)
+    declared: list[Declared] = []
+    for part in reading.parts:
+        pipeline, wrong = declare(part)
+        errors += wrong
+        if pipeline is not None:
+            errors += check_pipeline(pipeline, connectors, check_config)
+            declared.append(pipeline)
+    errors += check_project(reading.parts, reading.unread)
+    if errors or spec is None or project_part is None:
+        raise_all(_in_order(errors))
+    assert spec is not None and project_part is not None, "no project without an error"
+    warnings = [warning for pipeline in declared for warning in name_warnings(pipeline)]
+    warnings += [f"{file}: not read; manifests are `.toml` or `.json`" for file in reading.ignored]
+    unsupported = list(unsupported_in_project(project_part, spec))
+    for pipeline in declared:
+        unsupported += unsupported_in_pipeline(pipeline.part, pipeline.spec, connectors)
+    return Project(
+        root=reading.root,
+        spec=spec,
+        name=spec.project.name or legal_name(reading.root.name),
+        pipelines=tuple(LoadedPipeline(pipeline.spec, pipeline.part) for pipeline in declared),
+        unsupported=tuple(unsupported),
+        warnings=tuple(warnings),
+    )
+
+
+def read_project(root: FilePath, overlay: Mapping[str, str | None]) -> Reading:
+    """Every manifest file of the project as data; never raises for what a file holds."""
+    files, ignored = list_files(root, overlay)
+    project: Part | None = None
+    parts: list[Part] = []
+    errors: list[HeadwaterError] = []
+    unread: list[str] = []
+    for file in files:
+        try:
+            document = read_document(root, file, overlay)
+            if file == PROJECT_FILE:
+                own = {key: value for key, value in document.data.items() if key != "pipeline"}
+                project = Part(document, (), own, f"`{PROJECT_FILE}`")
+            parts += _pipeline_parts(document)
+        except Unreadable as error:
+            errors += error.errors
+            unread.append(FilePath(file).stem)
+    return Reading(root, project, tuple(parts), tuple(errors), tuple(unread), tuple(ignored))
+
+
+def no_such_pipeline(pipeline_id: str, known: Collection[str]) -> HeadwaterError:
+    meant = nearest(pipeline_id, known)
+    hint = "`headwater pipeline list` shows what there is"
+    if meant is not None:
+        hint = f"did you mean `{meant}`?"
+    return HeadwaterError("HW-M11", f"no pipeline `{pipeline_id[:80]}` in the manifest", hint=hint)
+
+
+def _project_spec(
+    reading: Reading, environ: Mapping[str, str], errors: list[HeadwaterError]
+) -> tuple[ProjectSpec | None, Part | None]:
+    """The project's own settings, with the environment on top; what is wrong is added to `errors`."""
+    if reading.project is None:
+        return None, None
+    data, overrides, wrong = apply_environment(reading.project.data, environ)
+    errors += wrong
+    part = Part(reading.project.document, (), data, reading.project.subject, overrides)
+    try:
+        spec = ProjectSpec.model_validate(data)
+    except ValidationError as error:
+        errors += explain(error, part, ProjectSpec)
+        return None, part
+    errors += project_secrets(part, spec)
+    catalog = spec.context.catalog
+    if catalog != "sqlite" and not catalog.startswith(("postgresql://", "postgres://", "env:", "file:")):
+        message = "`context.catalog` of `headwater.toml` is neither `sqlite` nor a PostgreSQL address"
+        hint = "write `sqlite`, `postgresql://user@host/database` or a reference such as `env:HEADWATER_CATALOG`"
+        errors.append(part.error("HW-M03", ("context", "catalog"), message, hint=hint))
+    return spec, part
+
+
+def _pipeline_parts(document: Document) -> list[Part]:
+    """The pipelines of one file: `[[pipeline]]` tables, or the file itself. Raises `Unreadable`."""
+    whole = Part(document, (), document.data, f"`{document.file}`")
+    is_project = document.file == PROJECT_FILE
+    if "pipeline" in document.data:
+        return _listed_pipelines(whole)
+    if is_project:
+        return []
+    if not document.data:
+        hint = "write a pipeline into it, or remove it"
+        raise Unreadable([whole.error("HW-M02", (), f"`{document.file}` is empty", hint=hint)])
+    return [Part(document, (), document.data, _subject(document.data, document))]
+
+
+def _listed_pipelines(whole: Part) -> list[Part]:
+    document, listed = whole.document, whole.data["pipeline"]
+    hint = "write each one under `[[pipeline]]`"
+    if not isinstance(listed, list):
+        raise Unreadable([whole.error("HW-M03", ("pipeline",), "`pipeline` must be a list of tables", hint=hint)])
+    if document.file != PROJECT_FILE:
+        others = [key for key in document.data if key != "pipeline"]
+        if others:
+            message = f"`{document.file}` has keys beside `[[pipeline]]`: `{others[0]}`"
+            hint = "put them under `[[pipeline]]`"
+            raise Unreadable([whole.error("HW-M05", (others[0],), message, hint=hint, key=True)])
+        if len(listed) != 1:
+            message = f"`{document.file}` holds {len(listed)} pipelines"
+            hint = f"one pipeline a file; several may stand in `{PROJECT_FILE}`"
+            raise Unreadable([whole.error("HW-M03", ("pipeline", 1), message, hint=hint)])
+    parts: list[Part] = []
+    errors: list[HeadwaterError] = []
+    for index, data in enumerate(listed):
+        if isinstance(data, dict):
+            parts.append(Part(document, ("pipeline", index), data, _subject(data, document)))
+        else:
+            errors.append(whole.error("HW-M03", ("pipeline", index), "a `pipeline` must be a table", hint=hint))
+    if errors:
+        raise Unreadable(errors)
+    return parts
+
+
+def _subject(data: Mapping[str, object], document: Document) -> str:
+    found = data.get("id")
+    if isinstance(found, str):
+        return f"pipeline `{found[:80]}`"
+    return "the pipeline" if document.file == PROJECT_FILE else f"`{document.file}`"
+
+
+def _in_order(errors: Iterable[HeadwaterError]) -> list[HeadwaterError]:
+    """By file, `headwater.toml` first, then by line."""
+
+    def rank(error: HeadwaterError) -> tuple[bool, str, int, int]:
+        place = error.places[0]
+        return place.file != PROJECT_FILE, place.file, place.line, place.column
+
+    return sorted(errors, key=rank)

@@ -1,0 +1,77 @@
+"""Where each key and value of a file stands.
+
+Nothing here runs while all is well: a file is scanned only to say where an error is, or to edit it in place.
+Offsets are into the text; lines and columns count from 1, columns in characters.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from headwater.base.errors import Place
+
+Path = tuple[str | int, ...]
+"""A way into a document: keys and list positions."""
+
+
+@dataclass(frozen=True)
+class Span:
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """A key that stands twice in one object."""
+
+    path: Path
+    first: int
+    second: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A `key = value` of a TOML text: `table` is what it stands in, `span` goes from the key to the value's end."""
+
+    table: Path
+    path: Path
+    span: Span
+
+
+@dataclass
+class Positions:
+    """The spans of a scanned text. A TOML table's span is its header; `headers` and `pairs` are in order;
+    `written` are the values behind an equals sign or between brackets, not those of headers and dotted keys."""
+
+    text: str
+    keys: dict[Path, Span] = field(default_factory=dict)
+    values: dict[Path, Span] = field(default_factory=dict)
+    comments: list[Span] = field(default_factory=list)
+    headers: list[tuple[Path, Span]] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
+    written: set[Path] = field(default_factory=set)
+    duplicates: list[Duplicate] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._lines = [0]
+        at = self.text.find("\n")
+        while at >= 0:
+            self._lines.append(at + 1)
+            at = self.text.find("\n", at + 1)
+
+    def place(self, file: str, offset: int) -> Place:
+        line = bisect_right(self._lines, offset)
+        return Place(file, line, offset - self._lines[line - 1] + 1)
+
+    def of_key(self, file: str, path: Path) -> Place:
+        """Where the last key of `path` is written; its value where it has no key of its own (a list's item)."""
+        span = self.keys.get(path)
+        return self.place(file, span.start) if span else self.of_value(file, path)
+
+    def of_value(self, file: str, path: Path) -> Place:
+        """Where the value at `path` begins, or the nearest thing around it that is written down."""
+        while path and path not in self.values:
+            path = path[:-1]
+        span = self.values.get(path)
+        return self.place(file, span.start) if span else Place(file, 1, 1)

@@ -1,0 +1,161 @@
+"""Secrets are named, never written: `env:NAME` and `file:path` stand for them.
+
+Here they are recognised where someone wrote the value itself, and resolved at the last moment before use. No
+message ever holds a value.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path as FilePath
+
+from pydantic import JsonValue
+
+from headwater.base.errors import HeadwaterError, nearest
+from headwater.manifest.documents import Part, dotted
+from headwater.manifest.positions import Path
+from headwater.manifest.spec import PipelineSpec, ProjectSpec
+from headwater.manifest.vocabulary import SECRET_NAME
+
+_SECRET_KEY = re.compile(
+    r"(^|_)(password|passwd|passphrase|pwd|secret|token|api_?key|access_key|secret_key|private_key|account_key"
+    r"|credentials?|authorization)$"
+)
+_INNOCENT_KEY = re.compile(r"(^|_)(page|next|continuation|cursor|sync|start|end)_token$")
+_WRITTEN_OUT = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s:@?#]*:[^/\s@]+@"  # scheme://user:password@host
+    r"|(^|[\s?&;])(?i:password|passwd|pwd|sslpassword)\s*=\s*[^\s&;]"  # of a connection string or a query
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+
+
+def is_reference(text: str) -> bool:
+    """True for `env:NAME` and `file:path`; `file://...` is an address, not a reference."""
+    if text.startswith("env:"):
+        return SECRET_NAME.fullmatch(text[4:]) is not None
+    return text.startswith("file:") and len(text) > 5 and not text.startswith("file://")
+
+
+def resolve_reference(text: str, secrets: Collection[str] | None, environ: Mapping[str, str], root: FilePath) -> str:
+    """The value a reference stands for; any other text as it is. `secrets` are the names that may be read (None:
+    any); a path is relative to `root`, and the last line break of the file is not part of its secret."""
+    if not is_reference(text):
+        return text
+    kind, _, name = text.partition(":")
+    if kind == "env":
+        if secrets is not None and name not in secrets:
+            raise HeadwaterError("HW-M08", f"the secret `{name}` is not listed", hint=_list_it(name, secrets))
+        value = environ.get(name)
+        if value is None:
+            hint = f"set it before the command: `export {name}=...`"
+            raise HeadwaterError("HW-M08", f"the environment variable `{name}` is not set", hint=hint)
+        return value
+    try:
+        return (root / name).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or "it is not UTF-8 text"
+        hint = "a path after `file:` is relative to the project's directory"
+        raise HeadwaterError("HW-M08", f"cannot read the secret file `{name}`: {reason}", hint=hint) from error
+
+
+def resolve_config(
+    config: Mapping[str, JsonValue],
+    secrets: Collection[str] | None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    root: FilePath,
+) -> dict[str, JsonValue]:
+    """A connector's config with every reference replaced by its value."""
+
+    def resolved(value: JsonValue) -> JsonValue:
+        match value:
+            case str():
+                return resolve_reference(value, secrets, environ, root)
+            case dict():
+                return {key: resolved(inner) for key, inner in value.items()}
+            case list():
+                return [resolved(inner) for inner in value]
+            case _:
+                return value
+
+    return {key: resolved(value) for key, value in config.items()}
+
+
+def pipeline_secrets(part: Part, spec: PipelineSpec, listed: Collection[str] | None) -> Iterator[HeadwaterError]:
+    """Secrets that are written out, and references to names that are not `listed` (None: any may be)."""
+    for name, config in (("source", spec.source), ("destination", spec.destination)):
+        if config is not None:
+            yield from _walk(part, config.config, (name, "config"), listed)
+
+
+def project_secrets(part: Part, spec: ProjectSpec) -> Iterator[HeadwaterError]:
+    """Secrets that are written into the project's own settings."""
+    yield from _walk(part, dict(spec.spark.conf), ("spark", "conf"), None)
+    yield from _walk(part, {"catalog": spec.context.catalog}, ("context",), None)
+    if spec.spark.remote is not None:
+        yield from _walk(part, {"remote": spec.spark.remote}, ("spark",), None)
+    if spec.sync is not None:
+        yield from _walk(part, spec.sync.model_dump(exclude_none=True), ("sync",), None)
+    if spec.encryption is not None and not is_reference(spec.encryption.key_source):
+        yield _written_out(part, ("encryption", "key_source"))
+
+
+def _walk(
+    part: Part, config: Mapping[str, JsonValue], base: Path, secrets: Collection[str] | None
+) -> Iterator[HeadwaterError]:
+    pending: list[tuple[Path, JsonValue, bool]] = [
+        ((*base, key), value, _is_secret_key(key)) for key, value in reversed(list(config.items()))
+    ]
+    while pending:
+        path, value, secret = pending.pop()
+        match value:
+            case dict():
+                pending += [((*path, key), inner, _is_secret_key(key)) for key, inner in reversed(value.items())]
+            case list():
+                pending += [((*path, at), inner, secret) for at, inner in reversed(list(enumerate(value)))]
+            case str() if value.startswith("env:"):
+                yield from _environment_reference(part, path, value[4:], secrets)
+            case str() if is_reference(value):
+                continue
+            case str():
+                if secret or _WRITTEN_OUT.search(value):
+                    yield _written_out(part, path)
+            case int() | float() if secret and not isinstance(value, bool):
+                yield _written_out(part, path)
+
+
+def _environment_reference(
+    part: Part, path: Path, name: str, secrets: Collection[str] | None
+) -> Iterator[HeadwaterError]:
+    if SECRET_NAME.fullmatch(name) is None:
+        message = f"`{dotted(path)}` of {part.subject}: `env:` is not followed by the name of a variable"
+        yield part.error("HW-M08", path, message, hint="write it as `env:GITHUB_TOKEN`")
+    elif secrets is not None and name not in secrets:
+        message = f"`{dotted(path)}` of {part.subject} reads the secret `{name}`, which the pipeline does not list"
+        yield part.error("HW-M08", path, message, hint=_list_it(name, secrets))
+
+
+def _list_it(name: str, secrets: Collection[str]) -> str:
+    meant = nearest(name, {secret.lower() for secret in secrets})
+    listed = next((secret for secret in secrets if secret.lower() == meant), None)
+    return f"did you mean `{listed}`?" if listed else f'add it to the pipeline: `secrets = ["{name}"]`'
+
+
+def _written_out(part: Part, path: Path) -> HeadwaterError:
+    name = re.sub(r"[^A-Z0-9]+", "_", str(path[-1]).upper()).strip("_")
+    name = name if name and not name[0].isdigit() else "PASSWORD"
+    in_config = path[:2] in (("source", "config"), ("destination", "config"))
+    hint = f"write a reference: `env:{name}` or `file:path`"
+    if in_config:
+        hint += f', and list the name: `secrets = ["{name}"]`'
+    if path[-1] in ("url", "uri", "dsn", "catalog", "endpoint", "connection"):
+        hint = "leave the password out of the address, or put the whole address into a variable: `env:NAME`"
+    return part.error("HW-M08", path, f"`{dotted(path)}` of {part.subject} holds a secret", hint=hint)
+
+
+def _is_secret_key(key: str) -> bool:
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()
+    words = re.sub(r"[^a-z0-9]+", "_", words)
+    return _SECRET_KEY.search(words) is not None and _INNOCENT_KEY.search(words) is None

@@ -1,0 +1,166 @@
+"""A strict JSON scanner that knows where everything stands and says in plain words what is wrong.
+
+`json.loads` reads manifests; this runs after it, for positions or for a syntax error's words.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from headwater.manifest.positions import Duplicate, Path, Positions, Span
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
+_STRING_PART = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NO_COMMENTS = "JSON has no comments: `headwater pipeline convert` gives a TOML file, which has them"
+
+
+@dataclass
+class JsonFault(Exception):
+    """The first place where a text stops being JSON."""
+
+    offset: int
+    message: str
+    hint: str = ""
+
+
+def scan_json(text: str) -> Positions:
+    """The spans of every key and value. Raises `JsonFault` for a text that is not JSON."""
+    scanner = _Scanner(text)
+    scanner.skip()
+    scanner.value(())
+    scanner.skip()
+    if scanner.at < len(text):
+        raise scanner.fault("something follows the end of the value", "a file holds one JSON object")
+    return scanner.found
+
+
+class _Scanner:
+    def __init__(self, text: str):
+        self.text, self.at = text, 0
+        self.found = Positions(text)
+
+    def skip(self) -> None:
+        found = _SPACE.match(self.text, self.at)
+        assert found is not None
+        self.at = found.end()
+        if self.text.startswith(("//", "/*"), self.at) or self.text.startswith("#", self.at):
+            raise self.fault("a comment", _NO_COMMENTS)
+
+    def fault(self, message: str, hint: str = "") -> JsonFault:
+        return JsonFault(self.at, message, hint)
+
+    def value(self, path: Path) -> None:
+        start = self.at
+        self.found.values[path] = Span(start, start)
+        match self.text[start : start + 1]:
+            case "{":
+                self._object(path)
+            case "[":
+                self._array(path)
+            case '"':
+                self._string()
+            case "":
+                raise self.fault("the file ends where a value is expected")
+            case "'":
+                raise self.fault("a single quote", "JSON writes text in double quotes")
+            case _:
+                self._scalar()
+        self.found.values[path] = Span(start, self.at)
+
+    def _scalar(self) -> None:
+        number = _NUMBER.match(self.text, self.at)
+        if number is not None:
+            self.at = number.end()
+            return
+        word = _WORD.match(self.text, self.at)
+        if word is not None and word[0] in ("true", "false", "null"):
+            self.at = word.end()
+        elif word is not None and word[0] in ("True", "False"):
+            raise self.fault(f"the word `{word[0]}`", f"JSON writes it `{word[0].lower()}`")
+        elif word is not None and word[0] in ("NaN", "Infinity"):
+            raise self.fault(f"`{word[0]}` is not a number in JSON")
+        elif word is not None:
+            raise self.fault("text without quotes", "JSON writes text in double quotes")
+        else:
+            raise self.fault("a value is expected here")
+
+    def _string(self) -> str:
+        found = _STRING.match(self.text, self.at)
+        if found is None:
+            part = _STRING_PART.match(self.text, self.at)
+            assert part is not None
+            broken = self.text[part.end() : part.end() + 1]
+            if broken == "\\":
+                self.at = part.end()
+                raise self.fault("a `\\` that begins no escape", "write a backslash as `\\\\`")
+            if broken == "" or broken == "\n":
+                raise self.fault("a text that does not end on its line", 'close it with `"`; a line break is `\\n`')
+            self.at = part.end()
+            raise self.fault("a control character in a text", "write it as an escape, for example `\\t`")
+        self.at = found.end()
+        return found[0]
+
+    def _object(self, path: Path) -> None:
+        self.at += 1
+        self.skip()
+        first: dict[str, int] = {}
+        while not self._closes("}", bool(first)):
+            if self.text[self.at : self.at + 1] != '"':
+                raise self.fault("a key in double quotes is expected here")
+            start = self.at
+            name = _unescaped(self._string())
+            inner = (*path, name)
+            if name in first:
+                self.found.duplicates.append(Duplicate(inner, first[name], start))
+            first[name] = start
+            self.found.keys[inner] = Span(start, self.at)
+            self.skip()
+            if self.text[self.at : self.at + 1] != ":":
+                raise self.fault("a `:` is expected after the key")
+            self.at += 1
+            self.skip()
+            self.value(inner)
+            self.skip()
+
+    def _array(self, path: Path) -> None:
+        self.at += 1
+        self.skip()
+        count = 0
+        while not self._closes("]", count > 0):
+            self.value((*path, count))
+            count += 1
+            self.skip()
+
+    def _closes(self, mark: str, after_item: bool) -> bool:
+        """True behind the closing bracket; False where the next item begins."""
+        here = self.text[self.at : self.at + 1]
+        if here == mark:
+            self.at += 1
+            return True
+        if here == "":
+            raise self.fault(f"the file ends before the `{mark}`")
+        if not after_item:
+            return False
+        if here != ",":
+            raise self.fault(f"a comma or `{mark}` is expected here")
+        comma = self.at
+        self.at += 1
+        self.skip()
+        if self.text[self.at : self.at + 1] == mark:
+            self.at = comma
+            raise self.fault(f"a comma before the `{mark}`", "JSON has no comma after the last item")
+        return False
+
+
+def _unescaped(literal: str) -> str:
+    if "\\" not in literal:
+        return literal[1:-1]
+    import json
+
+    value = json.loads(literal)
+    assert isinstance(value, str)
+    return value

@@ -1,0 +1,311 @@
+"""The manifest as values: one model for TOML, JSON and the JSON Schema.
+
+Everything CONTRACTS section 2 names is parsed here, also the parts whose behaviour comes later (`support.py` lists
+those). Unknown keys are refused, nothing is converted by guessing. What needs more than one value to judge is
+judged in `checks.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, JsonValue
+
+from headwater.manifest.vocabulary import (
+    ColumnName,
+    CronText,
+    Duration,
+    Listed,
+    Moment,
+    PipelineName,
+    ProjectName,
+    PythonReference,
+    Rate,
+    Schedule,
+    SecretName,
+    StoreTable,
+    Text,
+    TimeOfDay,
+    TimeZone,
+    TypeText,
+)
+
+Mode = Literal["append", "upsert", "replace"]
+Names = Annotated[tuple[ColumnName, ...], Listed]
+
+
+class Spec(BaseModel):
+    """A part of a manifest: frozen, strict, and without room for unknown keys."""
+
+    # `defer_build`: a command that only asks for help, or reads no manifest, does not build 27 validators.
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
+
+
+def _short_for(key: str, full: type[Spec]) -> BeforeValidator:
+    """Lets a bare text stand for the table `{key = text}`."""
+
+    def widen(value: object) -> object:
+        return {key: value} if isinstance(value, str) else value
+
+    return BeforeValidator(widen, json_schema_input_type=str | full)
+
+
+def _one_or_more(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _spark_text(value: object) -> object:
+    """Spark's settings are texts: `8` and `true` are written as Spark reads them."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+class ColumnSpec(Spec):
+    """A declared column. `default` is what the rows from before the column show; `renamed_from` keeps the
+    column's identity under a new name."""
+
+    type: TypeText
+    nullable: bool | None = None
+    default: JsonValue = None
+    renamed_from: ColumnName | None = None
+    redact: bool = False
+
+
+class CompactionSpec(Spec):
+    """When and how the runs of a table are folded into a snapshot."""
+
+    trigger_run_count: Annotated[int, Field(ge=1)] | None = None
+    trigger_interval: Duration | None = None
+    cluster_by: Names = ()
+    partition_by: Text | None = None
+    access_pattern: Text | None = None
+    retain_runs: Duration | None = None
+
+
+class PkIndexSpec(Spec):
+    kind: Literal["pk"]
+    on: Annotated[Names, BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])]
+
+
+class BloomIndexSpec(Spec):
+    kind: Literal["bloom"]
+    on: Annotated[Names, BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])]
+
+
+class FtsIndexSpec(Spec):
+    kind: Literal["fts"]
+    columns: Names
+    analyzer: Text | None = None
+
+
+class VectorIndexSpec(Spec):
+    kind: Literal["vector"]
+    column: ColumnName
+    model: Text | None = None
+    dim: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    metric: Literal["cosine", "l2", "ip"] = "cosine"
+    m: Annotated[int, Field(ge=2)] | None = None
+    ef_construction: Annotated[int, Field(ge=1)] | None = None
+    incremental: bool = False
+
+
+IndexSpec = Annotated[PkIndexSpec | BloomIndexSpec | FtsIndexSpec | VectorIndexSpec, Discriminator("kind")]
+
+
+class TableSettings(Spec):
+    """What may be said of any table of the store, whether a source or a ripple fills it."""
+
+    primary_key: Names = ()
+    columns: dict[ColumnName, Annotated[ColumnSpec, _short_for("type", ColumnSpec)]] = Field(default_factory=dict)
+    mode: Mode | None = None
+    compaction: CompactionSpec | None = None
+    cluster_by: Names = ()
+    partition_by: Text | None = None
+    access_pattern: Text | None = None
+    retain_runs: Duration | None = None
+    indexes: Annotated[tuple[IndexSpec, ...], Listed] = ()
+    redact: Names = ()
+    agent_description: Text | None = None
+    example_queries: Annotated[tuple[Text, ...], Listed] = ()
+
+
+class TableSpec(TableSettings):
+    """One table of a source. `name` is the source's own name for it, `as` the store's where they differ."""
+
+    name: Text
+    as_name: StoreTable | None = Field(default=None, alias="as")
+    incremental: ColumnName | None = None
+
+    @property
+    def table(self) -> str:
+        """The table's name in the store."""
+        return self.as_name or self.name
+
+    @property
+    def effective_mode(self) -> Mode:
+        """The mode of the manifest's own words; a key that only the source knows makes the default `upsert`."""
+        return self.mode or ("upsert" if self.primary_key else "append")
+
+
+class RippleSpec(TableSettings):
+    """One step of a pipeline that reads other pipelines, and the table or view it makes."""
+
+    name: StoreTable
+    sql: Text | None = None
+    python: PythonReference | None = None
+    after: Annotated[tuple[StoreTable, ...], Listed] = ()
+    materialize: Literal["table", "view"] = "table"
+
+
+class SourceSpec(Spec):
+    connector: Text
+    config: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class DestinationSpec(Spec):
+    connector: Text
+    config: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class SourceRef(Spec):
+    """A pipeline that another one reads."""
+
+    pipeline: PipelineName
+    required: bool = True
+
+
+class WaveSpec(Spec):
+    kind: Literal["wave"]
+
+
+class TideSpec(Spec):
+    kind: Literal["tide"]
+    max_staleness: Duration
+
+
+class CronSpec(Spec):
+    kind: Literal["cron"]
+    at: CronText
+    timezone: TimeZone = "UTC"
+
+
+TriggerSpec = Annotated[WaveSpec | TideSpec | CronSpec, Discriminator("kind")]
+
+
+class WindowSpec(Spec):
+    """When an Inlet's source may be read: from `start`, again `every` so often, for `duration`."""
+
+    start: TimeOfDay
+    every: Duration = "1d"
+    duration: Duration
+    timezone: TimeZone = "UTC"
+
+
+class RetrySpec(Spec):
+    immediately: Annotated[int, Field(ge=0)] = 0
+    on_change: Annotated[int, Field(ge=0)] = 0
+
+
+class BackfillSpec(Spec):
+    window: Duration | None = None
+    parallelism: Annotated[int, Field(ge=1)] | None = None
+    rate_budget: Rate | None = None
+    start_from: Moment | None = None
+    max_chunks_per_tick: Annotated[int, Field(ge=1)] | None = None
+    destination_writes_per_sec: Annotated[int, Field(ge=1)] | None = None
+
+
+class PipelineSpec(Spec):
+    """One pipeline: an Inlet reads a `source`, any other one reads the pipelines in `sources`."""
+
+    id: PipelineName
+    source: SourceSpec | None = None
+    sources: Annotated[
+        tuple[Annotated[SourceRef, _short_for("pipeline", SourceRef)], ...],
+        Listed,
+    ] = ()
+    tables: Annotated[tuple[Annotated[TableSpec, _short_for("name", TableSpec)], ...], Listed] = ()
+    incremental: ColumnName | None = None
+    secrets: Annotated[tuple[SecretName, ...], Listed] = ()
+    destination: DestinationSpec | None = None
+    on_bad_row: Literal["refuse", "dead_letter"] | None = None
+    schedule: Schedule | None = None
+    poll: Duration | None = None
+    triggers: Annotated[tuple[TriggerSpec, ...], Listed] = ()
+    windows: Annotated[tuple[WindowSpec, ...], Listed] = ()
+    retry: RetrySpec | None = None
+    always_run: bool = False
+    transforms: Annotated[tuple[JsonValue, ...], Listed] = ()
+    backfill: BackfillSpec | None = None
+    ripples: Annotated[tuple[RippleSpec, ...], Listed] = ()
+
+    @property
+    def is_inlet(self) -> bool:
+        return self.source is not None
+
+    def incremental_of(self, table: TableSpec) -> str | None:
+        """The cursor column of a table: its own, else the pipeline's."""
+        return table.incremental or self.incremental
+
+
+class ProjectSection(Spec):
+    name: ProjectName | None = None
+    version: Text | None = None
+    description: Text | None = None
+
+
+class ContextSection(Spec):
+    """Where the store is. `catalog` is `sqlite`, a PostgreSQL URL without a password, or a reference."""
+
+    path: Text = ".headwater/context"
+    catalog: Text = "sqlite"
+    default_destination: Text = "context"
+
+
+class SparkSection(Spec):
+    master: Text = "local[*]"
+    conf: dict[str, Annotated[str, BeforeValidator(_spark_text, json_schema_input_type=str | bool | int | float)]] = (
+        Field(default_factory=dict)
+    )
+    packages: Annotated[tuple[Text, ...], Listed] = ()
+    remote: Text | None = None
+    python: Text | None = None
+    driver_memory: Text | None = None
+
+
+class SyncSection(Spec):
+    bucket: Text
+    endpoint: Text | None = None
+    region: Text | None = None
+    mode: Literal["single-writer", "multi-writer"] | None = None
+
+
+class EncryptionSection(Spec):
+    key_source: Text
+
+
+class SigningKeySpec(Spec):
+    kid: Text
+    pub: Text
+
+
+class ProjectSpec(Spec):
+    """`headwater.toml` without its inline pipelines."""
+
+    project: ProjectSection = Field(default_factory=ProjectSection)
+    context: ContextSection = Field(default_factory=ContextSection)
+    spark: SparkSection = Field(default_factory=SparkSection)
+    sync: SyncSection | None = None
+    encryption: EncryptionSection | None = None
+    signing_keys: Annotated[tuple[SigningKeySpec, ...], Listed] = ()
+
+
+def definition_fingerprint(spec: PipelineSpec) -> str:
+    """`sha256:` and the hash of the pipeline's canonical JSON: equal for TOML and JSON, for any order of keys, and
+    whether or not a default is written out."""
+    value = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,195 @@
+"""Whether what is said of one table fits together: keys, columns, modes, defaults, renames, indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime
+
+from pydantic import JsonValue
+
+from headwater.base.errors import HeadwaterError
+from headwater.base.ids import is_table_name
+from headwater.base.types import Type, parse_type
+from headwater.manifest.documents import Part, dotted
+from headwater.manifest.positions import Path
+from headwater.manifest.spec import (
+    BloomIndexSpec,
+    ColumnSpec,
+    FtsIndexSpec,
+    PipelineSpec,
+    PkIndexSpec,
+    TableSettings,
+    TableSpec,
+    VectorIndexSpec,
+)
+from headwater.manifest.vocabulary import legal_name
+
+_KEYLESS = frozenset({"dynamic", "vector", "list", "struct"})
+_CURSOR_KINDS = frozenset({"timestamp", "date", "int", "long", "decimal", "string"})
+_LAYOUT_KEYS = ("cluster_by", "partition_by", "access_pattern", "retain_runs")
+
+
+def check_table(part: Part, path: Path, table: TableSettings) -> Iterator[HeadwaterError]:
+    """What is wrong with one table or ripple, wherever its pipeline reads from."""
+    yield from _check_columns(part, path, table)
+    yield from _check_key(part, path, table)
+    yield from _check_indexes(part, path, table)
+    for key in _LAYOUT_KEYS:
+        if table.compaction is not None and getattr(table, key) and getattr(table.compaction, key):
+            message = f"`{dotted((*path, key))}` of {part.subject} is said twice: here and in `compaction`"
+            yield part.error("HW-M03", (*path, key), message, hint="keep one of them", key=True)
+
+
+def check_source_table(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:
+    """What is wrong with a table that a source fills: its name in the store, its cursor column."""
+    if table.as_name is None and not is_table_name(table.name):
+        message = f"`{dotted(path)}` of {part.subject}: `{table.name[:80]}` is not a name that a table can have"
+        hint = f'keep the source\'s name and name the table: `as = "{legal_name(table.name)}"`'
+        yield part.error("HW-M03", (*path, "name"), message, hint=hint)
+    own = table.incremental is not None
+    cursor_path: Path = (*path, "incremental") if own else ("incremental",)
+    column = pipeline.incremental_of(table)
+    if column is None:
+        return
+    name = f"`{dotted(cursor_path)}` of {part.subject}"
+    declared = table.columns.get(column)
+    kind = parse_type(declared.type).kind if declared else None
+    if kind is not None and kind not in _CURSOR_KINDS:
+        message = f"{name}: the column `{column}` is a `{kind}`, which has no order to read on by"
+        yield part.error("HW-M03", cursor_path, message, hint="name a timestamp or a growing number")
+    elif kind in ("timestamp", "date") and table.mode == "append":
+        message = (
+            f"{name}: the table `{table.table}` only appends, and late rows of equal time would be lost or doubled"
+        )
+        yield part.error("HW-M03", cursor_path, message, hint='give it a `primary_key` and `mode = "upsert"`')
+    if table.mode == "replace":
+        message = f"{name}: the table `{table.table}` is replaced by every run, so nothing can be read on from"
+        yield part.error("HW-M03", cursor_path, message, hint='leave `incremental` out, or use `mode = "upsert"`')
+
+
+def _check_columns(part: Part, path: Path, table: TableSettings) -> Iterator[HeadwaterError]:
+    seen: dict[str, str] = {}
+    renamed: dict[str, str] = {}
+    for name, column in table.columns.items():
+        at: Path = (*path, "columns", name)
+        twin = seen.setdefault(name.lower(), name)
+        if twin != name:
+            message = f"the columns `{twin}` and `{name}` of {part.subject} differ only in case, which SQL does not see"
+            yield part.error("HW-M03", at, message, hint="give one of them another name", key=True)
+        yield from _check_default(part, at, column)
+        old = column.renamed_from
+        if old is None:
+            continue
+        if old in table.columns:
+            message = f"`{dotted((*at, 'renamed_from'))}` of {part.subject}: the column `{old}` is still declared"
+            yield part.error("HW-M03", (*at, "renamed_from"), message, hint=f"remove `{old}`, or the rename")
+        elif old in renamed:
+            message = f"the columns `{renamed[old]}` and `{name}` of {part.subject} are both renamed from `{old}`"
+            yield part.error("HW-M03", (*at, "renamed_from"), message, hint="a column can become only one")
+        renamed.setdefault(old, name)
+
+
+def _check_key(part: Part, path: Path, table: TableSettings) -> Iterator[HeadwaterError]:
+    at: Path = (*path, "primary_key")
+    name = f"`{dotted(at)}` of {part.subject}"
+    for index, column in enumerate(table.primary_key):
+        if column in table.primary_key[:index]:
+            yield part.error("HW-M03", (*at, index), f"{name} names `{column}` twice", hint="keep one of them")
+        declared = table.columns.get(column)
+        if declared is None:
+            continue
+        kind = parse_type(declared.type).kind
+        if kind in _KEYLESS:
+            message = f"{name}: the column `{column}` is a `{kind}`, which cannot be a key"
+            yield part.error("HW-M03", (*at, index), message, hint="use columns that can be compared")
+        if declared.nullable:
+            message = f"{name}: the column `{column}` may be null, which a key cannot"
+            yield part.error("HW-M03", (*at, index), message, hint=f"remove `nullable` from `{column}`")
+    if table.primary_key and table.mode == "append":
+        message = f"`{dotted((*path, 'mode'))}` of {part.subject}: an append table has no use for its `primary_key`"
+        hint = 'use `mode = "upsert"`, or remove the key'
+        yield part.error("HW-M03", (*path, "mode"), message, hint=hint)
+
+
+def _check_indexes(part: Part, path: Path, table: TableSettings) -> Iterator[HeadwaterError]:
+    hidden = {*table.redact, *(name for name, column in table.columns.items() if column.redact)}
+    for index, spec in enumerate(table.indexes):
+        at: Path = (*path, "indexes", index)
+        match spec:
+            case PkIndexSpec() | BloomIndexSpec():
+                columns, key = spec.on, "on"
+            case FtsIndexSpec():
+                columns, key = spec.columns, "columns"
+            case VectorIndexSpec():
+                columns, key = (spec.column,), "column"
+        for column in columns:
+            if column in hidden:
+                message = f"`{dotted((*at, key))}` of {part.subject}: the column `{column}` is redacted, an index would show it"
+                yield part.error("HW-M03", (*at, key), message, hint="leave it out of the index")
+
+
+def _check_default(part: Part, at: Path, column: ColumnSpec) -> Iterator[HeadwaterError]:
+    if column.default is None:
+        return
+    type_ = parse_type(column.type)
+    if not _fits(column.default, type_):
+        message = f"`{dotted((*at, 'default'))}` of {part.subject} is not a value of the type `{type_}`"
+        yield part.error("HW-M03", (*at, "default"), message)
+
+
+def _fits(value: JsonValue, type_: Type) -> bool:
+    match type_.kind:
+        case "bool":
+            return isinstance(value, bool)
+        case "int" | "long":
+            bits = 31 if type_.kind == "int" else 63
+            return isinstance(value, int) and not isinstance(value, bool) and -(1 << bits) <= value < 1 << bits
+        case "real":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "decimal":
+            return _fits_decimal(value, *type_.numbers)
+        case "string":
+            return isinstance(value, str)
+        case "timestamp" | "date":
+            return _fits_moment(value, type_.kind)
+        case "vector":
+            return (
+                isinstance(value, list)
+                and len(value) == type_.numbers[0]
+                and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
+            )
+        case "list":
+            return isinstance(value, list) and all(_fits(item, type_.fields[0][1]) for item in value)
+        case "struct":
+            parts = dict(type_.fields)
+            return isinstance(value, dict) and all(key in parts and _fits(value[key], parts[key]) for key in value)
+        case "dynamic":
+            return True
+        case _:
+            return False
+
+
+def _fits_decimal(value: JsonValue, precision: int, scale: int) -> bool:
+    from decimal import Decimal, InvalidOperation
+
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return False
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return False
+    if not number.is_finite():
+        return False
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int)
+    return -exponent <= scale and (number == 0 or number.adjusted() < precision - scale)
+
+
+def _fits_moment(value: JsonValue, kind: str) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        date.fromisoformat(value) if kind == "date" else datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,294 @@
+"""Apply: bring the store up to its sources, once, whoever else is doing the same.
+
+Each pipeline is planned and its slices stored as work; worker threads claim slices, land them, and go on until
+every run they joined has ended. A second apply finds the stored work, helps with what is not held, and waits for
+the rest: the work is done once and both end with the same answer. Ctrl-C gives the claimed units back; the next
+apply goes on with them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headwater.base import limits
+from headwater.base.errors import Exit, HeadwaterError
+from headwater.base.ids import RunId
+from headwater.connectors.protocol import BadRows, SliceGone, Source, TransientError
+from headwater.runtime.events import Event, RunBegan, RunEnded, SliceBegan, SliceEnded, SliceRetried, Waiting
+from headwater.runtime.inlet import Inlet
+from headwater.runtime.land import UnitWork, bad_rows_error, land_unit
+from headwater.runtime.leases import LeaseKeeper
+from headwater.runtime.plan import Planned
+from headwater.runtime.units import begin_run, fail_table, note_touched, stored_slice, supersede_run
+from headwater.store.commit import Store
+from headwater.store.reading import run_record
+from headwater.store.units import Lease, claim, new_holder, release, unit_statuses
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REPLANS = 3
+"""How often a pipeline is planned again because its source moved under a slice."""
+
+
+@dataclass(frozen=True)
+class PipelineResult:
+    """`state`: success, unchanged, failed, partial."""
+
+    pipeline: str
+    state: str
+    run_id: str | None = None
+    rows: int = 0
+    bytes: int = 0
+    slices: int = 0
+    error: HeadwaterError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {k: v for k, v in self.__dict__.items() if k != "error"}
+        found["error"] = self.error.as_json() if self.error is not None else None
+        return found
+
+
+@dataclass(frozen=True)
+class ApplyResult:
+    pipelines: tuple[PipelineResult, ...]
+
+    @property
+    def exit_code(self) -> Exit:
+        states = {p.state for p in self.pipelines}
+        if states <= {"success", "unchanged"}:
+            return Exit.DONE
+        if states & {"success", "partial"}:
+            return Exit.PARTLY
+        errors = [p.error for p in self.pipelines if p.error is not None]
+        return errors[0].exit_code if len(errors) == 1 else Exit.FAILED
+
+    @property
+    def changed(self) -> bool:
+        return any(p.run_id is not None for p in self.pipelines)
+
+
+@dataclass
+class PipelineJob:
+    """A pipeline in an apply: how to plan it (again), and its open source."""
+
+    pipeline: str
+    plan: Callable[[], tuple[Planned, Source]]
+    planned: Planned
+    source: Source
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Sources hold connections: one thread at a time asks them for a read."""
+
+    @property
+    def inlet(self) -> Inlet:
+        return self.planned.inlet
+
+
+@dataclass
+class _OpenRun:
+    """A run that this apply works on or waits for."""
+
+    job: PipelineJob
+    run_id: RunId
+    error: HeadwaterError | None = None
+    moved: bool = False
+    slices: int = 0
+
+
+class Applier:
+    """Does the stored work of some pipelines with a few threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        spark: Callable[[], SparkSession],
+        *,
+        actor: str,
+        trigger: str,
+        cancel: Callable[[], None],
+        on_event: Callable[[Event], None] = lambda _event: None,
+        threads: int = 2,
+    ):
+        self.store, self.spark, self.actor, self.trigger = store, spark, actor, trigger
+        self.cancel, self.on_event, self.threads = cancel, on_event, threads
+        self.holder = new_holder()
+        self.stopping = threading.Event()
+
+    def apply(self, jobs: Sequence[PipelineJob]) -> list[PipelineResult]:
+        """Work until every job has an answer. Raises KeyboardInterrupt after giving back what was claimed."""
+        results: dict[str, PipelineResult] = {}
+        left = list(jobs)
+        for _ in range(REPLANS + 1):
+            runs, done = self._begin(left)
+            results.update({result.pipeline: result for result in done})
+            self._work(runs)
+            left = []
+            for run in runs:
+                if run.moved:
+                    left.append(run.job)
+                else:
+                    results[run.job.pipeline] = self._result(run)
+            if not left:
+                break
+            for job in left:
+                job.planned, job.source = job.plan()
+        for job in left:
+            error = HeadwaterError(
+                "HW-C03",
+                f"the source of `{job.pipeline}` kept changing while it was read",
+                hint="run the same command again when it has settled",
+                retryable=True,
+            )
+            results[job.pipeline] = PipelineResult(job.pipeline, "failed", error=error)
+        return [results[job.pipeline] for job in jobs]
+
+    def _begin(self, jobs: Sequence[PipelineJob]) -> tuple[list[_OpenRun], list[PipelineResult]]:
+        """Store the work of each job, or join the run that is already open."""
+        runs: list[_OpenRun] = []
+        done: list[PipelineResult] = []
+        for job in jobs:
+            run_id = self._begin_one(job)
+            if run_id is None:
+                done.append(PipelineResult(job.pipeline, "unchanged"))
+            else:
+                runs.append(_OpenRun(job, run_id))
+                self.on_event(RunBegan(job.pipeline, run_id, self._units(run_id)))
+        return runs, done
+
+    def _begin_one(self, job: PipelineJob) -> RunId | None:
+        for _ in range(REPLANS + 1):
+            plan = job.planned.plan
+            if plan.action == "resume":
+                assert plan.resumes_run is not None
+                return RunId(plan.resumes_run)
+            if plan.supersedes_run is not None:
+                supersede_run(self.store, RunId(plan.supersedes_run), actor=self.actor)
+            if not any(table.slices for table in job.planned.tables):
+                note_touched(self.store, job.planned, actor=self.actor)
+                return None
+            try:
+                return begin_run(self.store, job.planned, trigger=self.trigger, actor=self.actor)
+            except HeadwaterError as conflict:
+                if conflict.code != "HW-T02":
+                    raise
+            job.source.close()
+            job.planned, job.source = job.plan()  # another apply was quicker: see what is left
+        raise HeadwaterError("HW-T02", f"`{job.pipeline}` is being changed by others all the time", retryable=True)
+
+    def _work(self, runs: list[_OpenRun]) -> None:
+        if not runs:
+            return
+        units = sum(self._units(run.run_id) for run in runs)
+        with LeaseKeeper(self.store.catalog) as keeper, ThreadPoolExecutor(max(1, min(self.threads, units))) as pool:
+            workers = [pool.submit(self._worker, runs, keeper) for _ in range(max(1, min(self.threads, units)))]
+            try:
+                for worker in workers:
+                    worker.result()
+            except BaseException:
+                self.stopping.set()
+                self.cancel()  # what Spark is doing is for nothing now
+                raise
+
+    def _worker(self, runs: list[_OpenRun], keeper: LeaseKeeper) -> None:
+        waiting = False
+        while not self.stopping.is_set():
+            for run in runs:
+                lease = None if run.moved else claim(self.store.catalog, run.run_id, holder=self.holder)
+                if lease is not None:
+                    break
+            else:
+                if all(run.moved or not self._pending(run) for run in runs):
+                    return
+                if not waiting:
+                    self.on_event(Waiting())
+                    waiting = True
+                time.sleep(limits.POLL_SECONDS)
+                continue
+            waiting = False
+            self._land(run, lease, keeper)
+
+    def _land(self, run: _OpenRun, lease: Lease, keeper: LeaseKeeper) -> None:
+        """One claimed unit, to its end: landed, failed, lost to another worker, or given back."""
+        slice_ = stored_slice(lease.payload).slice
+        self.on_event(SliceBegan(run.job.pipeline, lease.table, lease.ordinal, slice_.describe, slice_.estimated_bytes))
+        with keeper.keep(lease):
+            try:
+                landed = self._land_patiently(run, lease)
+            except SliceGone:
+                run.moved = True
+                supersede_run(self.store, run.run_id, actor=self.actor)
+                return
+            except HeadwaterError as error:
+                if error.code == "HW-T03":
+                    return  # another worker has it; its result counts
+                if not self.stopping.is_set():
+                    run.error = run.error or error
+                    fail_table(self.store, run.run_id, lease.table, error=error, actor=self.actor)
+                release(self.store.catalog, lease)
+                return
+            except BaseException:
+                release(self.store.catalog, lease)
+                raise
+        run.slices += 1
+        self.on_event(SliceEnded(run.job.pipeline, lease.table, lease.ordinal, landed.rows, landed.bytes))
+
+    def _land_patiently(self, run: _OpenRun, lease: Lease) -> Any:
+        """Land a unit; a source that fails for a moment is asked again, later and later."""
+        table = next(t for t in run.job.inlet.tables if t.ask.name == lease.table)
+        slice_ = stored_slice(lease.payload).slice
+        delay = limits.RETRY_FIRST_SECONDS
+        for tries in range(limits.SOURCE_RETRIES + 1):
+            try:
+                with run.job.lock:
+                    read = run.job.source.read(table.ask, slice_)
+                return land_unit(UnitWork(self.store, lease, table, read, self.spark, self.actor))
+            except BadRows as error:
+                raise bad_rows_error(table.ask.name, error) from error
+            except TransientError as error:
+                if tries == limits.SOURCE_RETRIES:
+                    raise HeadwaterError(
+                        "HW-C03",
+                        f"the source of `{table.ask.name}` did not answer: {error}",
+                        hint=f"it was asked {tries + 1} times; run the same command again when it is back",
+                        retryable=True,
+                    ) from error
+                self.on_event(SliceRetried(run.job.pipeline, lease.table, lease.ordinal, str(error)))
+            if self.stopping.wait(delay):
+                raise KeyboardInterrupt
+            delay = min(delay * 2, limits.RETRY_MAX_SECONDS)
+        raise AssertionError("the last try returns or raises")
+
+    def _pending(self, run: _OpenRun) -> bool:
+        return any(unit.state == "pending" for unit in self._statuses(run.run_id))
+
+    def _units(self, run_id: RunId) -> int:
+        return len(self._statuses(run_id))
+
+    def _statuses(self, run_id: RunId) -> list[Any]:
+        with self.store.catalog.snapshot() as connection:
+            return list(unit_statuses(connection, run_id))
+
+    def _result(self, run: _OpenRun) -> PipelineResult:
+        with self.store.catalog.snapshot() as connection:
+            record = run_record(connection, run.run_id)
+        statuses = self._statuses(run.run_id)
+        done = [unit for unit in statuses if unit.state == "done"]
+        state = str(record["state"])
+        error = run.error
+        if error is None and state in ("failed", "partial"):
+            error = HeadwaterError("HW-R01", str(record["error_message"]), detail={"code": record["error_kind"]})
+        self.on_event(RunEnded(run.job.pipeline, run.run_id, state))
+        return PipelineResult(
+            pipeline=run.job.pipeline,
+            state=state,
+            run_id=run.run_id,
+            rows=sum(unit.rows for unit in done),
+            bytes=sum(unit.bytes for unit in done),
+            slices=len(done),
+            error=error,
+        )

@@ -1,0 +1,64 @@
+"""A pipeline with a `source`, ready to be planned: what it asks of its source, table by table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headwater.base.types import parse_type
+from headwater.connectors.protocol import Observed, Source, TableAsk
+from headwater.manifest.spec import PipelineSpec, TableSpec, definition_fingerprint
+from headwater.store.evolution import DeclaredColumn
+
+
+@dataclass(frozen=True)
+class InletTable:
+    """One table of an Inlet: what is asked of the source, what the manifest declares, and what the source itself
+    says of its columns (None where only reading tells)."""
+
+    ask: TableAsk
+    declared: Mapping[str, DeclaredColumn] = field(default_factory=dict)
+    observed: Observed | None = None
+
+
+@dataclass(frozen=True)
+class Inlet:
+    pipeline: str
+    connector: str
+    definition: str
+    tables: tuple[InletTable, ...]
+
+
+def inlet_of(spec: PipelineSpec, source: Source) -> Inlet:
+    """Bring manifest and source together. Asks the source for its tables (and so for keys that only it knows)."""
+    assert spec.source is not None
+    offered = {table.name: table.observed for table in source.discover()}
+    return Inlet(
+        pipeline=spec.id,
+        connector=f"{source.connector}@{source.version}",
+        definition=definition_fingerprint(spec),
+        tables=tuple(_table(spec, table, offered.get(table.name)) for table in spec.tables),
+    )
+
+
+def _table(spec: PipelineSpec, table: TableSpec, observed: Observed | None) -> InletTable:
+    declared = {
+        name: DeclaredColumn(
+            type=parse_type(column.type),
+            nullable=column.nullable is not False,
+            default=None if column.default is None else json.dumps(column.default),
+            renamed_from=column.renamed_from,
+        )
+        for name, column in table.columns.items()
+    }
+    key = table.primary_key or (observed.primary_key if observed is not None and table.mode != "append" else ())
+    ask = TableAsk(
+        name=table.table,
+        source_name=table.name,
+        mode=table.mode or ("upsert" if key else "append"),
+        primary_key=tuple(key) if table.mode != "append" else tuple(table.primary_key),
+        declared={name: column.type for name, column in declared.items()},
+        incremental=spec.incremental_of(table),
+    )
+    return InletTable(ask, declared, observed)

@@ -1,0 +1,31 @@
+"""What a source shows, brought together: columns of several partitions, seen against a stored schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.base.types import STRING, Type
+from headwater.coerce.infer import join_types
+from headwater.connectors.protocol import Observed
+from headwater.store.evolution import Shown
+from headwater.store.reading import TableEntry
+
+
+def merge_observed(parts: Sequence[Observed]) -> Observed:
+    """The columns of a whole slice, in the order in which its partitions first show them."""
+    columns: dict[str, Type] = {}
+    for part in parts:
+        for name, type_ in part.columns.items():
+            columns[name] = join_types(columns.get(name), type_) or STRING
+    return Observed(columns, complete=bool(parts) and all(part.complete for part in parts))
+
+
+def shown_to(entry: TableEntry | None, observed: Observed | None) -> Shown:
+    """What there is to reconcile with a table's schema. A text format shows values, not types: a column that the
+    table has is read as what it is there, so only unknown columns count."""
+    if observed is None:
+        return Shown({})
+    if observed.complete or entry is None:
+        return Shown(observed.columns, complete=observed.complete, renamed=observed.renamed)
+    unknown = {name: type_ for name, type_ in observed.columns.items() if entry.schema.column(name) is None}
+    return Shown(unknown)

@@ -1,0 +1,265 @@
+"""What apply would do, as data: `plan` shows these records, `apply` does exactly what they say.
+
+Planning reads the catalog and looks at the sources; it writes nothing, reads no rows and starts no Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headwater.base.errors import HeadwaterError
+from headwater.connectors.protocol import Cursor, CursorKind, Item, Slice, Source
+from headwater.runtime.inlet import Inlet, InletTable
+from headwater.runtime.observe import shown_to
+from headwater.store.evolution import Evolution, Shown, evolve
+from headwater.store.reading import CatalogView, OpenRun, TableEntry
+from headwater.store.records import SchemaEvent
+
+SLICES_SHOWN = 20
+"""How many slices of a table a plan lists; the rest is counted."""
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """One expected change. `sure` is False where it was guessed from a sample."""
+
+    kind: str
+    column: str | None
+    before: Any = None
+    after: Any = None
+    note: str = ""
+    sure: bool = True
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    table: str
+    mode: str
+    is_new: bool
+    slices: int
+    estimated_rows: int | None
+    estimated_bytes: int | None
+    shown_slices: tuple[str, ...] = ()
+    schema_changes: tuple[SchemaChange, ...] = ()
+    refused: tuple[SchemaChange, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """`action`: land (slices are pending), resume (a run was interrupted), refuse (a decision is needed first),
+    fail (the source cannot be looked at), nothing."""
+
+    pipeline: str
+    action: str
+    is_new: bool
+    tables: tuple[TablePlan, ...] = ()
+    resumes_run: str | None = None
+    supersedes_run: str | None = None
+    """A run of an older definition that was left open; it ends when this one begins."""
+    units_pending: int = 0
+    units_done: int = 0
+    error: Mapping[str, Any] | None = None
+    fingerprint: str = ""
+    """A hash of all that decides what this pipeline's part of an apply does."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    pipelines: tuple[PipelinePlan, ...]
+    hash: str
+
+    @property
+    def has_changes(self) -> bool:
+        return any(p.action != "nothing" for p in self.pipelines)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"hash": self.hash, "has_changes": self.has_changes, "pipelines": [asdict(p) for p in self.pipelines]}
+
+
+@dataclass(frozen=True)
+class PlannedTable:
+    """One table's slices, for the one who lands them."""
+
+    table: InletTable
+    identity: str
+    cursor: Cursor | None
+    cursor_kind: CursorKind
+    slices: tuple[Slice, ...]
+    touched: tuple[Item, ...]
+    evolution: Evolution | None = None
+    """What landing will probably do to the schema."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A pipeline's plan, and what is needed to carry it out."""
+
+    plan: PipelinePlan
+    inlet: Inlet
+    tables: tuple[PlannedTable, ...] = field(default=())
+
+
+def plan_inlet(inlet: Inlet, source: Source, view: CatalogView) -> Planned:
+    """Look at the source and decide. An interrupted run of the same definition is resumed as it was planned."""
+    open_run = view.open_runs.get(inlet.pipeline)
+    is_new = inlet.pipeline not in view.last_runs
+    if open_run is not None and open_run.definition == inlet.definition:
+        return Planned(_resume(inlet, open_run), inlet)
+    looked = [_plan_table(table, source, view, inlet.pipeline) for table in inlet.tables]
+    planned = tuple(p for p, _ in looked)
+    tables = tuple(shown for _, shown in looked)
+    if any(t.refused for t in tables):
+        action = "refuse"
+    elif any(t.slices for t in tables) or open_run is not None:
+        action = "land"
+    else:
+        action = "nothing"
+    plan = PipelinePlan(
+        pipeline=inlet.pipeline,
+        action=action,
+        is_new=is_new,
+        tables=tables,
+        supersedes_run=open_run.run_id if open_run is not None else None,
+        fingerprint=_fingerprint(inlet, view, planned),
+    )
+    return Planned(plan, inlet, planned)
+
+
+def failed_plan(pipeline: str, error: HeadwaterError, *, is_new: bool) -> PipelinePlan:
+    """A pipeline whose source could not be looked at: the others go on."""
+    digest = hashlib.sha256(error.code.encode()).hexdigest()
+    return PipelinePlan(pipeline=pipeline, action="fail", is_new=is_new, error=error.as_json(), fingerprint=digest)
+
+
+def plan_of(pipelines: list[PipelinePlan]) -> Plan:
+    text = json.dumps([[p.pipeline, p.action, p.fingerprint] for p in pipelines], sort_keys=True)
+    return Plan(tuple(pipelines), "sha256:" + hashlib.sha256(text.encode()).hexdigest())
+
+
+def evolve_table(entry: TableEntry | None, table: InletTable, shown: Shown) -> Evolution:
+    """The table's next schema, given what is stored and what is shown."""
+    return evolve(
+        entry.schema if entry is not None else None,
+        shown,
+        declared=table.declared,
+        primary_key=table.ask.primary_key,
+        modes=(entry.mode, table.ask.mode) if entry is not None else None,
+    )
+
+
+def _resume(inlet: Inlet, open_run: OpenRun) -> PipelinePlan:
+    return PipelinePlan(
+        pipeline=inlet.pipeline,
+        action="resume",
+        is_new=False,
+        resumes_run=open_run.run_id,
+        units_pending=open_run.pending,
+        units_done=open_run.done,
+        fingerprint=hashlib.sha256(f"{open_run.run_id}/{open_run.pending}".encode()).hexdigest(),
+    )
+
+
+def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: str) -> tuple[PlannedTable, TablePlan]:
+    ask = table.ask
+    _check_owner(view.tables.get(ask.name), pipeline)
+    identity = source.identity(ask)
+    stored = view.cursors.get((pipeline, ask.name))
+    if stored is not None and stored.source_identity != identity:
+        raise HeadwaterError(
+            "HW-C05",
+            f"the source of `{ask.name}` is not the one its cursor was made for",
+            hint="if it was replaced on purpose, give the table another name with `as`, or point the pipeline back",
+            detail={"cursor_identity": stored.source_identity, "source_identity": identity},
+        )
+    cursor = None
+    if stored is not None:
+        cursor = Cursor(CursorKind(stored.kind), stored.version, stored.source_identity, stored.value)
+    slice_plan = source.slices(ask, cursor, source.bound(ask), view.items.get((pipeline, ask.name), {}))
+    entry = view.tables.get(ask.name)
+    evolution, sure = _expected(table, slice_plan.slices, source, entry)
+    planned = PlannedTable(
+        table=table,
+        identity=identity,
+        cursor=cursor,
+        cursor_kind=source.backfill_hint().cursor_kind,
+        slices=slice_plan.slices,
+        touched=slice_plan.touched,
+        evolution=evolution,
+    )
+    return planned, _show_table(planned, slice_plan.warnings, sure=sure, is_new=entry is None)
+
+
+def _check_owner(entry: TableEntry | None, pipeline: str) -> None:
+    if entry is not None and entry.pipeline != pipeline:
+        raise HeadwaterError(
+            "HW-M04",
+            f"table `{entry.name}` belongs to pipeline `{entry.pipeline}`",
+            hint='give the table another name in the store: `as = "..."`',
+        )
+
+
+def _show_table(planned: PlannedTable, warnings: tuple[str, ...], *, sure: bool, is_new: bool) -> TablePlan:
+    evolution = planned.evolution
+    return TablePlan(
+        table=planned.table.ask.name,
+        mode=planned.table.ask.mode,
+        is_new=is_new,
+        slices=len(planned.slices),
+        estimated_rows=_total([s.estimated_rows for s in planned.slices]),
+        estimated_bytes=_total([s.estimated_bytes for s in planned.slices]),
+        shown_slices=tuple(s.describe for s in planned.slices[:SLICES_SHOWN]),
+        schema_changes=tuple(_change(e, sure=sure) for e in _listed(evolution)) if evolution else (),
+        refused=tuple(_change(e, sure=sure) for e in evolution.refused) if evolution else (),
+        warnings=warnings,
+    )
+
+
+def _total(estimates: list[int | None]) -> int | None:
+    known = [estimate for estimate in estimates if estimate is not None]
+    return sum(known) if known else None
+
+
+def _expected(
+    table: InletTable, slices: tuple[Slice, ...], source: Source, entry: TableEntry | None
+) -> tuple[Evolution | None, bool]:
+    """The schema change that landing will probably make, from what is known without reading the rows, and whether
+    that is certain."""
+    if entry is None and not slices:
+        return None, False
+    observed, sure = table.observed, True
+    if observed is None and slices:
+        observed = source.preview(table.ask, slices[0])
+        sure = observed is not None and observed.complete
+    if entry is None and observed is None and not table.declared:
+        return None, False
+    return evolve_table(entry, table, shown_to(entry, observed)), sure
+
+
+def _listed(evolution: Evolution) -> tuple[SchemaEvent, ...]:
+    """A new table's columns one by one, any other change as it is."""
+    if [e.kind for e in evolution.events] != ["created"]:
+        return evolution.events
+    return tuple(
+        SchemaEvent(kind="add_column", column=column.name, after=str(column.type))
+        for column in evolution.schema.columns
+    )
+
+
+def _change(event: SchemaEvent, *, sure: bool) -> SchemaChange:
+    return SchemaChange(event.kind, event.column, event.before, event.after, event.note, sure)
+
+
+def _fingerprint(inlet: Inlet, view: CatalogView, tables: tuple[PlannedTable, ...]) -> str:
+    """All that decides what would be done: the definition, where the catalog stands, and the slices."""
+    parts: list[Any] = [inlet.definition]
+    for planned in tables:
+        entry = view.tables.get(planned.table.ask.name)
+        version = planned.cursor.version if planned.cursor else 0
+        specs = [s.spec for s in planned.slices]
+        parts.append([planned.table.ask.name, entry.schema_id if entry else 0, version, planned.identity, specs])
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

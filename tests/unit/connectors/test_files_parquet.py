@@ -1,0 +1,288 @@
+"""Parquet files: exact types, columns joined by name, row groups as parts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import hashlib
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from by_hand import Table
+from headwater.base import limits
+from headwater.base.errors import HeadwaterError
+from headwater.base.schema import TableSchema
+from headwater.base.types import DYNAMIC, INT, LONG, REAL, STRING, TIMESTAMP, Type, parse_type, vector
+from headwater.connectors.protocol import ArrowRead, BadRows, Observed, SliceGone, Source, TableAsk, UnknownColumns
+from headwater.connectors.registry import open_source
+
+ASK = TableAsk("t", "t", "append")
+
+
+def opened(root: Path) -> Source:
+    return open_source("files", {"path": "*.parquet"}, root=root, resolve=str, pipeline="t")
+
+
+def write(root: Path, name: str, columns: dict[str, pa.Array], **options: Any) -> Path:
+    pq.write_table(pa.table(columns), root / name, **options)
+    return root / name
+
+
+def read_of(root: Path, ask: TableAsk = ASK) -> ArrowRead:
+    source = opened(root)
+    (slice_,) = source.slices(ask, None, source.bound(ask), {}).slices
+    read = source.read(ask, slice_)
+    assert isinstance(read, ArrowRead)
+    return read
+
+
+def landed(root: Path, ask: TableAsk = ASK) -> Table:
+    table = Table(ask)
+    table.land(opened(root))
+    return table
+
+
+def declared(**columns: Type) -> TableAsk:
+    return TableAsk("t", "t", "append", declared=columns)
+
+
+UTC = dt.UTC
+UUID = uuid.UUID(int=7)
+
+
+@pytest.mark.parametrize(
+    ("column", "type_", "values"),
+    [
+        (pa.array([1, None], pa.int8()), "int", [1, None]),
+        (pa.array([2**32 - 1], pa.uint32()), "long", [2**32 - 1]),
+        (pa.array([2**64 - 1], pa.uint64()), "decimal(20,0)", [decimal.Decimal(2**64 - 1)]),
+        (pa.array([1.5], pa.float32()), "real", [1.5]),
+        (pa.array([True, None]), "bool", [True, None]),
+        (pa.array(["x"], pa.large_string()), "string", ["x"]),
+        (pa.array(["x", "x"]).dictionary_encode(), "string", ["x", "x"]),
+        (pa.array([UUID.bytes], pa.uuid()), "string", [str(UUID)]),
+        (pa.array([b"\xff"], pa.binary(1)), "binary", [b"\xff"]),
+        (pa.array(['{"a": 1}'], pa.json_(pa.string())), "dynamic", ['{"a": 1}']),
+        (pa.array([decimal.Decimal("1.50")], pa.decimal128(5, 2)), "decimal(5,2)", [decimal.Decimal("1.50")]),
+        (pa.array([3], pa.date32()), "date", [dt.date(1970, 1, 4)]),
+        (pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)), "vector(2)", [[1.0, 2.0]]),
+        (pa.array([[1, 2]], pa.list_(pa.int8())), "list<int>", [[1, 2]]),
+        (pa.array([{"a": 1}], pa.struct([("a", pa.int16())])), "struct<a:int>", [{"a": 1}]),
+    ],
+)
+def test_every_type_arrives_exactly(tmp_path: Path, column: pa.Array, type_: str, values: list[Any]) -> None:
+    write(tmp_path, "a.parquet", {"c": column})
+    table = landed(tmp_path)
+    assert [str(found.type) for found in table.schema.columns] == [type_]
+    assert [row["c"] for row in table.rows] == values
+
+
+@pytest.mark.parametrize("type_", [pa.timestamp("ms"), pa.timestamp("us", "Europe/Berlin"), pa.timestamp("ns")])
+def test_times_become_utc_nanoseconds(tmp_path: Path, type_: pa.DataType) -> None:
+    write(tmp_path, "a.parquet", {"t": pa.array([1, -1], pa.int64()).cast(type_)})
+    read = read_of(tmp_path)
+    assert read.observed == Observed({"t": TIMESTAMP}, complete=True)
+    schema = TableSchema().added("t", TIMESTAMP)
+    batch = next(iter(read.read(read.partitions[0], schema)))
+    scale = {"ms": 10**6, "us": 10**3, "ns": 1}[type_.unit]
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch.column("t").cast(pa.int64()).to_pylist() == [scale, -scale]
+
+
+def test_a_time_that_nanoseconds_cannot_hold_is_a_bad_row_with_its_number(tmp_path: Path) -> None:
+    far = 10**18
+    write(tmp_path, "a.parquet", {"t": pa.array([0, 1, far, 2], pa.timestamp("us"))}, row_group_size=2)
+    with pytest.raises(BadRows) as error:
+        landed(tmp_path)
+    assert [(bad.line, bad.column, bad.reason) for bad in error.value.errors] == [(3, "t", "does_not_fit_timestamp")]
+
+
+def test_spark_times_of_12_bytes_beyond_nanoseconds_do_not_wrap_around(tmp_path: Path) -> None:
+    moment = dt.datetime(3000, 1, 1, tzinfo=UTC)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"t": pa.array([dt.datetime(2000, 1, 1)], pa.timestamp("us"))}), path)
+    write(tmp_path, "a.parquet", {"t": pa.array([moment], pa.timestamp("us"))}, use_deprecated_int96_timestamps=True)
+    with pytest.raises(BadRows):
+        landed(tmp_path)
+
+
+def test_observed_is_complete_and_joins_the_columns_of_all_files(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", {"id": pa.array([1], pa.int32()), "x": pa.array(["a"])})
+    write(tmp_path, "b.parquet", {"id": pa.array([2**40]), "y": pa.array([1.5])})
+    assert read_of(tmp_path).observed == Observed({"id": LONG, "x": STRING, "y": REAL}, complete=True)
+    table = landed(tmp_path)
+    assert [tuple(row[name] for name in ("id", "x", "y")) for row in table.rows] == [(1, "a", None), (2**40, None, 1.5)]
+
+
+def test_a_column_of_nulls_tells_no_type(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", {"id": pa.array([1], pa.int32()), "x": pa.nulls(1)})
+    assert read_of(tmp_path).observed == Observed({"id": INT}, complete=False)
+    assert len(landed(tmp_path).rows) == 1
+    write(tmp_path, "b.parquet", {"id": pa.array([1], pa.int32()), "x": pa.array([5])})
+    assert read_of(tmp_path).observed == Observed({"id": INT, "x": LONG}, complete=True)
+
+
+def test_types_that_disagree_are_refused_with_both_files(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", {"x": pa.array([1])})
+    write(tmp_path, "b.parquet", {"x": pa.array(["1"])})
+    with pytest.raises(HeadwaterError) as error:
+        read_of(tmp_path)
+    assert error.value.code == "HW-S01"
+    assert "`a.parquet`" in error.value.message
+    assert "`b.parquet`" in error.value.message
+
+
+def test_a_declared_type_settles_a_disagreement(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", {"x": pa.array([1])})
+    write(tmp_path, "b.parquet", {"x": pa.array(["1"])})
+    ask = declared(x=STRING)
+    assert read_of(tmp_path, ask).observed == Observed({"x": STRING}, complete=True)
+    assert [row["x"] for row in landed(tmp_path, ask).rows] == ["1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("column", "type_", "values"),
+    [
+        (pa.array([2**53 + 1]), "real", [float(2**53)]),
+        (pa.array([2.0, None]), "long", [2, None]),
+        (pa.array([0.1]), "decimal(5,2)", [decimal.Decimal("0.10")]),
+        (pa.array(["2024-01-01"]), "date", [dt.date(2024, 1, 1)]),
+        (pa.array(["12"]), "int", [12]),
+        (pa.array(['{"a":1}']), "dynamic", ['{"a":1}']),
+        (pa.array([5]), "dynamic", ["5"]),
+        (pa.array([[1.0, 2.0]]), "vector(2)", [[1.0, 2.0]]),
+        (pa.array([86_400 * 10**6], pa.timestamp("us")), "date", [dt.date(1970, 1, 2)]),
+        (pa.array([b"x"]), "string", ["x"]),
+    ],
+)
+def test_declared_types_hold_what_fits_exactly(tmp_path: Path, column: pa.Array, type_: str, values: list[Any]) -> None:
+    write(tmp_path, "a.parquet", {"x": column})
+    assert [row["x"] for row in landed(tmp_path, declared(x=parse_type(type_))).rows] == values
+
+
+@pytest.mark.parametrize(
+    ("column", "type_", "reason"),
+    [
+        (pa.array([1.5]), "long", "does_not_fit_long"),
+        (pa.array([2**40]), "int", "does_not_fit_int"),
+        (pa.array([1.25]), "decimal(5,1)", "does_not_fit_decimal"),
+        (pa.array([86_400 * 10**6 + 1], pa.timestamp("us")), "date", "does_not_fit_date"),
+        (pa.array([[1.0, 2.0, 3.0]]), "vector(2)", "does_not_fit_vector"),
+        (pa.array([b"\xff"]), "string", "does_not_fit_string"),
+        (pa.array([True]), "long", "expected_long"),
+        (pa.array(["x"]), "long", "not_a_number"),
+        (pa.array([{"a": 1}]), "string", "expected_string"),
+    ],
+)
+def test_what_a_declared_type_does_not_hold_exactly_is_a_bad_row(
+    tmp_path: Path, column: pa.Array, type_: str, reason: str
+) -> None:
+    write(tmp_path, "a.parquet", {"x": pa.concat_arrays([pa.nulls(3, column.type), column, pa.nulls(2, column.type)])})
+    with pytest.raises(BadRows) as error:
+        landed(tmp_path, declared(x=parse_type(type_)))
+    assert [(bad.place, bad.line, bad.column, bad.reason) for bad in error.value.errors] == [
+        ("a.parquet", 4, "x", reason)
+    ]
+
+
+def test_a_null_in_a_column_that_allows_none_is_a_bad_row(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", {"id": pa.array([1, None])})
+    read = read_of(tmp_path)
+    schema = TableSchema(primary_key=("id",)).added("id", LONG, nullable=False)
+    with pytest.raises(BadRows) as error:
+        list(read.read(read.partitions[0], schema))
+    assert [(bad.line, bad.reason) for bad in error.value.errors] == [(2, "null_in_non_null")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [({"t": pa.array([1], pa.time32("s"))}, "time32"), ({"_run_id": pa.array([1])}, "`_run_id`")],
+)
+def test_a_column_that_no_table_can_have_is_refused_with_file_and_name(
+    tmp_path: Path, columns: dict[str, pa.Array], words: str
+) -> None:
+    write(tmp_path, "a.parquet", columns)
+    with pytest.raises(HeadwaterError) as error:
+        read_of(tmp_path)
+    assert error.value.code == "HW-S03"
+    assert "`a.parquet`" in error.value.message
+    assert words in error.value.message
+
+
+def test_a_large_file_is_read_by_row_groups_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, "a.parquet", {"id": pa.array(range(1000))}, row_group_size=100)
+    monkeypatch.setattr(limits, "SPLIT_BYTES", path.stat().st_size // 3)
+    assert len(read_of(tmp_path).partitions) == 4
+    table = landed(tmp_path)
+    assert [row["id"] for row in table.rows] == list(range(1000))
+    assert table.landed["a.parquet"]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_empty_files_land_as_items_without_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"")
+    write(tmp_path, "b.parquet", {"id": pa.array([], pa.int64())})
+    write(tmp_path, "c.parquet", {"id": pa.array([1])})
+    table = landed(tmp_path)
+    assert len(table.rows) == 1
+    assert set(table.landed) == {"a.parquet", "b.parquet", "c.parquet"}
+
+
+def test_a_column_that_the_schema_lacks_is_named_by_the_read(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", {"id": pa.array([1]), "new": pa.array(["x"])})
+    read = read_of(tmp_path)
+    with pytest.raises(UnknownColumns) as unknown:
+        list(read.read(read.partitions[0], TableSchema().added("id", LONG)))
+    assert unknown.value.observed.columns == {"new": STRING}
+
+
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "page"])
+def test_a_damaged_file_is_refused_with_its_path(tmp_path: Path, damage: str) -> None:
+    ids = pa.array(range(50_000))
+    path = write(tmp_path, "a.parquet", {"id": ids}, use_dictionary=False, write_page_checksum=True)
+    data = bytearray(path.read_bytes())
+    match damage:
+        case "garbage":
+            data = bytearray(range(256))
+        case "truncated":
+            del data[-100:]
+        case "page":
+            data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(HeadwaterError) as error:
+        landed(tmp_path)
+    assert error.value.code == "HW-C02"
+    assert "`a.parquet`" in error.value.message
+
+
+def test_a_compressed_parquet_file_is_refused_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet.gz").write_bytes(b"x")
+    source = open_source("files", {"path": "*"}, root=tmp_path, resolve=str, pipeline="t")
+    with pytest.raises(HeadwaterError, match=r"`a\.parquet\.gz` is a compressed Parquet file"):
+        source.slices(ASK, None, source.bound(ASK), {})
+
+
+def test_a_file_that_changed_after_it_was_planned_makes_the_run_plan_again(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.parquet", {"id": pa.array([1])})
+    source = opened(tmp_path)
+    (slice_,) = source.slices(ASK, None, source.bound(ASK), {}).slices
+    read = source.read(ASK, slice_)
+    assert isinstance(read, ArrowRead)
+    os.utime(path, ns=(time.time_ns(), time.time_ns() + 1))
+    with pytest.raises(SliceGone):
+        list(read.read(read.partitions[0], TableSchema().added("id", LONG)))
+    with pytest.raises(SliceGone):
+        source.read(ASK, slice_)
+
+
+def test_vectors_and_dynamic_columns_keep_their_arrow_types(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", {"v": pa.array([[1.0, 2.0]]), "d": pa.array(["[1]"])})
+    ask = declared(v=vector(2), d=DYNAMIC)
+    table = landed(tmp_path, ask)
+    assert [(row["v"], row["d"]) for row in table.rows] == [([1.0, 2.0], "[1]")]
