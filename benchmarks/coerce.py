@@ -1,4 +1,5 @@
-"""Claim: coercing NDJSON on one core is at least 5 times as fast as `json.loads` per line and `Table.from_pylist`.
+"""Claims, on one core: 8 scalar columns of NDJSON at 350,000 rows/s or more; 8 columns with dynamic and vector at
+least 5 times as fast as `json.loads` per line and `Table.from_pylist`.
 
 Usage: python benchmarks/coerce.py [--rows N] [--rounds N]
 JSON goes to stdout, a table to stderr. Times are processor time, the best of the rounds, both ways in one run.

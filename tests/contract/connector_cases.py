@@ -46,4 +46,26 @@ def flaky(request: pytest.FixtureRequest, root: Path) -> Case:
     return Case("flaky", root, config, ask, 20, 5, lambda: config.update(rows=25))
 
 
-CASES: dict[str, Callable[[pytest.FixtureRequest, Path], Case]] = {"files": files, "flaky": flaky}
+def postgres(request: pytest.FixtureRequest, root: Path) -> Case:
+    import psycopg
+
+    url: str = request.getfixturevalue("postgres_url")
+
+    def insert(first: int, last: int) -> None:
+        with psycopg.connect(url) as connection:
+            connection.execute(
+                "insert into things select g, 'name ' || g from generate_series(%s::int, %s) g", (first, last)
+            )
+
+    with psycopg.connect(url) as connection:
+        connection.execute("create table things (id int primary key, name text)")
+    insert(1, 8)
+    ask = TableAsk("things", "things", "replace")
+    return Case("postgres", root, {"url": "env:PG"}, ask, 8, 4, lambda: insert(9, 12), {"env:PG": url})
+
+
+CASES: dict[str, Callable[[pytest.FixtureRequest, Path], Case]] = {
+    "files": files,
+    "flaky": flaky,
+    "postgres": postgres,
+}

@@ -23,7 +23,7 @@ from headwater.coerce.times import nanoseconds_of, timestamps
 
 TYPES = [
     "bool", "int", "long", "real", "string", "timestamp", "date", "decimal(7,2)", "decimal(38,10)", "binary", "dynamic",
-    "vector(2)", "list<long>", "list<dynamic>", "list<timestamp>", "struct<a:long,b:struct<c:dynamic,d:decimal(5,1)>>",
+    "vector(1)", "vector(2)", "list<vector(2)>", "list<long>", "list<dynamic>", "list<timestamp>", "struct<a:long,b:struct<c:dynamic,d:decimal(5,1)>>",
     "list<struct<a:real,b:list<string>>>",
 ]  # fmt: skip
 
@@ -65,6 +65,10 @@ containers = st.recursive(
     ),
     max_leaves=6,
 )
+odd_vectors = st.sampled_from(
+    ["null", "[null]", "5", "[]", "[[1]]", "[[1],2]", "[1,[2]]", '"["', '"[1,2]"', '["1,2"]', '["1;[2"]', '{"a":[1,2]}',
+     "[true]", "[-0, -0.0]", "[1e39]", "[1\t, 2]", '";["', "[-0]"]
+)  # fmt: skip
 deep = st.sampled_from([99, 101, 199, 200, 201, 400]).map(lambda n: "[" * n + "]" * n)
 values = st.one_of(containers, containers, containers, deep, st.just('"\\ud800"'), st.just('["\\udc00x"]'))
 objects = st.lists(st.tuples(st.sampled_from(["x", "x", "y", "z", "\\u0078"]), values), max_size=4).map(
@@ -75,6 +79,10 @@ lines = st.lists(st.one_of(objects, objects, objects, junk), max_size=6)
 schemas = st.lists(st.sampled_from(TYPES), min_size=1, max_size=3).map(
     lambda types: schema_of(dict(zip("xyw", types)), ("y",) if len(types) == 3 else ())
 )
+
+
+def array(items: list[str]) -> str:
+    return "[" + ",".join(items) + "]"
 
 
 def same(first: Coerced, second: Coerced) -> bool:
@@ -116,7 +124,9 @@ def test_a_column_of_one_type_is_the_same_on_all_ways(data: st.DataObject, type_
         "decimal(7,2)": st.one_of(st.decimals(-10000, 10000, places=2).map(str), number_texts),
         "decimal(38,10)": st.decimals(-(10**27), 10**27, places=10).map(lambda number: f'"{number:f}"'),
         "binary": st.sampled_from(['"aGk="', '""']),
-        "vector(2)": st.lists(number_texts, min_size=2, max_size=2).map(lambda items: "[" + ",".join(items) + "]"),
+        "vector(1)": st.one_of(number_texts.map(lambda number: f"[ {number} ]"), odd_vectors),
+        "vector(2)": st.one_of(st.lists(number_texts, min_size=2, max_size=2).map(array), odd_vectors),
+        "list<vector(2)>": st.lists(st.one_of(st.just("[1,2]"), odd_vectors), max_size=3).map(array),
     }.get(type_text, containers)
     column = data.draw(st.lists(st.one_of(good, good, good, st.just("null")), min_size=1, max_size=8))
     text = "\n".join(f'{{"x":{value}}}' for value in column).encode()
@@ -206,6 +216,21 @@ def test_a_real_is_the_nearest_double(texts: list[str]) -> None:
 def test_a_decimal_keeps_every_digit(value: Decimal) -> None:
     data = f'{{"x":{value:f}}}\n{{"x":"{value:f}"}}'.encode()
     assert coerce_lines(data, schema_of({"x": "decimal(38,6)"})).batch.column(0).to_pylist() == [value, value]
+
+
+@given(st.integers(1, 38), st.integers(0, 38), digits, st.text("0019", max_size=45), st.sampled_from(["", '"']))
+def test_a_decimal_is_exact_or_refused_in_every_precision(
+    precision: int, scale: int, whole: str, fraction: str, quote: str
+) -> None:
+    scale = min(scale, precision)
+    text = (whole.lstrip("0") or "0") + ("." + fraction if fraction else "")
+    data = f'{{"x":{quote}{text}{quote}}}'.encode()
+    found = coerce_lines(data, schema_of({"x": f"decimal({precision},{scale})"}))
+    value = Fraction(text)
+    if (value * 10**scale).denominator == 1 and value * 10**scale < 10**precision:
+        assert [Fraction(got) for got in found.batch.column(0).to_pylist()] == [value]
+    else:
+        assert next(error.reason for error in found.errors) in ("decimal_scale", "decimal_out_of_range")
 
 
 @settings(max_examples=100, deadline=None)

@@ -16,9 +16,8 @@ from headwater.manifest.load import LoadedPipeline, Project, load_project
 from headwater.manifest.references import resolve_reference
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from headwater.connectors.protocol import Source
+    from headwater.spark.write_frame import SparkSession
     from headwater.store.commit import Store
 
 

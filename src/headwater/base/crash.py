@@ -1,8 +1,9 @@
 """Crash points: named places where a test kills the process, to show that the next start converges.
 
 `HEADWATER_CRASH_AT=<name>` arms one: the process ends there with SIGKILL, as a power cut would. `<name>:pause`
-stops it instead (SIGSTOP) so that a test can let the world move on before it resumes. Unarmed, a point costs one
-dictionary look-up.
+stops it instead (SIGSTOP) so that a test can let the world move on before it resumes. A point that is reached in a
+Spark worker takes the driver down with it (`HEADWATER_CRASH_PID`), unless the name is `<name>:worker`, which kills
+the worker alone. Unarmed, a point costs one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ POINTS: dict[str, str] = {
 }
 
 
+def arm_driver() -> None:
+    """Called once by a process that starts workers: a crash in one of them is a crash of it."""
+    if "HEADWATER_CRASH_AT" in os.environ:
+        os.environ["HEADWATER_CRASH_PID"] = str(os.getpid())
+
+
 def crash_point(name: str) -> None:
     """Die here if a test asked for it."""
     armed = os.environ.get("HEADWATER_CRASH_AT")
@@ -37,6 +44,11 @@ def crash_point(name: str) -> None:
         return
     assert name in POINTS, name
     if armed == name:
+        driver = os.environ.get("HEADWATER_CRASH_PID")
+        if driver is not None and int(driver) != os.getpid():
+            os.kill(int(driver), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif armed == f"{name}:worker":
         os.kill(os.getpid(), signal.SIGKILL)
     elif armed == f"{name}:pause":
         del os.environ["HEADWATER_CRASH_AT"]

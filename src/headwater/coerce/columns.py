@@ -24,6 +24,8 @@ from headwater.coerce.times import INT64_MAX, INT64_MIN, days_of, nanoseconds_of
 from headwater.coerce.values import INT32_MAX, INT32_MIN, Value, coerce_value, nesting
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
 Decoded = Any
@@ -47,6 +49,7 @@ _SIMPLE: dict[str, MsgspecType] = {
     "decimal": Raw,
     "binary": str | None,
     "dynamic": Raw,
+    "vector": Raw,
 }
 
 
@@ -56,9 +59,6 @@ def decoded_as(type_: Type, *, level: int = 0) -> MsgspecType:
     if level > _QUICK_DEPTH:
         raise Unfit
     match type_.kind:
-        case "vector":
-            (length,) = type_.numbers
-            return Annotated[list[float], Meta(min_length=length, max_length=length)] | None
         case "list":
             return list[decoded_as(type_.fields[0][1], level=level + 1)] | None  # type: ignore[misc]
         case "struct":
@@ -140,12 +140,10 @@ def _build(
     import pyarrow as pa
 
     arrow = to_arrow(type_)
-    if type_.kind not in ("vector", "list", "struct"):
+    if type_.kind not in ("list", "struct"):
         return leaves.get(type_.kind, _plain)(values, type_)
     nulls = np.fromiter((value is None for value in values), dtype=np.bool_, count=len(values))
     mask = pa.array(nulls) if nulls.any() else None
-    if type_.kind == "vector":
-        return pa.FixedSizeListArray.from_arrays(_numbers(values, type_.numbers[0]), type=arrow, mask=mask)
     if type_.kind == "list":
         lengths = np.fromiter((len(value or ()) for value in values), dtype=np.int32, count=len(values))
         offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
@@ -170,18 +168,55 @@ def _plain(values: Sequence[Any], type_: Type) -> pa.Array:
     return pa.array(values, to_arrow(type_))
 
 
-def _numbers(values: Sequence[list[float] | None], length: int) -> pa.Array:
-    """All elements of a vector column after each other, as 32-bit floats; a null vector is zeros under its mask."""
+def _quick_vectors(values: Sequence[Raw], type_: Type) -> pa.Array:
+    """All elements of all vectors in one go, without a Python object for any of them."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    (length,) = type_.numbers
+    nulls = [value == NULL for value in values]
+    if any(nulls):
+        zeros = Raw(b"[" + b",".join([b"0"] * length) + b"]")
+        values = [zeros if null else value for value, null in zip(values, nulls)]
+    joined = b";".join([Raw(b""), *values])
+    if not joined.count(b"[") == joined.count(b";[") == len(values):
+        raise Unfit
+    # Every value is an array without arrays in it. With brackets and spaces gone, each element follows a mark, and
+    # the first one of each vector follows a `;`. What is no number, or has a mark inside, cannot be cast to one.
+    flat = joined.translate(None, b"[] \t\r\n")
+    codes = np.frombuffer(flat, dtype=np.uint8)
+    marks = np.flatnonzero((codes == ord(",")) | (codes == ord(";")))
+    if len(marks) != len(values) * length or (codes[marks[::length]] != ord(";")).any():
+        raise Unfit
+    offsets = np.append(marks, len(flat)) - np.arange(len(marks) + 1)
+    text = pa.py_buffer(flat.translate(None, b",;"))
+    numbers = pa.StringArray.from_buffers(len(marks), pa.py_buffer(offsets.astype(np.int32)), text)
+    found = pc.cast(numbers, pa.float64()).to_numpy()
+    if ((found == 0) & np.signbit(found)).any():
+        raise Unfit
+    return _vector_array(found, nulls, type_)
+
+
+def _vectors(values: Sequence[list[float] | None], type_: Type) -> pa.Array:
+    import numpy as np
+
+    zeros = [0.0] * type_.numbers[0]
+    flat = chain.from_iterable(zeros if value is None else value for value in values)
+    return _vector_array(np.fromiter(flat, dtype=np.float64), [value is None for value in values], type_)
+
+
+def _vector_array(numbers: npt.NDArray[np.float64], nulls: Sequence[bool], type_: Type) -> pa.Array:
+    """The vectors of all these elements after each other, as 32-bit floats."""
     import numpy as np
     import pyarrow as pa
 
-    zeros = [0.0] * length
-    flat = list(chain.from_iterable([zeros if value is None else value for value in values]))
     with np.errstate(over="ignore"):
-        narrow = pa.array(flat, pa.float64()).to_numpy().astype(np.float32)
+        narrow = numbers.astype(np.float32)
     if not np.isfinite(narrow).all():
         raise Unfit
-    return pa.array(narrow)
+    mask = pa.array(nulls) if any(nulls) else None
+    return pa.FixedSizeListArray.from_arrays(pa.array(narrow), type=to_arrow(type_), mask=mask)
 
 
 def _quick_timestamps(values: Sequence[str | int | None], _type: Type) -> pa.Array:
@@ -269,9 +304,11 @@ _QUICK: dict[str, Callable[[Sequence[Any], Type], pa.Array]] = {
     "decimal": _quick_decimals,
     "binary": _quick_binaries,
     "dynamic": _quick_dynamics,
+    "vector": _quick_vectors,
 }
 _EXACT: dict[str, Callable[[Sequence[Any], Type], pa.Array]] = {
     "timestamp": _instants,
     "date": _days,
     "dynamic": _dynamics,
+    "vector": _vectors,
 }

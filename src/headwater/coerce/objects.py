@@ -114,6 +114,22 @@ def read_document(data: bytes, *, place: str) -> Objects:
     return found
 
 
+def _read_row(source: bytes, number: int, found: Objects, *, place: str, sound: bool) -> None:
+    """Put one row where it belongs. `sound` means that its UTF-8 is known to be valid."""
+    try:
+        if not sound:
+            source.decode()
+        row = _object(source)
+        if nesting(source, beyond=MAX_JSON_DEPTH + 1) is None or not any(map(_is_too_deep, row.values())):
+            found.rows.append(row)
+            found.lines.append(number)
+            return
+    except _REFUSALS:
+        pass
+    column, refused = _judge(source)
+    found.errors.append(refused.at(number, column, place))
+
+
 def _judge(source: bytes) -> tuple[str | None, Refused]:
     """What is wrong with a row that is no good object, and in which top-level key."""
     try:
@@ -129,22 +145,6 @@ def _judge(source: bytes) -> tuple[str | None, Refused]:
     except _REFUSALS:
         return _surrogate(text) or (None, Refused("invalid_json", "text"))
     return None, Refused("expected_object", type_of(text.strip(" \t\r\n")))
-
-
-def _read_row(source: bytes, number: int, found: Objects, *, place: str, sound: bool) -> None:
-    """Put one row where it belongs. `sound` means that its UTF-8 is known to be valid."""
-    try:
-        if not sound:
-            source.decode()
-        row = _object(source)
-        if nesting(source, beyond=MAX_JSON_DEPTH + 1) is None or not any(map(_is_too_deep, row.values())):
-            found.rows.append(row)
-            found.lines.append(number)
-            return
-    except _REFUSALS:
-        pass
-    column, refused = _judge(source)
-    found.errors.append(refused.at(number, column, place))
 
 
 def _is_too_deep(source: Raw) -> bool:

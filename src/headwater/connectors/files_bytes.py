@@ -75,17 +75,22 @@ class OpenFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._stream is not None:
-            self._stream.close()
-        self.raw.close()
+        try:
+            if isinstance(error, HeadwaterError):
+                self.check_unchanged()  # what is wrong with a file that someone is writing is not the file's fault
+        finally:
+            if self._stream is not None:
+                self._stream.close()
+            self.raw.close()
 
     def check_unchanged(self) -> None:
         status = os.fstat(self.raw.fileno())
         if (status.st_size, status.st_mtime_ns) != (self.piece.file.size, self.piece.file.mtime_ns):
             raise SliceGone(f"`{self.source_id}` changed after it was planned")
 
-    def read(self, size: int = CHUNK_BYTES) -> bytes:
+    def read(self, size: int | None = None) -> bytes:
         """The next bytes of the content, empty at its end. Raises HW-C02 where compressed data is damaged."""
+        size = CHUNK_BYTES if size is None else size
         with reading(self.source_id):
             if self._stream is None:
                 return self._read_raw(size)

@@ -42,8 +42,9 @@ _END = b"\0" * 8
 
 @dataclass
 class CsvRows:
-    """One CSV text being read. `names` are its columns; `batches` gives its rows as texts, once; afterwards
-    `bad_records` tells the rows that were left out and why."""
+    """One CSV text being read. `names` are its columns; `batches` gives its rows as texts, once. Afterwards the rest
+    is known: `ragged` are the records left out because of their width (counted from 1, with the header), `not_text`
+    the rows (counted from 0) and columns of cells that are not UTF-8, `rows` the number of rows given."""
 
     names: list[str]
     reader: pa.csv.CSVStreamingReader | None

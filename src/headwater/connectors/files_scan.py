@@ -56,7 +56,7 @@ def _split(pattern: str) -> tuple[str, tuple[str, ...]]:
             rest = tuple(part for part in parts[place:] if part not in ("", "."))
             # `data/*/` means what is below the folders that it names.
             return "/".join(parts[:place]) or ("/" if place else ""), (*rest, "**") if not parts[-1] else rest
-    return pattern, ()
+    return pattern, ("**",) if not parts[-1] else ()
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.schema import TableSchema
@@ -24,9 +25,12 @@ from headwater.connectors.protocol import BadRows, Json, Observed, RowError, Sli
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from adbc_driver_manager import AdbcConnection, AdbcDatabase
 
 BATCH_BYTES = 8 * 1024 * 1024
 """About so many bytes of rows are held at once."""
+DATABASES = 8
+"""So many servers' type catalogs are remembered by a process."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +55,13 @@ class ReadPostgres:
     fetch_rows: int
 
     def __call__(self, partition: Json, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-        from adbc_driver_manager import dbapi
+        import adbc_driver_manager as adbc
 
         chosen = self._chosen(schema)
         try:
-            with self._session() as cursor:
-                yield from self._batches(cursor, Range(**partition), chosen)
-        except (dbapi.Error, OSError) as error:
+            with self._session() as connection:
+                yield from self._batches(connection, Range(**partition), chosen)
+        except (adbc.Error, OSError) as error:
             raise translated(error, info=self.info, table=self.table) from error
 
     @property
@@ -75,41 +79,37 @@ class ReadPostgres:
         return found
 
     @contextmanager
-    def _session(self) -> Iterator[Any]:
-        """A cursor in a transaction at the snapshot, with the table locked and intact."""
-        from adbc_driver_manager import dbapi
-        from adbc_driver_postgresql import StatementOptions
-        from adbc_driver_postgresql.dbapi import connect
+    def _session(self) -> Iterator[AdbcConnection]:
+        """A connection in a transaction at the snapshot, with the table locked and intact."""
+        import adbc_driver_manager as adbc
 
-        with connect(self.info, autocommit=True) as connection, connection.cursor() as cursor:
-            _answer(cursor, SETTINGS_SQL)
-            cursor.execute(BEGIN)
+        with adbc.AdbcConnection(_database(self.info)) as connection:
+            _answer(connection, SETTINGS_SQL)
+            _command(connection, BEGIN)
             try:
-                cursor.execute(f"set transaction snapshot '{self.snapshot}'")
-            except dbapi.Error as error:
+                _command(connection, f"set transaction snapshot '{self.snapshot}'")
+            except adbc.ProgrammingError as error:
                 raise SliceGone("the snapshot of the run has ended") from error
-            _answer(cursor, f"select 1 from {self._relation} limit 0")
-            ((intact,),) = _answer(cursor, intact_sql(self._relation, self.oid))
-            if not intact:
+            _answer(connection, f"select 1 from {self._relation} limit 0")
+            if _answer(connection, intact_sql(self._relation, self.oid)) != [True]:
                 raise SliceGone(f"table `{self.table}` was rewritten or replaced after the run began")
-            cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BATCH_BYTES)})
-            yield cursor
+            yield connection
 
-    def _batches(self, cursor: Any, part: Range, chosen: list[Chosen]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, connection: AdbcConnection, part: Range, chosen: list[Chosen]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         reasons = [(c.name, condition, reason) for c in chosen for condition, reason in c.transfer.wrong]
         schema = pa.schema([pa.field(c.name, to_arrow(c.type)) for c in chosen])
-        cursor.execute(self._select(part, chosen, [condition for _, condition, _ in reasons]))
         rows_before = 0
-        for batch in cursor.fetch_record_batch():
-            if reasons:
-                self._refuse(batch.column(len(chosen)), rows_before, [(name, reason) for name, _, reason in reasons])
-            rows_before += batch.num_rows
-            arrays = [batch.column(place).cast(field.type) for place, field in enumerate(schema)]
-            whole = pa.RecordBatch.from_arrays(arrays, schema=schema)
-            for start in range(0, whole.num_rows, self.fetch_rows):
-                yield whole.slice(start, self.fetch_rows)
+        with _stream(connection, self._select(part, chosen, [condition for _, condition, _ in reasons])) as stream:
+            for batch in stream:
+                if reasons:
+                    self._refuse(batch.column(len(chosen)), rows_before, [(name, why) for name, _, why in reasons])
+                rows_before += batch.num_rows
+                arrays = [batch.column(place).cast(field.type) for place, field in enumerate(schema)]
+                whole = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                for start in range(0, whole.num_rows, self.fetch_rows):
+                    yield whole.slice(start, self.fetch_rows)
 
     def _select(self, part: Range, chosen: list[Chosen], conditions: list[str]) -> str:
         """The columns and, where a value can be wrong, the number of the first condition that says so."""
@@ -134,6 +134,40 @@ class ReadPostgres:
         raise BadRows(tuple(errors), total)
 
 
-def _answer(cursor: Any, text: str) -> list[tuple[Any, ...]]:
-    cursor.execute(text)
-    return list(cursor.fetchall())
+@lru_cache(maxsize=DATABASES)
+def _database(info: str) -> AdbcDatabase:
+    """What the driver needs to know of a server before it connects. It asks for every type of the catalog, which
+    takes longer than reading many a range, and holds no connection: so a process asks once."""
+    from adbc_driver_postgresql import connect
+
+    database: AdbcDatabase = connect(info)
+    return database
+
+
+@contextmanager
+def _stream(connection: AdbcConnection, text: str) -> Iterator[pa.RecordBatchReader]:
+    import adbc_driver_manager as adbc
+    import pyarrow as pa
+    from adbc_driver_postgresql import StatementOptions
+
+    with adbc.AdbcStatement(connection) as statement:
+        statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BATCH_BYTES)})
+        statement.set_sql_query(text)
+        handle, _ = statement.execute_query()
+        with pa.RecordBatchReader.from_stream(handle) as stream:
+            yield stream
+
+
+def _answer(connection: AdbcConnection, text: str) -> list[object]:
+    """The first column of a query's rows."""
+    with _stream(connection, text) as stream:
+        found: list[object] = stream.read_all().column(0).to_pylist()
+        return found
+
+
+def _command(connection: AdbcConnection, text: str) -> None:
+    import adbc_driver_manager as adbc
+
+    with adbc.AdbcStatement(connection) as statement:
+        statement.set_sql_query(text)
+        statement.execute_update()

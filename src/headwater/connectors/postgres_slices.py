@@ -100,8 +100,8 @@ class Incremental:
         return Range("cursor", self.column, self.type, low, high)
 
     def as_filter(self, low: str | None) -> Json:
-        """A bound as the rest of the house knows it: a number, an RFC 3339 time or an ISO date; None if there is
-        none, or none that a calendar of our years has."""
+        """A bound as the store's files have it: a number, a time in nanoseconds, an ISO date; None if there is none,
+        or none in the years of our calendar."""
         if low is None:
             return None
         if self.is_id:
@@ -110,7 +110,7 @@ class Incremental:
             moment = datetime.fromisoformat(low)
         except ValueError:
             return None
-        return low if self.type == "date" else clock.to_text(clock.from_text(moment.isoformat()))
+        return low if self.type == "date" else clock.from_text(moment.isoformat()) * 1000
 
 
 def read_bound(connection: psycopg.Connection[Any], relation: Relation, incremental: Incremental | None) -> Json:

@@ -199,8 +199,11 @@ def _check_table_names(parts: Sequence[Part]) -> Iterator[HeadwaterError]:
         if len(owners) == 1 and len({id(part) for part, _ in same}) > 1:
             continue  # one pipeline, defined twice: that is said already
         by = f"by {' and '.join(owners)}" if len(owners) > 1 else f"in {owners[0]}"
-        last = (same[-1][0].id or "other").replace("-", "_")
-        hint = f'give one of them another name: `as = "{last}_{name}"`'
+        hint = "give one of them another name"
+        renamable = [part for part, path in same if path[0] == "tables"]
+        if renamable:
+            prefix = (renamable[-1].id or "other").replace("-", "_")
+            hint += f': `as = "{prefix}_{name}"`'
         where = tuple(part.place(path) for part, path in same)
         yield HeadwaterError("HW-M04", f"table `{name}` is defined twice, {by}", hint=hint, places=where)
 

@@ -68,9 +68,12 @@ class Part:
             variable = self.overrides.get(path[:length])
             if variable is not None:
                 return Place(f"environment variable {variable}")
-        found = self.document.positions
-        file = self.document.file
-        return found.of_key(file, (*self.base, *path)) if key else found.of_value(file, (*self.base, *path))
+        found, file, whole = self.document.positions, self.document.file, (*self.base, *path)
+        if whole not in found.values:  # a table that only the environment made
+            for known, variable in self.overrides.items():
+                if known[: len(path)] == path:
+                    return Place(f"environment variable {variable}")
+        return found.of_key(file, whole) if key else found.of_value(file, whole)
 
     def error(self, code: str, path: Path, message: str, *, hint: str = "", key: bool = False) -> HeadwaterError:
         detail: dict[str, object] = {"key": dotted(path)} if path else {}
@@ -147,6 +150,8 @@ def list_files(root: FilePath, overlay: Mapping[str, str | None]) -> tuple[list[
         names = {f"{PIPELINES}/{path.name}" for path in (root / PIPELINES).iterdir()}
     except (FileNotFoundError, NotADirectoryError):
         names = set()
+    except OSError as error:
+        raise _unreadable(PIPELINES, error.strerror or "", "check the directory's permissions") from error
     names |= {file for file in overlay if file.startswith(f"{PIPELINES}/")}
     names -= {file for file, text in overlay.items() if text is None}
     files, ignored = [], []
@@ -183,6 +188,15 @@ def parse_document(file: str, text: str) -> Document:
             [whole.error("HW-M03", path, f"`{dotted(path[:8])}` {what}", hint=hint) for path, what, hint in problems]
         )
     return document
+
+
+def plain_value(value: JsonValue, name: str) -> JsonValue:
+    """The value as a manifest may hold it. Raises HW-M03."""
+    problems: list[tuple[Path, str, str]] = []
+    found = _plain(value, (), problems)
+    for path, what, hint in problems:
+        raise HeadwaterError("HW-M03", f"`{name}{dotted(path[:8])}` {what}", hint=hint)
+    return found
 
 
 def _parse_toml(file: str, text: str) -> object:

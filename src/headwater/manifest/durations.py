@@ -18,12 +18,12 @@ _UNITS_US = {
     "d": DAY_US,
     "w": 7 * DAY_US,
 }
-_DURATION = re.compile(r"(\d{1,9})(ms|s|m|h|d|w)")
+_DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d|w)")
 DURATION_PATTERN = r"^([0-9]{1,9}(ms|s|m|h|d|w))+$"
 MAX_DURATION_US = 36_525 * DAY_US
 """A hundred years: a longer duration is a slip of the finger."""
 
-_RATE = re.compile(r"(\d{1,9})/(s|sec|min|m|hour|h|day|d)")
+_RATE = re.compile(r"([0-9]{1,9})/(s|sec|min|m|hour|h|day|d)")
 _RATE_US = {
     "s": SECOND_US,
     "sec": SECOND_US,
@@ -35,7 +35,7 @@ _RATE_US = {
     "day": DAY_US,
 }
 RATE_PATTERN = r"^[0-9]{1,9}/(s|sec|min|m|hour|h|day|d)$"
-_TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
+_TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?")
 TIME_OF_DAY_PATTERN = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$"
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")

@@ -6,15 +6,17 @@ names and leaves every other byte of the file as it was: comments, order, spaces
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from pydantic import JsonValue
 
-from headwater.base.blobs import make_directory, write_whole
+from headwater.base.blobs import cannot_write, make_directory, write_whole
 from headwater.base.errors import HeadwaterError, nearest, raise_all
 from headwater.base.ids import is_pipeline_id
 from headwater.manifest.documents import (
@@ -26,6 +28,7 @@ from headwater.manifest.documents import (
     Unreadable,
     dotted,
     parse_document,
+    plain_value,
 )
 from headwater.manifest.load import Reading, no_such_pipeline, read_project
 from headwater.manifest.positions import Path
@@ -39,7 +42,7 @@ Judge = Callable[[Mapping[str, str | None]], object]
 _SPLICES = {"json": (set_in_json, unset_in_json), "toml": (set_in_toml, unset_in_toml)}
 _SHORT_FORMS = {"tables": "name", "sources": "pipeline", "columns": "type"}
 _NAMES = ("as", "name", "pipeline", "kind")
-_PATH_STEP = re.compile(r'"((?:[^"\\]|\\.)*)"|([^."\[\]]+)|\[(\d+)\]')
+_PATH_STEP = re.compile(r'"(?:[^"\\]|\\.)*"|([^."\[\]]+)|\[(\d+)\]', re.DOTALL)
 _SCHEMA_COMMENT = re.compile(r"#:schema[ \t]+(\S+)")
 
 
@@ -109,7 +112,7 @@ def edit_pipeline(
     document, data = part.document, deepcopy(part.document.data)
     text = document.text.replace("\r\n", "\n")
     for key, value in (set or {}).items():
-        path, whole = _settled(data, part, _steps(key), value)
+        path, whole = _settled(data, part, _steps(key), plain_value(value, key))
         _set(data, path, whole)
         text = _spliced(part, text, path, data, removed=False)
     for key in unset:
@@ -151,20 +154,23 @@ def write_changes(root: FilePath, plan: EditPlan) -> None:
     try:
         for change in plan.changes:
             path = root / change.file
-            before = path.read_bytes() if path.exists() else None
-            done.append((path, before))
+            done.append((path, path.read_bytes() if path.exists() else None))
             _write(path, None if change.text is None else change.text.encode())
     except BaseException:
         for path, before in reversed(done):
-            _write(path, before)
+            with suppress(HeadwaterError):  # the error that matters is the first one
+                _write(path, before)
         raise
 
 
 def _write(path: FilePath, data: bytes | None) -> None:
-    if data is None:
-        path.unlink(missing_ok=True)
-        return
-    make_directory(path.parent)
+    try:
+        if data is None:
+            path.unlink(missing_ok=True)
+            return
+        make_directory(path.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from error
     write_whole(path, data)
 
 
@@ -244,18 +250,21 @@ def _without(part: Part) -> str:
 
 
 def _steps(key: str) -> list[str]:
-    """The steps of a dotted path: `a.b`, `a[0].b`, `a."b.c"`."""
+    """The steps of a dotted path: `a.b`, `a[0].b`, `a."b.c"` (quoted as in JSON)."""
+    wrong = HeadwaterError("HW-U01", f"`{key}` is not a path of keys", hint="for example `source.config.path`")
     steps: list[str] = []
     at = 0
     while at < len(key):
         found = _PATH_STEP.match(key, at)
         if found is None:
-            raise HeadwaterError("HW-U01", f"`{key}` is not a path of keys", hint="for example `source.config.path`")
-        quoted, bare, index = found.groups()
-        steps.append(re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare or index)
+            raise wrong
+        try:
+            steps.append(json.loads(found[0], strict=False) if found[0].startswith('"') else found[1] or found[2])
+        except ValueError as error:
+            raise wrong from error
         at = found.end() + (key[found.end() : found.end() + 1] == ".")
     if not steps or key.endswith("."):
-        raise HeadwaterError("HW-U01", f"`{key}` is not a path of keys", hint="for example `source.config.path`")
+        raise wrong
     return steps
 
 

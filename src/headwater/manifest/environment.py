@@ -14,28 +14,24 @@ from pydantic import JsonValue
 
 from headwater.base.errors import HeadwaterError, Place, nearest
 from headwater.manifest.positions import Path
+from headwater.manifest.spec import (
+    ContextSection,
+    EncryptionSection,
+    ProjectSection,
+    SparkSection,
+    Spec,
+    SyncSection,
+)
 
 PREFIX = "HEADWATER_"
+_SECTIONS: dict[str, type[Spec]] = {
+    "project": ProjectSection,
+    "context": ContextSection,
+    "spark": SparkSection,
+    "sync": SyncSection,
+    "encryption": EncryptionSection,
+}
 _JSON_SETTINGS = {("spark", "conf"), ("spark", "packages")}
-_SETTINGS: tuple[Path, ...] = (
-    ("project", "name"),
-    ("project", "version"),
-    ("project", "description"),
-    ("context", "path"),
-    ("context", "catalog"),
-    ("context", "default_destination"),
-    ("spark", "master"),
-    ("spark", "conf"),
-    ("spark", "packages"),
-    ("spark", "remote"),
-    ("spark", "python"),
-    ("spark", "driver_memory"),
-    ("sync", "bucket"),
-    ("sync", "endpoint"),
-    ("sync", "region"),
-    ("sync", "mode"),
-    ("encryption", "key_source"),
-)
 
 
 def variable_of(path: Path) -> str:
@@ -47,7 +43,7 @@ def apply_environment(
 ) -> tuple[dict[str, JsonValue], dict[Path, str], list[HeadwaterError]]:
     """The project's data with the environment's settings on top, which paths they took, and what is wrong with
     them."""
-    known = {variable_of(path): path for path in _SETTINGS}
+    known = {variable_of((name, key)): (name, key) for name, spec in _SECTIONS.items() for key in spec.model_fields}
     taken: dict[Path, str] = {}
     errors: list[HeadwaterError] = []
     for variable in sorted(name for name in environ if name.startswith(PREFIX) and "__" in name):
@@ -66,9 +62,9 @@ def apply_environment(
                 continue
         if not taken:
             data = deepcopy(data)
-        section = data.setdefault(str(path[0]), {})
+        section = data.setdefault(path[0], {})
         if isinstance(section, dict):
-            section[str(path[1])] = value
+            section[path[1]] = value
             taken[path] = variable
     return data, taken, errors
 

@@ -129,7 +129,6 @@ class TableSettings(Spec):
     indexes: Annotated[tuple[IndexSpec, ...], Listed] = ()
     redact: Names = ()
     agent_description: Text | None = None
-    example_queries: Annotated[tuple[Text, ...], Listed] = ()
 
 
 class TableSpec(TableSettings):
@@ -254,7 +253,6 @@ class PipelineSpec(Spec):
 class ProjectSection(Spec):
     name: ProjectName | None = None
     version: Text | None = None
-    description: Text | None = None
 
 
 class ContextSection(Spec):

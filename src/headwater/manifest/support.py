@@ -53,7 +53,6 @@ _TABLE_PARTS: dict[str, str] = {
     "indexes": _INDEX,
     "redact": _LATER,
     "agent_description": _MCP,
-    "example_queries": _MCP,
 }
 
 

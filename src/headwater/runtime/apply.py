@@ -21,16 +21,16 @@ from headwater.base.ids import RunId
 from headwater.connectors.protocol import BadRows, SliceGone, Source, TransientError
 from headwater.runtime.events import Event, RunBegan, RunEnded, SliceBegan, SliceEnded, SliceRetried, Waiting
 from headwater.runtime.inlet import Inlet
-from headwater.runtime.land import UnitWork, bad_rows_error, land_unit
+from headwater.runtime.land import Landed, UnitWork, bad_rows_error, land_unit
 from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.plan import Planned
 from headwater.runtime.units import begin_run, fail_table, note_touched, stored_slice, supersede_run
 from headwater.store.commit import Store
 from headwater.store.reading import run_record
-from headwater.store.units import Lease, claim, new_holder, release, unit_statuses
+from headwater.store.units import Lease, UnitStatus, claim, free_dead_leases, new_holder, release, unit_statuses
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from headwater.spark.write_frame import SparkSession
 
 REPLANS = 3
 """How often a pipeline is planned again because its source moved under a slice."""
@@ -202,9 +202,12 @@ class Applier:
                 if lease is not None:
                     break
             else:
-                if all(run.moved or not self._pending(run) for run in runs):
+                if any(free_dead_leases(self.store.catalog, run.run_id) for run in runs):
+                    continue
+                left = [unit for run in runs if not run.moved for unit in self._pending(run)]
+                if not left:
                     return
-                if not waiting:
+                if not waiting and any(unit.held and unit.holder != self.holder for unit in left):
                     self.on_event(Waiting())
                     waiting = True
                 time.sleep(limits.POLL_SECONDS)
@@ -237,7 +240,7 @@ class Applier:
         run.slices += 1
         self.on_event(SliceEnded(run.job.pipeline, lease.table, lease.ordinal, landed.rows, landed.bytes))
 
-    def _land_patiently(self, run: _OpenRun, lease: Lease) -> Any:
+    def _land_patiently(self, run: _OpenRun, lease: Lease) -> Landed:
         """Land a unit; a source that fails for a moment is asked again, later and later."""
         table = next(t for t in run.job.inlet.tables if t.ask.name == lease.table)
         slice_ = stored_slice(lease.payload).slice
@@ -263,15 +266,15 @@ class Applier:
             delay = min(delay * 2, limits.RETRY_MAX_SECONDS)
         raise AssertionError("the last try returns or raises")
 
-    def _pending(self, run: _OpenRun) -> bool:
-        return any(unit.state == "pending" for unit in self._statuses(run.run_id))
+    def _pending(self, run: _OpenRun) -> list[UnitStatus]:
+        return [unit for unit in self._statuses(run.run_id) if unit.state == "pending"]
 
     def _units(self, run_id: RunId) -> int:
         return len(self._statuses(run_id))
 
-    def _statuses(self, run_id: RunId) -> list[Any]:
+    def _statuses(self, run_id: RunId) -> list[UnitStatus]:
         with self.store.catalog.snapshot() as connection:
-            return list(unit_statuses(connection, run_id))
+            return unit_statuses(connection, run_id)
 
     def _result(self, run: _OpenRun) -> PipelineResult:
         with self.store.catalog.snapshot() as connection:

@@ -39,9 +39,7 @@ from headwater.store.units import Lease
 from headwater.store.write import rewrite_without, write_manifest
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from headwater.spark.write_frame import WriteTarget, Written
+    from headwater.spark.write_frame import SparkSession, WriteTarget, Written
 
 SCHEMA_TRIES = 8
 """How often a slice is written again because its schema moved under it."""

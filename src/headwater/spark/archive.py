@@ -22,7 +22,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater.spark.cache import cache_directory
@@ -47,7 +47,7 @@ class Archive:
     """An archive in use: nobody deletes it until `release`."""
 
     file: Path
-    class_path: str
+    class_path: str = field(repr=False)
     lock: int
 
     def release(self) -> None:

@@ -127,12 +127,14 @@ class Gateway:
         return port, data[8 : 8 + length].decode()
 
     def failure(self, message: str) -> HeadwaterError:
-        """HW-J02 with the last lines that the JVM said."""
+        """HW-J02 with the last lines that the JVM said, the first of them that tells of an error in the message."""
+        said = list(self._output)
+        telling = next((line for line in said if "Error" in line or "Exception" in line), None)
         return HeadwaterError(
             "HW-J02",
-            message,
+            f"{message} ({telling})" if telling and telling not in message else message,
             hint="the last lines of its output are in the error's `detail` (`--json` shows it)",
-            detail={"output": list(self._output)},
+            detail={"output": said},
         )
 
     def end(self) -> None:

@@ -20,7 +20,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -250,10 +250,12 @@ def _start(
             "PYSPARK_PYTHON": settings.python or sys.executable,
         }
         with _signals_kept(), _variables(taken_from_environment):
-            return builder.getOrCreate(), gateway
-    except HeadwaterError:
+            session = builder.getOrCreate()
+        _hush_accumulators(session)
+        return session, gateway
+    except HeadwaterError as error:
         gateway.end()
-        raise
+        raise replace(error, message=f"Spark did not start with master `{settings.master}`: {error.message}") from error
     except Exception as error:
         failure = gateway.failure(f"Spark did not start with master `{settings.master}`: {_first_line(error)}")
         gateway.end()
@@ -291,10 +293,8 @@ def _close(session: SparkSession, gateway: Gateway) -> None:
     context = session.sparkContext
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
-        # Its thread looks for the end once a second. It is a daemon: nobody has to wait for it, and what it says
-        # about a connection that the JVM closed is not news.
+        # Its thread looks for the end once a second. It is a daemon: nobody has to wait for it.
         context._accumulatorServer = None  # type: ignore[assignment]
-        server.handle_error = lambda *_: None
         threading.Thread(target=server.shutdown, daemon=True).start()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     if gateway.alive:
@@ -302,6 +302,13 @@ def _close(session: SparkSession, gateway: Gateway) -> None:
             session.stop()
     gateway.end()
     _forget()
+
+
+def _hush_accumulators(session: SparkSession) -> None:
+    """pyspark's accumulator server prints a traceback when the JVM closes its connection by ending; that is no news."""
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
 
 
 def _forget() -> None:

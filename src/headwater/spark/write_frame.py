@@ -31,11 +31,13 @@ from headwater.connectors.protocol import (
     TransientError,
     UnknownColumns,
 )
+from headwater.spark.failure import translated
 from headwater.store.records import FileRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession as SparkSession  # the name that other rooms use for it
 
 _RESULT = "kind string, body binary"
 
@@ -222,7 +224,8 @@ def _report(results: Iterator[tuple[str, Any]]) -> pa.RecordBatch:
 
 
 def _collect(frame: DataFrame, work: Any) -> Written:
-    rows = frame.mapInArrow(work, _RESULT).collect()
+    with translated():
+        rows = frame.mapInArrow(work, _RESULT).collect()
     written = Written()
     for kind, body in rows:
         if kind == "file":

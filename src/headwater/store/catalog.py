@@ -6,13 +6,14 @@ on both. `transaction` is a write, serialised with all others; `snapshot` is a c
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, select, update
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, select, update
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from headwater.base import limits
@@ -27,6 +28,8 @@ class Catalog:
     """An open catalog. Cheap to pass around; connections are made when they are needed."""
 
     engine: Engine
+    schema: str | None = None
+    """The PostgreSQL schema that holds the tables; None for SQLite."""
 
     @property
     def is_sqlite(self) -> bool:
@@ -45,9 +48,12 @@ class Catalog:
             try:
                 yield connection
             except BaseException:
-                _end(connection, sqlite=self.is_sqlite, commit=False)
+                _roll_back(connection, sqlite=self.is_sqlite)
                 raise
-            _end(connection, sqlite=self.is_sqlite, commit=True)
+            if self.is_sqlite:
+                connection.exec_driver_sql("COMMIT")
+            else:
+                connection.commit()
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
@@ -60,7 +66,7 @@ class Catalog:
             try:
                 yield connection
             finally:
-                _end(connection, sqlite=self.is_sqlite, commit=False)
+                _roll_back(connection, sqlite=self.is_sqlite)
 
     def close(self) -> None:
         self.engine.dispose()
@@ -71,39 +77,65 @@ def open_catalog(url: str, *, sqlite_path: Path, project: str, create: bool = Tr
     if url == "sqlite":
         if not create and not sqlite_path.exists():
             return None
+        sqlite_path.parent.mkdir(parents=True, exist_ok=True)
         catalog = Catalog(_sqlite_engine(sqlite_path))
     else:
-        catalog = Catalog(_postgres_engine(url, project))
-    with _translated(url=url):
-        version = _version(catalog)
-        if version == 0:
-            if not create:
+        schema = _schema_name(project)
+        catalog = Catalog(_postgres_engine(url, schema), schema)
+    try:
+        with _translated():
+            version = _version(catalog)
+            if version == 0 and not create:
                 catalog.close()
                 return None
-            _create(catalog, project=project)
-        elif version > t.FORMAT_VERSION:
-            catalog.close()
-            raise HeadwaterError(
-                "HW-T01",
-                f"this store has format {version}, this Headwater knows formats up to {t.FORMAT_VERSION}",
-                hint="upgrade Headwater on this machine; nothing was changed",
-            )
-        else:
-            _migrate(catalog, version)
+            _bring_up(catalog, version, project=project)
+    except BaseException:
+        catalog.close()
+        raise
     return catalog
+
+
+def damaged(what: str) -> HeadwaterError:
+    """The error for a catalog that only a rebuild can mend."""
+    return HeadwaterError(
+        "HW-T04", f"the catalog is damaged: {what}", hint="run `headwater context rebuild-catalog`: the log has it all"
+    )
 
 
 MIGRATIONS: dict[int, tuple[str, ...]] = {}
 """Format n -> the statements that make it n + 1. A new store is made at the newest format directly."""
 
 
-def _migrate(catalog: Catalog, version: int) -> None:
-    while version < t.FORMAT_VERSION:
-        with catalog.transaction() as connection:
+RETIRED = -1
+"""The format of a SQLite catalog whose place a rebuilt one takes: no commit goes into it any more."""
+
+
+def _bring_up(catalog: Catalog, version: int, *, project: str) -> None:
+    if version == 0:
+        _create(catalog, project=project)
+    elif version == RETIRED:
+        raise damaged("a rebuild has set it aside and did not end")
+    elif version > t.FORMAT_VERSION:
+        raise HeadwaterError(
+            "HW-T01",
+            f"this store has format {version}, this Headwater knows formats up to {t.FORMAT_VERSION}",
+            hint="upgrade Headwater on this machine; nothing was changed",
+        )
+    else:
+        while version < t.FORMAT_VERSION:
+            version = _migrate_once(catalog)
+
+
+def _migrate_once(catalog: Catalog) -> int:
+    """One step, and the format after it. Of two processes that try at once one does it."""
+    with catalog.transaction() as connection:
+        version: int = connection.execute(select(t.store.c.format_version).with_for_update()).scalar_one()
+        if version < t.FORMAT_VERSION:
             for statement in MIGRATIONS[version]:
                 connection.exec_driver_sql(statement)
             version += 1
             connection.execute(update(t.store).values(format_version=version))
+    return version
 
 
 def _version(catalog: Catalog) -> int:
@@ -120,6 +152,7 @@ def _create(catalog: Catalog, *, project: str) -> None:
     with catalog.transaction() as connection:
         if not catalog.is_sqlite:
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7267318)")
+            connection.exec_driver_sql(f'CREATE SCHEMA IF NOT EXISTS "{catalog.schema}"')
         t.metadata.create_all(connection)
         if connection.execute(select(t.store.c.id)).first() is None:
             connection.execute(
@@ -136,7 +169,6 @@ def _create(catalog: Catalog, *, project: str) -> None:
 
 
 def _sqlite_engine(path: Path) -> Engine:
-    path.parent.mkdir(parents=True, exist_ok=True)
     # NullPool: SQLite connections are cheap, and one left open would outlive a fork.
     engine = create_engine(
         f"sqlite:///{path}",
@@ -154,39 +186,62 @@ def _sqlite_engine(path: Path) -> Engine:
     return engine
 
 
-def _postgres_engine(url: str, project: str) -> Engine:
-    schema = "headwater_" + project.replace("-", "_")
-    full = url.replace("postgresql://", "postgresql+psycopg://", 1).replace("postgres://", "postgresql+psycopg://", 1)
-    engine = create_engine(full, pool_pre_ping=True, connect_args={"connect_timeout": 10})
+def _schema_name(project: str) -> str:
+    """One schema per project. PostgreSQL cuts names after 63 bytes, so a long one ends in its hash."""
+    name = f"headwater_{project}"
+    return name if len(name) <= 63 else f"{name[:54]}_{hashlib.sha256(project.encode()).hexdigest()[:8]}"
+
+
+def _postgres_engine(url: str, schema: str) -> Engine:
+    engine = create_engine(_postgres_url(url), pool_pre_ping=True, connect_args={"connect_timeout": 10})
 
     @event.listens_for(engine, "connect")
     def configure(connection: object, _record: object) -> None:
         with connection.cursor() as cursor:  # type: ignore[attr-defined]
-            cursor.execute("SELECT pg_advisory_lock(7267317)")
-            cursor.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
-            cursor.execute("SELECT pg_advisory_unlock(7267317)")
             cursor.execute(f'SET search_path TO "{schema}"')
+            # A server may be set to answer before a commit is on disk; a commit of ours that comes back is.
+            cursor.execute(
+                "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+            )
         connection.commit()  # type: ignore[attr-defined]
 
     return engine
 
 
-def _end(connection: Connection, *, sqlite: bool, commit: bool) -> None:
-    if sqlite:
-        connection.exec_driver_sql("COMMIT" if commit else "ROLLBACK")
-    elif commit:
-        connection.commit()
-    else:
-        connection.rollback()
+def _postgres_url(text: str) -> URL:
+    """Raises HW-M03 without a word of the text: it may hold a password."""
+    try:
+        url = make_url(text)
+        if url.drivername in ("postgresql", "postgres"):
+            return url.set(drivername="postgresql+psycopg")
+    except (ArgumentError, ValueError):
+        pass
+    raise HeadwaterError(
+        "HW-M03",
+        "`[context] catalog` is neither `sqlite` nor the URL of a PostgreSQL database",
+        hint="for example `postgresql://user@host:5432/database`",
+    )
+
+
+def _roll_back(connection: Connection, *, sqlite: bool) -> None:
+    """Quietly: a database that is gone, or that rolled back by itself (SQLite on a full disk), has nothing to undo,
+    and the error that led here is the one to show."""
+    with suppress(DBAPIError):
+        if sqlite:
+            connection.exec_driver_sql("ROLLBACK")
+        else:
+            connection.rollback()
 
 
 @contextmanager
-def _translated(url: str | None = None) -> Iterator[None]:
-    """Turn a database that is out of reach into an error a person can act on."""
+def _translated() -> Iterator[None]:
+    """Turn a database that is out of reach or damaged into an error a person can act on."""
     try:
         yield
     except OperationalError as error:
-        reason = str(error.orig).splitlines()[0] if error.orig else "no answer"
+        reason = (str(error.orig).splitlines() or ["no answer"])[0]
+        if reason.startswith("no such "):  # SQLite: a table or column that every catalog has
+            raise damaged(reason) from error
         raise HeadwaterError(
             "HW-T06",
             f"the catalog does not answer: {reason}",
@@ -201,4 +256,7 @@ def _translated(url: str | None = None) -> Iterator[None]:
                 hint="run the same command again: it goes on where it was",
                 retryable=True,
             ) from error
+        if type(error) is DatabaseError or getattr(error.orig, "sqlstate", None) in ("42P01", "42703"):
+            # SQLite: not a database, or malformed. PostgreSQL: no such table, no such column.
+            raise damaged(str(error.orig).splitlines()[0]) from error
         raise

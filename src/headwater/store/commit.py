@@ -23,7 +23,7 @@ from headwater.store import records as r
 from headwater.store import tables as t
 from headwater.store.catalog import Catalog, open_catalog
 from headwater.store.layout import Layout, this_node
-from headwater.store.log import encode_record, heal_log, write_log
+from headwater.store.log import decode_record, encode_record, heal_log, write_log
 from headwater.store.replay import apply_changes
 
 
@@ -40,10 +40,11 @@ class Store:
 
     def commit(self, commit: r.Commit) -> int:
         """Apply everything or nothing; returns the sequence at which it is visible. Raises HW-T02 if something
-        it requires is no longer so, HW-T03 if that is a lease."""
+        it requires is no longer so, HW-T03 if that is a lease, HW-T04 if the log already has this sequence."""
         crash_point("commit.before")
         with self.catalog.transaction() as connection:
             seq = _next_seq(connection)
+            self._check_log(seq)
             for requirement in commit.requires:
                 _check(connection, requirement)
             record = r.LogRecord(
@@ -56,13 +57,22 @@ class Store:
             )
             body = encode_record(record)
             insert_commit(connection, record, body)
-            apply_changes(connection, record)
+            apply_changes(connection, decode_record(body))  # as a rebuild will read it
             crash_point("commit.inside")
         crash_point("commit.after")
         write_log(self.layout, seq, body)
         if seq % limits.LOG_CHECK_COMMITS == 0:
             heal_log(self.catalog, self.layout)
         return seq
+
+    def _check_log(self, seq: int) -> None:
+        """A catalog that was lost or set back must not write over the only history there is."""
+        if self.layout.log_record(seq).exists():
+            raise HeadwaterError(
+                "HW-T04",
+                f"the log already has record {seq}: this catalog is older than its log",
+                hint="run `headwater context rebuild-catalog`; nothing was changed",
+            )
 
     def close(self) -> None:
         self.catalog.close()
@@ -96,15 +106,23 @@ def open_store(root: Path, *, project: str, catalog_url: str = "sqlite") -> Stor
 
 
 def open_existing(root: Path, *, project: str, catalog_url: str = "sqlite") -> Store | None:
-    """Open a store for reading; None if nothing was ever landed. Writes nothing."""
+    """Open a store for reading; None if nothing was ever landed. Writes nothing, unless the store has an older
+    format: then it is brought to this one."""
     catalog = open_catalog(catalog_url, sqlite_path=Layout(root).sqlite, project=project, create=False)
     return Store(Layout(root), catalog) if catalog is not None else None
 
 
 def _next_seq(connection: Connection) -> int:
     """The next sequence. Locks the store's row until the transaction ends: commits come one after the other."""
-    bump = update(t.store).values(seq=t.store.c.seq + 1).returning(t.store.c.seq)
-    seq: int = connection.execute(bump).scalar_one()
+    bump = update(t.store).where(t.store.c.format_version == t.FORMAT_VERSION).values(seq=t.store.c.seq + 1)
+    seq: int | None = connection.execute(bump.returning(t.store.c.seq)).scalar_one_or_none()
+    if seq is None:
+        raise HeadwaterError(
+            "HW-T02",
+            "the catalog was rebuilt or upgraded while it was open",
+            hint="run the same command again",
+            retryable=True,
+        )
     return seq
 
 

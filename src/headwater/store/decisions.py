@@ -14,7 +14,7 @@ from headwater.base.schema import TableSchema
 from headwater.store import records as r
 from headwater.store import tables as t
 from headwater.store.commit import Store
-from headwater.store.evolution import Evolution
+from headwater.store.evolution import Evolution, check_key
 from headwater.store.reading import table_entry
 
 
@@ -74,7 +74,8 @@ def open_proposal(connection: Connection, table: str) -> Proposal | None:
 
 
 def accept_change(store: Store, table: str, *, actor: str) -> Accepted:
-    """Make the refused change of a table, in the name of `actor`. Raises HW-S03 if there is none."""
+    """Make the refused change of a table, in the name of `actor`, with the changes that came with it. Raises HW-S03
+    if there is none, or if it would make a column the key that is not there."""
     with store.catalog.snapshot() as connection:
         entry = table_entry(connection, table)
         proposal = open_proposal(connection, table)
@@ -84,6 +85,7 @@ def accept_change(store: Store, table: str, *, actor: str) -> Accepted:
             f"there is no refused change of `{table}` to accept",
             hint=f"`headwater schema log {table}` shows what happened to it",
         )
+    check_key(proposal.schema)
     crash_point("schema.before_accept")
     schema_id = entry.schema_id + 1
     changes: list[r.Change] = [
@@ -91,7 +93,7 @@ def accept_change(store: Store, table: str, *, actor: str) -> Accepted:
             table=table,
             schema_id=schema_id,
             schema=proposal.schema.as_json(),
-            events=proposal.events,
+            events=proposal.events + _companions(entry.schema, proposal),
             decided_by=actor,
         )
     ]
@@ -100,3 +102,27 @@ def accept_change(store: Store, table: str, *, actor: str) -> Accepted:
     requires = (r.SchemaIs(table=table, schema_id=entry.schema_id),)
     seq = store.commit(r.Commit(changes=tuple(changes), requires=requires, actor=actor))
     return Accepted(table, schema_id, seq, tuple(event.note for event in proposal.events), actor)
+
+
+def _companions(before: TableSchema, proposal: Proposal) -> tuple[r.SchemaEvent, ...]:
+    """The changes that needed no decision and were held up with those that did: the log shows them too."""
+    decided = {event.column for event in proposal.events}
+    found = []
+    for column in proposal.schema.columns:
+        old = before.by_id(column.id)
+        if old is None:
+            if column.name not in decided:
+                found.append(r.SchemaEvent(kind="add_column", column=column.name, after=str(column.type)))
+            continue
+        if old.name != column.name:
+            found.append(r.SchemaEvent(kind="rename_column", column=column.name, before=old.name, after=column.name))
+        if old.dropped != column.dropped:
+            kind = "drop_column" if column.dropped else "restore_column"
+            found.append(r.SchemaEvent(kind=kind, column=column.name))
+        if old.type != column.type and column.name not in decided:
+            before_type, after_type = str(old.type), str(column.type)
+            found.append(r.SchemaEvent(kind="widen_type", column=column.name, before=before_type, after=after_type))
+        if old.default != column.default:
+            event = r.SchemaEvent(kind="set_default", column=column.name, before=old.default, after=column.default)
+            found.append(event)
+    return tuple(found)

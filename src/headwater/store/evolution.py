@@ -72,8 +72,7 @@ def evolve(
     if stored is None:
         return _create(shown, declared, primary_key)
     step = _Step(stored, stored)
-    for new, old in _renames(shown, declared).items():
-        step.rename(old, new)
+    step.rename_all(_renames(shown, declared))
     for name, column in declared.items():
         step.settle(name, column.type, column, observed=name in shown.columns)
     for name, type_ in shown.columns.items():
@@ -102,6 +101,17 @@ def refusal(table: str, refused: tuple[SchemaEvent, ...]) -> HeadwaterError:
     )
 
 
+def check_key(schema: TableSchema) -> None:
+    """Raises HW-S03 if the primary key names a column that is not there."""
+    missing = [name for name in schema.primary_key if schema.column(name) is None]
+    if missing:
+        raise HeadwaterError(
+            "HW-S03",
+            f"the primary key names `{missing[0]}`, and there is no such column",
+            hint="columns: " + ", ".join(schema.names()),
+        )
+
+
 def _create(shown: Shown, declared: Mapping[str, DeclaredColumn], primary_key: tuple[str, ...]) -> Evolution:
     schema = TableSchema(primary_key=primary_key)
     for name, column in declared.items():
@@ -110,13 +120,7 @@ def _create(shown: Shown, declared: Mapping[str, DeclaredColumn], primary_key: t
     for name, type_ in shown.columns.items():
         if name not in declared:
             schema = schema.added(name, type_, nullable=name not in primary_key)
-    missing = [name for name in primary_key if schema.column(name) is None]
-    if missing:
-        raise HeadwaterError(
-            "HW-S03",
-            f"the primary key names `{missing[0]}`, and there is no such column",
-            hint="columns: " + ", ".join(schema.names()),
-        )
+    check_key(schema)
     return Evolution(schema, (SchemaEvent(kind="created", after=schema.as_json()),))
 
 
@@ -143,7 +147,13 @@ class _Step:
         self.events: list[SchemaEvent] = []
         self.refused: list[SchemaEvent] = []
 
-    def rename(self, old: str, new: str) -> None:
+    def rename_all(self, renames: dict[str, str]) -> None:
+        """Each column whose new name is free, as often as one becomes free by another's leaving: a to b, b to c."""
+        for _ in renames:
+            for new, old in renames.items():
+                self._rename(old, new)
+
+    def _rename(self, old: str, new: str) -> None:
         column = self.schema.column(old)
         if column is None or self.schema.column(new) is not None:
             return
@@ -163,19 +173,17 @@ class _Step:
             self.events.append(SchemaEvent(kind="restore_column", column=name))
         if column.type != wanted:
             if column.dropped and observed:
-                self._come_back(column, wanted)
+                self._come_back(column, wanted, declared)
             else:
                 self._retype(column, wanted)
         if declared is not None and declared.default is not None and declared.default != column.default:
-            self._set(replace(self._now(column), default=declared.default))
-            event = SchemaEvent(kind="set_default", column=name, before=column.default, after=declared.default)
-            self.events.append(event)
+            self._set_default(column, declared.default)
 
     def mark_dropped(self, present: set[str]) -> None:
         for column in self.schema.columns:
             if column.name in present or column.dropped or column.name in self.schema.primary_key:
                 continue
-            self._set(replace(column, dropped=True))
+            self._set(replace(column, dropped=True, nullable=True))
             self.events.append(SchemaEvent(kind="drop_column", column=column.name, before=str(column.type)))
 
     def settle_key(self, wanted: tuple[str, ...]) -> None:
@@ -185,6 +193,9 @@ class _Step:
         note = f"the primary key changed from ({', '.join(before)}) to ({', '.join(after)})"
         self.refused.append(SchemaEvent(kind="change_key", before=before, after=after, note=note))
         self.proposal = replace(self.proposal, primary_key=wanted)
+        for column in self.proposal.columns:
+            if column.name in before and column.name not in after:
+                self.proposal = self.proposal.with_column(replace(column, nullable=True))
 
     def settle_mode(self, stored: str, wanted: str) -> None:
         if stored != wanted:
@@ -211,7 +222,7 @@ class _Step:
         self.refused.append(SchemaEvent(kind="change_type", column=column.name, before=before, after=after, note=note))
         self.proposal = self.proposal.with_column(replace(column, type=wanted))
 
-    def _come_back(self, column: Column, wanted: Type) -> None:
+    def _come_back(self, column: Column, wanted: Type, declared: DeclaredColumn | None) -> None:
         """A dropped name that is used again for something else is a new column; what the old one held is then no
         longer shown, so a person must say so."""
         before, after = str(column.type), str(wanted)
@@ -220,12 +231,19 @@ class _Step:
             SchemaEvent(kind="replace_column", column=column.name, before=before, after=after, note=note)
         )
         others = tuple(c for c in self.proposal.columns if c.id != column.id)
-        self.proposal = replace(self.proposal, columns=others).added(column.name, wanted)
+        default = declared.default if declared else None
+        self.proposal = replace(self.proposal, columns=others).added(column.name, wanted, default=default)
+
+    def _set_default(self, column: Column, default: str) -> None:
+        self.schema = _with_default(self.schema, column.id, default)
+        self.proposal = _with_default(self.proposal, column.id, default)
+        event = SchemaEvent(kind="set_default", column=column.name, before=column.default, after=default)
+        self.events.append(event)
 
     def _set(self, column: Column) -> None:
         self.schema, self.proposal = self.schema.with_column(column), self.proposal.with_column(column)
 
-    def _now(self, column: Column) -> Column:
-        found = self.schema.by_id(column.id)
-        assert found is not None
-        return found
+
+def _with_default(schema: TableSchema, column_id: int, default: str) -> TableSchema:
+    column = schema.by_id(column_id)
+    return schema if column is None else schema.with_column(replace(column, default=default))

@@ -45,7 +45,7 @@ def collect(
     if not dry_run:
         if retired:
             _forget(store, retired, actor)
-        fenced = _fence(store, orphans)
+        orphans, fenced = _fence(store, orphans)
         # Only now can none of them be committed any more: one that was, before the fence, stays.
         with store.catalog.snapshot() as connection:
             named = named_paths(connection)
@@ -106,20 +106,26 @@ def _orphans(store: Store, before_us: int) -> list[str]:
     return found
 
 
-def _fence(store: Store, orphans: list[str]) -> int:
-    """Raise the epoch of every unit whose leftovers are about to go, before any of them goes."""
-    attempts = {(a.unit_id, a.attempt) for a in map(parse_attempt, orphans) if a is not None}
-    fenced = 0
+def _fence(store: Store, orphans: list[str]) -> tuple[list[str], int]:
+    """Raise the epoch of every open unit whose leftovers are about to go, before any of them goes. Answers with the
+    files that may go (those of a writer that came back and renewed its lease meanwhile stay) and the number of
+    raised epochs."""
+    writers = {path: (a.unit_id, a.attempt) for path in orphans if (a := parse_attempt(path)) is not None}
+    alive, fenced = set(), 0
     with store.catalog.transaction() as connection:
-        for unit_id, attempt in sorted(attempts):
-            lease = connection.execute(
-                select(t.unit_lease).where(t.unit_lease.c.unit_id == unit_id).with_for_update()
-            ).one_or_none()
-            if lease is not None and lease.attempt == attempt:
-                where = t.unit_lease.c.unit_id == unit_id
-                connection.execute(update(t.unit_lease).where(where).values(epoch=lease.epoch + 1, leased_until_us=0))
-                fenced += 1
-    return fenced
+        for unit_id, attempt in sorted(set(writers.values())):
+            here = t.unit_lease.c.unit_id == unit_id
+            lease = connection.execute(select(t.unit_lease).where(here).with_for_update()).one_or_none()
+            # Read after the lease is locked: a commit that holds it has ended.
+            state = connection.execute(select(t.unit.c.state).where(t.unit.c.unit_id == unit_id)).scalar_one_or_none()
+            if lease is None or lease.attempt != attempt or state != "pending":
+                continue
+            if lease.leased_until_us > now_us():
+                alive.add((unit_id, attempt))
+                continue
+            connection.execute(update(t.unit_lease).where(here).values(epoch=lease.epoch + 1, leased_until_us=0))
+            fenced += 1
+    return [path for path, writer in writers.items() if writer not in alive], fenced
 
 
 def _delete(root: Path, paths: list[str]) -> None:

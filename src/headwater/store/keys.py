@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from headwater.base.schema import TableSchema
+from headwater.store.duck_types import quote
 from headwater.store.records import FileRecord
 from headwater.store.state import TableState
-from headwater.store.duck_types import quote
 from headwater.store.view_sql import view_select
 
 
@@ -31,13 +31,12 @@ def current_hashes(root: Path, state: TableState, column: str, start: Any) -> by
     given as its nanoseconds."""
     import duckdb
 
-    found = state.schema.column(column)
-    assert found is not None, column
-    name = quote(column + "_ns" if found.type.kind == "timestamp" else column)
+    kept = state.schema.column(column)
+    assert kept is not None, column
+    name = quote(column + "_ns" if kept.type.kind == "timestamp" else column)
     select = view_select(state, root=str(root))
     where = "" if start is None else f" WHERE {name} >= ? OR {name} IS NULL"
     with duckdb.connect() as connection:
         query = f"SELECT _content_hash FROM ({select}){where}"
-        connection.execute(query, [] if start is None else [start])
-        table = connection.to_arrow_table()
-    return b"".join(table.column(0).to_pylist())
+        found = connection.execute(query, [] if start is None else [start])
+        return b"".join(value for (value,) in found.fetchall())

@@ -29,6 +29,12 @@ BOUND_BYTES = 64
 """A text bound longer than this is not kept."""
 FINGERPRINT_KEY = "headwater.schema_fingerprint"
 
+_ENCODINGS = {
+    **dict.fromkeys(("int32", "int64", "date32", "timestamp"), "DELTA_BINARY_PACKED"),
+    "string": "DELTA_LENGTH_BYTE_ARRAY",
+}
+"""For columns without a dictionary. Measured in DuckDB: growing numbers take a hundredth of the space and a fifth of
+the time to read, random ones and times half of both, texts two thirds of the time."""
 _NO_BOUNDS = ("binary", "dynamic", "vector", "list", "struct")
 
 
@@ -96,13 +102,16 @@ class PartFile:
         make_directory(self.path.parent)
         # "x": a file that is there already may be named by a commit, and files are immutable.
         self._sink = _HashingSink(open(self.path, "xb"))  # noqa: SIM115 (closed by `finish` or `abandon`)
+        repeating = [name for name in self.schema.names if _repeats(first.column(name))]
+        encodings = {field.name: _ENCODINGS.get(str(field.type).split("[")[0]) for field in self.schema}
         self._writer = pq.ParquetWriter(
             self._sink,
             self.schema,
             version="2.6",
             compression="zstd",
             compression_level=ZSTD_LEVEL,
-            use_dictionary=[name for name in self.schema.names if _repeats(first.column(name))],
+            use_dictionary=repeating,
+            column_encoding={n: e for n, e in encodings.items() if e is not None and n not in repeating},
             store_decimal_as_integer=True,
             write_page_index=True,
             metadata_collector=self._footer,

@@ -67,23 +67,27 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The answer, fetched as it is taken; DuckDB's errors while it is fetched are HW-Q01 too."""
+    """A query that DuckDB has understood, and its answer, computed when it is taken. DuckDB's errors are HW-Q01 then
+    too. `rows` and `reader` each ask anew."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
     _connection: duckdb.DuckDBPyConnection
+    _statement: str
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        with _translated(self._connection):
-            while batch := self._connection.fetchmany(FETCH_ROWS):
+        # A cursor of its own: DuckDB refuses other work on a connection whose answer was not read to its end.
+        with _translated(self._connection), self._connection.cursor() as cursor:
+            cursor.execute(self._statement)
+            while batch := cursor.fetchmany(FETCH_ROWS):
                 yield from batch
 
     def reader(self) -> pa.RecordBatchReader:
-        """The answer as Arrow batches; take either these or `rows`, once."""
+        """The answer as Arrow batches."""
         import pyarrow as pa
 
         with _translated(self._connection):
-            found: Any = self._connection.to_arrow_reader(FETCH_ROWS)
+            found: Any = self._connection.cursor().sql(self._statement).to_arrow_reader(FETCH_ROWS)
         return pa.RecordBatchReader.from_batches(found.schema, self._batches(found))
 
     def _batches(self, found: Any) -> Iterator[pa.RecordBatch]:
@@ -99,7 +103,7 @@ def connect(root: Path, states: Sequence[TableState], *, tables_info: Sequence[T
     root = root.resolve()
     connection = duckdb.connect(":memory:", config={"python_enable_replacements": False})
     try:
-        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")
         connection.execute("SET temp_directory = ?", [str(Path(tempfile.gettempdir()) / "headwater-query")])
         create_views(connection, root, states, tables_info=tables_info)
         connection.execute("SET autoinstall_known_extensions = false")
@@ -119,9 +123,9 @@ def run_query(connection: duckdb.DuckDBPyConnection, sql: str) -> QueryResult:
     """Answer one statement that reads: SELECT, VALUES, FROM, DESCRIBE, SHOW, SUMMARIZE, or EXPLAIN of one of them.
     Everything else, and everything that DuckDB refuses, is HW-Q01."""
     with _translated(connection):
-        found = connection.execute(_reading(connection, sql))
-        columns = found.description or []
-    return QueryResult(tuple(c[0] for c in columns), tuple(str(c[1]) for c in columns), connection)
+        statement = _reading(connection, sql)
+        found = connection.sql(statement)
+        return QueryResult(tuple(found.columns), tuple(map(str, found.types)), connection, statement)
 
 
 def _reading(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
@@ -140,8 +144,8 @@ def _reading(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
         statements = connection.extract_statements(inner)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise _not_reading()
-    tree = connection.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [inner]).fetchone()
-    parsed = json.loads(tree[0]) if tree else {"error": True}
+    tree = connection.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [inner]).fetchall()
+    parsed = json.loads(tree[0][0])
     if parsed["error"]:
         raise _not_reading()
     _check(parsed["statements"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, func, or_, select
+from sqlalchemy import Connection, Row, Select, case, func, or_, select
 
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.schema import TableSchema
@@ -135,24 +135,28 @@ def table_entry(connection: Connection, name: str) -> TableEntry:
 
 
 def open_runs(connection: Connection) -> dict[str, OpenRun]:
-    pending = (
-        select(t.unit.c.run_id, func.count().label("pending"))
-        .where(t.unit.c.state == "pending")
+    def count(state: str) -> Any:
+        return func.sum(case((t.unit.c.state == state, 1), else_=0)).label(state)
+
+    units = (
+        select(t.unit.c.run_id, count("pending"), count("done"))
+        .where(t.unit.c.run_id.in_(_runs_open()))
         .group_by(t.unit.c.run_id)
         .subquery()
     )
-    rows = connection.execute(select(t.run, pending.c.pending).join(pending, pending.c.run_id == t.run.c.run_id)).all()
-    found = {}
-    for row in rows:
-        done = select(func.count()).select_from(t.unit).where(t.unit.c.run_id == row.run_id, t.unit.c.state == "done")
-        found[row.pipeline] = OpenRun(
+    rows = connection.execute(
+        select(t.run, units.c.pending, units.c.done).join(units, units.c.run_id == t.run.c.run_id)
+    )
+    return {
+        row.pipeline: OpenRun(
             run_id=row.run_id,
             pipeline=row.pipeline,
             definition=row.definition,
-            pending=row.pending,
-            done=connection.execute(done).scalar_one(),
+            pending=int(row.pending),
+            done=int(row.done),
         )
-    return found
+        for row in rows
+    }
 
 
 def last_runs(connection: Connection) -> dict[str, dict[str, Any]]:
@@ -208,17 +212,18 @@ def table_states(
             )
         current = max(visible)
         live = tuple(files.get(entry.name, ()))
+        moved = entry.changed_seq > cut
         states.append(
             TableState(
                 name=entry.name,
                 pipeline=entry.pipeline,
-                mode=entry.mode,
+                mode=_mode_at(connection, entry, cut) if moved else entry.mode,
                 schema_id=current,
                 schema=known[current][1],
                 schemas={i: known[i][1] for i in {current, *(f.schema_id for f in live)}},
                 files=live,
                 seq=cut,
-                changed_seq=min(entry.changed_seq, cut),
+                changed_seq=_changed_at(connection, entry, cut) if moved else entry.changed_seq,
             )
         )
     return states
@@ -259,6 +264,27 @@ def named_paths(connection: Connection) -> set[str]:
 
 def _runs_open() -> Select[tuple[str]]:
     return select(t.unit.c.run_id).where(t.unit.c.state == "pending").distinct()
+
+
+def _mode_at(connection: Connection, entry: TableEntry, cut: int) -> str:
+    """The mode a table had at a cut: what the first change after it changed."""
+    event = t.schema_event.c
+    later = (event.table_name == entry.name) & (event.kind == "change_mode") & (event.seq > cut)
+    before = connection.execute(select(event.before_json).where(later).order_by(event.seq).limit(1)).scalar()
+    return entry.mode if before is None else str(json.loads(before))
+
+
+def _changed_at(connection: Connection, entry: TableEntry, cut: int) -> int:
+    """The last change at or before a cut. Files that were forgotten left the table at or before `oldest_seq`."""
+    seqs = [
+        select(func.max(column)).where(name == entry.name, column <= cut)
+        for column, name in (
+            (t.file.c.added_seq, t.file.c.table_name),
+            (t.file.c.removed_seq, t.file.c.table_name),
+            (t.table_schema.c.seq, t.table_schema.c.table_name),
+        )
+    ]
+    return max(entry.oldest_seq, *(connection.execute(query).scalar() or 0 for query in seqs))
 
 
 def _schemas(connection: Connection) -> dict[str, dict[int, tuple[int, TableSchema]]]:

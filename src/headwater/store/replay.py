@@ -41,7 +41,7 @@ def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> Non
         case r.FilesAdded():
             _add_files(connection, record, change)
         case r.FilesRemoved():
-            _update_files(connection, change.paths, removed_seq=record.seq, removed_us=record.at_us)
+            _remove_files(connection, record, change)
             _touch(connection, change.table, record.seq)
         case r.FilesForgotten():
             _forget_files(connection, change)
@@ -216,15 +216,20 @@ def _add_files(connection: Connection, record: r.LogRecord, change: r.FilesAdded
     _touch(connection, change.table, record.seq)
 
 
-def _forget_files(connection: Connection, change: r.FilesForgotten) -> None:
+def _remove_files(connection: Connection, record: r.LogRecord, change: r.FilesRemoved) -> None:
+    """A file leaves a table once: what reads as of an older sequence show does not change afterwards."""
+    removed = update(t.file).where(t.file.c.removed_seq.is_(None))
     for chunk in _chunks(change.paths):
-        connection.execute(delete(t.file).where(t.file.c.path.in_(chunk)))
-    connection.execute(update(t.table).where(t.table.c.name == change.table).values(oldest_seq=change.oldest_seq))
+        where = t.file.c.path.in_(chunk)
+        connection.execute(removed.where(where).values(removed_seq=record.seq, removed_us=record.at_us))
 
 
-def _update_files(connection: Connection, paths: Sequence[str], **values: Any) -> None:
-    for chunk in _chunks(paths):
-        connection.execute(update(t.file).where(t.file.c.path.in_(chunk)).values(**values))
+def _forget_files(connection: Connection, change: r.FilesForgotten) -> None:
+    """Only removed files can be forgotten, and of two gcs the one that forgot more counts."""
+    for chunk in _chunks(change.paths):
+        connection.execute(delete(t.file).where(t.file.c.path.in_(chunk), t.file.c.removed_seq.is_not(None)))
+    older = (t.table.c.name == change.table) & (t.table.c.oldest_seq < change.oldest_seq)
+    connection.execute(update(t.table).where(older).values(oldest_seq=change.oldest_seq))
 
 
 def _set_cursor(connection: Connection, record: r.LogRecord, change: r.CursorSet) -> None:

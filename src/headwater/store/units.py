@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, insert, or_, select, update
@@ -22,6 +23,9 @@ from headwater.store import tables as t
 from headwater.store.catalog import Catalog
 from headwater.store.layout import this_node
 from headwater.store.records import LeaseHeld
+
+CLAIM_TRIES = 16
+"""How often a claim looks again after another one was quicker."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +55,35 @@ class UnitStatus:
     ordinal: int
     state: str
     held: bool
+    holder: str
     attempt: int
     rows: int
     bytes: int
 
 
 def new_holder() -> str:
-    """A name for one worker in one process."""
-    return f"{this_node()}/{os.getpid()}/{uuid7()[-8:]}"
+    """A name for one worker in one process: node, process and when that process began."""
+    return f"{this_node()}/{os.getpid()}/{_began(os.getpid())}/{uuid7()[-8:]}"
+
+
+def free_dead_leases(catalog: Catalog, run_id: RunId) -> int:
+    """Give back what processes of this machine held that are no longer there, so that nobody waits for a lease
+    of theirs to run out. A mistake would cost a slice read twice, not landed twice: the epoch sees to that."""
+    held = (
+        select(t.unit_lease)
+        .join(t.unit, t.unit.c.unit_id == t.unit_lease.c.unit_id)
+        .where(t.unit.c.run_id == run_id, t.unit.c.state == "pending")
+        .where(t.unit_lease.c.node == this_node(), t.unit_lease.c.leased_until_us > now_us())
+    )
+    with catalog.snapshot() as connection:
+        dead = [lease for lease in connection.execute(held).all() if not _is_alive(lease.holder)]
+    if not dead:
+        return 0
+    with catalog.transaction(durable=False) as connection:
+        for lease in dead:
+            here = (t.unit_lease.c.unit_id == lease.unit_id) & (t.unit_lease.c.epoch == lease.epoch)
+            connection.execute(update(t.unit_lease).where(here).values(leased_until_us=0))
+    return len(dead)
 
 
 def lease_seconds() -> float:
@@ -70,10 +95,15 @@ def claim(catalog: Catalog, run_id: RunId, *, holder: str) -> Lease | None:
     """Take the first unit of a run that nobody holds; None if there is none right now."""
     now = now_us()
     with catalog.transaction(durable=False) as connection:
-        row = connection.execute(_claimable(run_id, now, sqlite=catalog.is_sqlite)).first()
-        if row is None:
+        for _ in range(CLAIM_TRIES):
+            row = connection.execute(_claimable(run_id, now, sqlite=catalog.is_sqlite)).first()
+            if row is None:
+                return None
+            taken = _take(connection, row.unit_id, holder=holder, now=now)
+            if taken is not None:
+                break
+        else:
             return None
-        attempt, epoch = _take(connection, row.unit_id, holder=holder, now=now)
     crash_point("unit.after_lease")
     return Lease(
         unit_id=UnitId(row.unit_id),
@@ -82,8 +112,8 @@ def claim(catalog: Catalog, run_id: RunId, *, holder: str) -> Lease | None:
         table=row.table_name,
         ordinal=row.ordinal,
         payload=json.loads(row.payload),
-        attempt=attempt,
-        epoch=epoch,
+        attempt=taken[0],
+        epoch=taken[1],
     )
 
 
@@ -103,7 +133,7 @@ def release(catalog: Catalog, lease: Lease) -> None:
 def unit_statuses(connection: Connection, run_id: RunId) -> list[UnitStatus]:
     now = now_us()
     rows = connection.execute(
-        select(t.unit, t.unit_lease.c.leased_until_us, t.unit_lease.c.attempt)
+        select(t.unit, t.unit_lease.c.leased_until_us, t.unit_lease.c.holder, t.unit_lease.c.attempt)
         .outerjoin(t.unit_lease, t.unit_lease.c.unit_id == t.unit.c.unit_id)
         .where(t.unit.c.run_id == run_id)
         .order_by(t.unit.c.table_name, t.unit.c.ordinal)
@@ -115,12 +145,40 @@ def unit_statuses(connection: Connection, run_id: RunId) -> list[UnitStatus]:
             ordinal=row.ordinal,
             state=row.state,
             held=(row.leased_until_us or 0) > now,
+            holder=row.holder or "",
             attempt=row.attempt or 0,
             rows=row.rows,
             bytes=row.bytes,
         )
         for row in rows
     ]
+
+
+def _is_alive(holder: str) -> bool:
+    """Whether the process that a holder's name speaks of is still there, and is still the same one."""
+    _, pid, began, _ = holder.split("/")
+    return _began(int(pid)) == began
+
+
+def _began(pid: int) -> str:
+    """When a process of this machine began, in ticks since the machine did; empty if there is no such process, and
+    the same for all where the system does not tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "" if Path("/proc/self/stat").exists() else _signalled(pid)
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def _signalled(pid: int) -> str:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        pass
+    return "alive"
 
 
 def _claimable(run_id: RunId, now: int, *, sqlite: bool) -> Any:
@@ -143,9 +201,13 @@ def _claimable(run_id: RunId, now: int, *, sqlite: bool) -> Any:
     return query if sqlite else query.with_for_update(of=t.unit, skip_locked=True)
 
 
-def _take(connection: Connection, unit_id: str, *, holder: str, now: int) -> tuple[int, int]:
+def _take(connection: Connection, unit_id: str, *, holder: str, now: int) -> tuple[int, int] | None:
+    """The attempt and epoch of a unit whose row is locked. None if it is held after all: PostgreSQL chooses the row
+    by what it saw before it had the lock."""
     here = t.unit_lease.c.unit_id == unit_id
-    old = connection.execute(select(t.unit_lease).where(here)).one_or_none()
+    old = connection.execute(select(t.unit_lease).where(here).with_for_update()).one_or_none()
+    if old is not None and old.leased_until_us > now:
+        return None
     # An epoch is never used twice, not even after the catalog was rebuilt without its leases: it starts at the time.
     attempt, epoch = (old.attempt + 1, max(old.epoch + 1, now)) if old is not None else (1, now)
     values = {

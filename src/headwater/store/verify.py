@@ -76,7 +76,9 @@ def _check_log(store: Store, commits: list[int]) -> list[Problem]:
             problems.append(Problem("missing_log", f"log/{path.name}"))
             continue
         try:
-            read_log_record(path)
+            whole = read_log_record(path).seq == seq
         except HeadwaterError:
+            whole = False
+        if not whole:
             problems.append(Problem("damaged_log", f"log/{path.name}"))
     return problems

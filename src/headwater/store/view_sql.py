@@ -200,7 +200,8 @@ class _Select:
         """The rows of the files whose key does not stand in the newer ones. A null is a value like others."""
         keys = self._key_names()
         wanted = " UNION ALL ".join(
-            f"SELECT {', '.join(f'{e} AS {k}' for e, k in zip(self._keys(group), keys))} FROM {self._scan(group)}"
+            f"SELECT {', '.join(f'{e} AS {k}' for e, k in zip(self._keys(group), keys))} FROM "
+            f"{self._scan(group, keys_only=True)}"
             for group in _groups(newer)
         )
         parts = []
@@ -213,21 +214,21 @@ class _Select:
         return "\nUNION ALL\n".join(parts)
 
     def winners(self, files: Sequence[LiveFile]) -> str:
-        """Of each key the row that was written last."""
-        keys = self._key_names()
+        """Of each key the row that was written last. Keys are compared as the view shows them (times by their
+        nanoseconds), so that a filter on a key goes down to the files."""
         parts = []
         for group in _groups(files):
-            extra = [f"{e} AS {k}" for e, k in zip(self._keys(group), keys)]
-            extra.append(f"{self._positions[group[0].path]} + file_index AS {_POSITION}")
-            extra.append(f"file_row_number AS {_ROW}")
+            extra = [f"{self._positions[group[0].path]} + file_index AS {_POSITION}", f"file_row_number AS {_ROW}"]
             parts.append(f"SELECT\n{_lines([*self._columns(group), *extra])}\nFROM {self._scan(group)}")
         inner = "\nUNION ALL\n".join(parts)
+        columns = [self._state.schema.column(name) for name in self._state.schema.primary_key]
+        keys = ", ".join(quote(self._exact_names.get(c.id, self._names[c.id])) for c in columns if c is not None)
         order = [COMMIT_SEQ.name] if any(file.merged for file in files) else []
         ranked = ", ".join(f"{name} DESC" for name in [*order, _POSITION, _ROW])
         outputs = ", ".join(map(quote, self._outputs))
         return (
             f"SELECT {outputs} FROM (\n{inner}\n)\n"
-            f"QUALIFY row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {ranked}) = 1"
+            f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {ranked}) = 1"
         )
 
     def _key_names(self) -> list[str]:
@@ -264,12 +265,14 @@ class _Select:
         system = [quote(column.name) for column in SYSTEM_COLUMNS if column is not COMMIT_SEQ]
         return [*columns, *exacts, *system, f"{_commit_seq(group)} AS {quote(COMMIT_SEQ.name)}"]
 
-    def _scan(self, group: Sequence[LiveFile]) -> str:
+    def _scan(self, group: Sequence[LiveFile], *, keys_only: bool = False) -> str:
         """The files of one group, read by column id with the types they were written with."""
         stored = self._state.schemas[group[0].schema_id]
-        fields = [(column.id, _name(column), stored_type(column.type)) for column in stored.columns]
+        keys = {c.id for c in self._state.schema.columns if c.name in self._state.schema.primary_key}
+        columns = [column for column in stored.columns if not keys_only or column.id in keys]
+        fields = [(column.id, _name(column), stored_type(column.type)) for column in columns]
         system = [c for c in SYSTEM_COLUMNS if group[0].merged or c is not COMMIT_SEQ]
-        fields += [(column.id, column.name, column.duck) for column in system]
+        fields += [(column.id, column.name, column.duck) for column in ([] if keys_only else system)]
         schema = ", ".join(
             f"{i}: {{'name': {literal(name)}, 'type': {literal(type_)}, 'default_value': NULL}}"
             for i, name, type_ in fields
@@ -298,7 +301,7 @@ def _commit_seq(group: Sequence[LiveFile]) -> str:
     seqs = [file.added_seq for file in group]
     if len(set(seqs)) == 1:
         return f"CAST({seqs[0]} AS BIGINT)"
-    return f"list_extract(CAST([{', '.join(map(str, seqs))}] AS BIGINT[]), file_index + 1)"
+    return f"list_extract(CAST([{', '.join(map(str, seqs))}] AS BIGINT[]), CAST(file_index AS BIGINT) + 1)"
 
 
 def _name(column: Column) -> str:

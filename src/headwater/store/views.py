@@ -86,7 +86,7 @@ def create_views(
     for state in states:
         try:
             connection.execute(f"CREATE OR REPLACE VIEW {quote(state.name)} AS {view_select(state, root=str(root))}")
-        except (duckdb.IOException, duckdb.InvalidInputException, duckdb.BinderException) as error:
+        except (duckdb.IOException, duckdb.InvalidInputException, duckdb.ConversionException) as error:
             raise HeadwaterError(
                 "HW-T04",
                 f"table `{state.name}` cannot be read: {str(error).splitlines()[0]}",

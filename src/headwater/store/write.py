@@ -162,9 +162,9 @@ def rewrite_without(
                 if kept.num_rows:
                     parts.take(pa.RecordBatch.from_arrays(kept.select(parts.schema.names).columns, schema=parts.schema))
         return parts.close()
-    except FileNotFoundError as error:
+    except (OSError, pa.ArrowException) as error:
         parts.abort()
-        raise _missing(file.path) from error
+        raise _unreadable(file.path) from error
     except BaseException:
         parts.abort()
         raise
@@ -306,9 +306,9 @@ def _counted(sources: pa.ChunkedArray) -> dict[str, int]:
     return found
 
 
-def _missing(path: str) -> HeadwaterError:
+def _unreadable(path: str) -> HeadwaterError:
     return HeadwaterError(
         "HW-T04",
-        f"the file `{path}` is part of the table but is not there",
-        hint="`headwater context verify` lists what is missing; restore it from a copy of the store",
+        f"the file `{path}` is part of the table but is missing or damaged",
+        hint="`headwater context verify` lists every such file; restore it from a copy of the store",
     )

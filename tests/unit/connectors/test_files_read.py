@@ -352,6 +352,26 @@ def test_a_file_that_changes_while_it_is_read_makes_the_run_plan_again(
             list(reading_it)
 
 
+def test_a_compressed_file_that_is_still_being_written_makes_the_run_plan_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_bytes, "CHUNK_BYTES", 1024)
+    path = tmp_path / "a.ndjson.gz"
+    path.write_bytes(gzip.compress(b'{"id": 1}\n' * 10_000)[:-4])
+    source = opened(tmp_path, "*.gz")
+    (slice_,) = source.slices(ASK, None, source.bound(ASK), {}).slices
+    table = Table(ASK)
+    table.learn({"id": LONG})
+    read = source.read(ASK, slice_)
+    assert isinstance(read, ArrowRead)
+    reading_it = read.read(read.partitions[0], table.schema)
+    next(reading_it)
+    with path.open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(SliceGone):
+        list(reading_it)
+
+
 @pytest.mark.parametrize(
     ("error", "becomes"),
     [

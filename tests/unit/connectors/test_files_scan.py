@@ -92,9 +92,10 @@ def test_ids_do_not_change_when_the_project_moves(root: Path) -> None:
     assert ids(moved, "**/*.csv") == before
 
 
-def test_a_missing_folder_is_an_error_not_an_empty_answer(root: Path) -> None:
+@pytest.mark.parametrize("pattern", ["mount/*.csv", "mount/"])
+def test_a_missing_folder_is_an_error_not_an_empty_answer(root: Path, pattern: str) -> None:
     with pytest.raises(HeadwaterError) as error:
-        ids(root, "mount/*.csv")
+        ids(root, pattern)
     assert error.value.code == "HW-C01"
     assert "`mount` does not exist" in error.value.message
 

@@ -53,8 +53,8 @@ def minute(number: int) -> datetime:
 def test_a_first_load_reads_every_row_once_and_a_second_run_plans_nothing(
     postgres_url: str, db: psycopg.Connection[Any], ask: TableAsk
 ) -> None:
-    landing = Landing(postgres_url, ask, {"range_rows": 120})
-    assert len(landing.run().slices) > 5
+    landing = Landing(postgres_url, ask, {"range_rows": 240})
+    assert len(landing.run().slices) >= 4
     assert landed(landing) == table_of(db)
     assert sum(len(rows) for rows in landing.log) == 1000
     assert landing.run().slices == ()
@@ -82,7 +82,7 @@ def test_every_range_of_a_load_shows_the_moment_the_run_began(
     postgres_url: str, db: psycopg.Connection[Any], ask: TableAsk
 ) -> None:
     before = table_of(db)
-    landing = Landing(postgres_url, ask, {"range_rows": 120})
+    landing = Landing(postgres_url, ask, {"range_rows": 240})
 
     def write(done: int) -> None:
         db.execute("insert into t values (%s, 'new', now()), (%s, 'new', now())", (-done, 2000 + done))
@@ -114,7 +114,7 @@ def test_nothing_is_lost_or_doubled_while_writers_insert_and_update_all_the_time
     writers = [threading.Thread(target=write, args=(first,)) for first in (10_000, 10_001)]
     for writer in writers:
         writer.start()
-    landing = Landing(postgres_url, UPSERT, {"range_rows": 150})
+    landing = Landing(postgres_url, UPSERT, {"range_rows": 400})
     try:
         for _ in range(4):
             landing.run()
@@ -151,7 +151,7 @@ def test_a_later_read_lands_only_what_is_new_or_changed(postgres_url: str, db: p
     db.execute("update t set name = 'changed' where id = 995")
     (slice_,) = landing.run().slices
     assert slice_.spec["filter_column"] == "updated_at"
-    assert slice_.spec["filter_from"] == "2024-01-01T16:10:00.000000Z"
+    assert slice_.spec["filter_from"] == int(minute(970).timestamp()) * 10**9
     assert sorted(row["id"] for row in landing.log[-1]) == [995, 1001]
     assert landed(landing) == table_of(db)
 
@@ -192,16 +192,16 @@ def test_a_row_of_the_future_hides_nothing_that_is_written_before_it(
 def test_a_long_absence_is_read_in_several_slices_that_can_be_left_half_way(
     postgres_url: str, db: psycopg.Connection[Any]
 ) -> None:
-    landing = Landing(postgres_url, APPEND, {"range_rows": 200, "overlap": 50})
+    landing = Landing(postgres_url, APPEND, {"range_rows": 300, "overlap": 50})
     landing.run()
     db.execute("insert into t select g, 'later', now() from generate_series(5001, 15000, 5) g; analyze t")
     with closing(landing.source()) as source:
         slices = landing.plan(source).slices
         assert len(slices) > 5
-        landing.land(source, slices[0])
-        landing.land(source, slices[1])
+        landing.land_slice(source, slices[0])
+        landing.land_slice(source, slices[1])
         reached = landing.cursor
-        landing.land(source, slices[3])  # another worker was faster: the cursor cannot know of it
+        landing.land_slice(source, slices[3])  # another worker was faster: the cursor cannot know of it
         landing.cursor = reached
     landing.run()
     assert landed(landing) == table_of(db)
@@ -212,17 +212,17 @@ def test_a_long_absence_is_read_in_several_slices_that_can_be_left_half_way(
 def test_another_process_goes_on_with_a_load_without_the_snapshot(
     postgres_url: str, db: psycopg.Connection[Any], ask: TableAsk
 ) -> None:
-    landing = Landing(postgres_url, ask, {"range_rows": 200})
+    landing = Landing(postgres_url, ask, {"range_rows": 300})
     with closing(landing.source()) as first:
         slices = landing.plan(first).slices
         for slice_ in slices[:2]:
-            landing.land(first, slice_)
+            landing.land_slice(first, slice_)
     if ask is UPSERT:
         db.execute("update t set name = 'changed', updated_at = now() where id in (10, 990)")
     db.execute("insert into t values (1001, 'new', now())")
     with closing(landing.source()) as second:
         for slice_ in slices[2:]:
-            landing.land(second, slice_)
+            landing.land_slice(second, slice_)
     assert len(landing.rows) >= 1000
     landing.run()
     assert landed(landing) == table_of(db)
@@ -232,10 +232,10 @@ def test_another_process_goes_on_with_a_load_without_the_snapshot(
 def test_an_abandoned_load_is_planned_from_where_it_stood_and_up_to_date(
     postgres_url: str, db: psycopg.Connection[Any]
 ) -> None:
-    landing = Landing(postgres_url, UPSERT, {"range_rows": 200})
+    landing = Landing(postgres_url, UPSERT, {"range_rows": 300})
     with closing(landing.source()) as first:
         for slice_ in landing.plan(first).slices[:3]:
-            landing.land(first, slice_)
+            landing.land_slice(first, slice_)
     read_before = len(landing.rows)
     db.execute("update t set name = 'changed', updated_at = now() where id in (10, 990)")
     db.execute("insert into t values (0, 'small', now()), (1001, 'large', now())")
@@ -252,17 +252,17 @@ def test_a_load_that_needs_one_moment_is_planned_again_when_the_moment_has_passe
     db.execute(f"create table u (id {key}, name text)".encode())
     db.execute("insert into u select g, repeat('x', 100) from generate_series(1, 1000) g")
     ask = TableAsk("u", "u", mode, primary_key=("id",) if mode == "upsert" else ())
-    landing = Landing(postgres_url, ask, {"range_rows": 200})
+    landing = Landing(postgres_url, ask, {"range_rows": 300})
     with closing(landing.source()) as first:
         slices = landing.plan(first).slices
         assert len(slices) > 3
-        landing.land(first, slices[0])
+        landing.land_slice(first, slices[0])
     with closing(landing.source()) as second:
         with pytest.raises(SliceGone):
             second.read(ask, slices[1])
         landing.rows.clear()
         for slice_ in landing.plan(second).slices:
-            landing.land(second, slice_)
+            landing.land_slice(second, slice_)
     assert len(landing.rows) == 1000
     assert len({row["id"] for row in landing.rows}) == 1000
 
@@ -270,7 +270,7 @@ def test_a_load_that_needs_one_moment_is_planned_again_when_the_moment_has_passe
 def test_a_table_without_a_key_is_cut_by_blocks(postgres_url: str, db: psycopg.Connection[Any]) -> None:
     db.execute("create table u as select * from t; analyze u")
     ask = TableAsk("u", "u", "replace")
-    landing = Landing(postgres_url, ask, {"range_rows": 120})
+    landing = Landing(postgres_url, ask, {"range_rows": 240})
     plan = landing.run()
     assert {range_["by"] for slice_ in plan.slices for range_ in slice_.spec["ranges"]} == {"ctid"}
     assert landed(landing) == table_of(db)
@@ -281,11 +281,11 @@ def test_a_uuid_key_is_cut_by_the_servers_statistics(postgres_url: str, db: psyc
     db.execute("create table u (id uuid primary key, updated_at timestamptz not null)")
     db.execute("insert into u select gen_random_uuid(), now() from generate_series(1, 1000) g; analyze u")
     landing = Landing(
-        postgres_url, TableAsk("u", "u", "upsert", ("id",), incremental="updated_at"), {"range_rows": 120}
+        postgres_url, TableAsk("u", "u", "upsert", ("id",), incremental="updated_at"), {"range_rows": 240}
     )
     sizes = [len(rows) for slice_ in [landing.run()] for rows in landing.log]
-    assert len(sizes) > 5
-    assert max(sizes) < 300
+    assert len(sizes) >= 4
+    assert max(sizes) < 500
     assert sum(sizes) == 1000
 
 
@@ -300,7 +300,7 @@ def test_partitioned_tables_views_and_materialized_views_are_tables(
     db.execute("create materialized view m as select * from p")
     for name in ("p", "v", "m"):
         landing = Landing(
-            postgres_url, TableAsk(name, name, "upsert", ("id",), incremental="updated_at"), {"range_rows": 200}
+            postgres_url, TableAsk(name, name, "upsert", ("id",), incremental="updated_at"), {"range_rows": 300}
         )
         landing.run()
         assert landing.column("id") == list(range(1, 1001)), name
@@ -461,12 +461,12 @@ def test_ranges_cover_every_value_once(cuts: list[int]) -> None:
     ("base", "low", "expected"),
     [
         ("int4", "-5", -5),
-        ("timestamptz", "2024-01-01 00:00:00.5+00", "2024-01-01T00:00:00.500000Z"),
-        ("timestamp", "2024-01-01 00:00:00", "2024-01-01T00:00:00.000000Z"),
+        ("timestamptz", "2024-01-01 00:00:00.5+00", 1_704_067_200_500_000_000),
+        ("timestamp", "2024-01-01 00:00:00", 1_704_067_200_000_000_000),
         ("date", "2024-01-01", "2024-01-01"),
         ("timestamptz", "0044-03-15 00:00:00+00 BC", None),
         ("timestamptz", None, None),
     ],
 )
-def test_a_filter_bound_is_told_in_the_words_of_the_house(base: str, low: str | None, expected: object) -> None:
+def test_a_filter_bound_is_told_as_the_files_of_the_store_have_it(base: str, low: str | None, expected: object) -> None:
     assert Incremental("c", base, 600, 1000).as_filter(low) == expected

@@ -38,8 +38,8 @@ def round_trip(url: str, sql_type: str, values: list[str], declared: str | None 
     return observed["v"], [row["v"] for row in rows]
 
 
-def utc(*parts: int) -> datetime:
-    return datetime(*parts, tzinfo=UTC)  # type: ignore[misc]
+def utc(year: int, month: int, day: int, *time: int) -> datetime:
+    return datetime(year, month, day, *time, tzinfo=UTC)  # type: ignore[misc,arg-type]
 
 
 EXACT: list[tuple[str, str, list[str], list[Any]]] = [

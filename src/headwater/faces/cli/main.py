@@ -11,6 +11,7 @@ from typing import Annotated
 import click
 import typer
 
+from headwater.base.crash import arm_driver
 from headwater.base.errors import Exit, HeadwaterError
 from headwater.faces.cli import context, landing, looking, pipelines, projects, schemas
 from headwater.faces.cli.output import Face, show_error
@@ -55,6 +56,7 @@ def run() -> None:
 
 
 def main(arguments: list[str]) -> int:
+    arm_driver()
     as_json = "--json" in arguments
     try:
         code = app(arguments, standalone_mode=False)

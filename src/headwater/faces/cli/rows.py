@@ -62,10 +62,7 @@ def _write_parquet(result: QueryResult, output: Path | None) -> None:
 
     if output is None and sys.stdout.isatty():
         raise HeadwaterError("HW-U01", "Parquet is not for a terminal", hint="name a file: `--output FILE`")
-    writer = None
-    for batch in result.batches():
-        if writer is None:
-            writer = pq.ParquetWriter(str(output) if output is not None else sys.stdout.buffer, batch.schema)
-        writer.write_batch(batch)
-    if writer is not None:
-        writer.close()
+    batches = result.reader()
+    with pq.ParquetWriter(str(output) if output is not None else sys.stdout.buffer, batches.schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)

@@ -1,0 +1,52 @@
+# The two commands of the README: `make demo` and `make test`. Each makes `.venv` from the lock files first,
+# and does it only once.
+
+PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-build-isolation
+
+.PHONY: demo test test-fast check bench lock clean
+
+demo: .venv/.run
+	$(BIN)/headwater demo demo
+
+test: .venv/.dev
+	$(BIN)/python -m pytest tests --ignore=tests/spark --ignore=tests/crash -m "not spark"
+	$(BIN)/python -m pytest tests -m spark
+
+test-fast: .venv/.dev
+	$(BIN)/python -m pytest tests -m "not spark"
+
+check: .venv/.dev
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/house -q
+
+bench: .venv/.bench
+	$(BIN)/python benchmarks/run.py
+
+# What the package needs, a Java where the machine has none, and the package itself.
+.venv/.run: lock/build.txt lock/run.txt lock/jvm.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -r lock/build.txt
+	$(PIP) -r lock/run.txt
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -c "from headwater.spark.java import find_java; find_java()" 2>/dev/null || $(PIP) -r lock/jvm.txt
+	touch $@
+
+.venv/.dev: .venv/.run lock/dev.txt
+	$(PIP) -r lock/dev.txt
+	touch $@
+
+.venv/.bench: .venv/.dev lock/bench.txt
+	$(PIP) -r lock/bench.txt
+	touch $@
+
+# Makes the lock files again from pyproject.toml; needs `uv`.
+lock:
+	sh lock/make.sh
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

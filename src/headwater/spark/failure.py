@@ -1,0 +1,43 @@
+"""Spark's own failures in our words: once, where they enter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headwater.base.errors import HeadwaterError
+from headwater.connectors.protocol import TransientError
+
+_DIED = ("Python worker exited unexpectedly", "SparkContext was shut down", "executor lost", "ExecutorLostFailure")
+_CANCELLED = ("cancelled", "CANCELLED")
+_MESSAGE_CHARACTERS = 400
+"""How much of Spark's text an error shows; the rest is in its cause."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """A machine that died under a job is worth another try; a job that failed is an error with a code."""
+    from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError, EOFError) as error:
+        raise TransientError("Spark's process ended under a job") from error
+    except (Py4JError, PySparkException) as error:
+        text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+        if any(word in text for word in _DIED):
+            raise TransientError("a Spark worker died under a job") from error
+        raise HeadwaterError(
+            "HW-J03",
+            f"a Spark job {'was cancelled' if any(word in text for word in _CANCELLED) else 'failed'}: {_shorten(text)}",
+            hint="run the command again with HEADWATER_DEBUG=1 to see the whole of it",
+        ) from error
+
+
+def _shorten(text: str) -> str:
+    """The last cause that names an error: what comes before it is the way it took through Spark."""
+    causes = re.findall(r"^(?:Caused by: )?([\w.]*(?:Error|Exception): .*)$", text, flags=re.MULTILINE)
+    line = causes[-1] if causes else text.strip().splitlines()[0] if text.strip() else "no reason given"
+    return line[:_MESSAGE_CHARACTERS]

@@ -1,0 +1,132 @@
+"""Stores for contract tests: one on each database, and short words for what commits say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater.base.blobs import sha256_of
+from headwater.base.ids import RunId, uuid7
+from headwater.base.schema import TableSchema, schema_of
+from headwater.store import records as r
+from headwater.store.commit import Store, open_existing, open_store
+from headwater.store.layout import attempt_directory
+from headwater.store.units import Lease
+
+ACTOR = "operator:ada"
+PROJECT = "shop"
+DAY_US = 24 * 3600 * 1_000_000
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a store is. `open` may be called as often as a test likes: each is one more process's view of it."""
+
+    root: Path
+    url: str
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.url == "sqlite"
+
+    def open(self) -> Store:
+        return open_store(self.root, project=PROJECT, catalog_url=self.url)
+
+    def existing(self) -> Store | None:
+        return open_existing(self.root, project=PROJECT, catalog_url=self.url)
+
+    def child(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+        """`contract/child.py` in a process of its own."""
+        script = Path(__file__).with_name("child.py")
+        return subprocess.Popen(
+            [sys.executable, str(script), str(self.root), self.url, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+
+
+def commit(store: Store, *changes: r.Change, requires: Sequence[r.Requirement] = ()) -> int:
+    return store.commit(r.Commit(changes=changes, requires=tuple(requires), actor=ACTOR))
+
+
+def create_table(
+    store: Store, name: str = "orders", *, mode: str = "append", schema: TableSchema | None = None, pipeline: str = PROJECT
+) -> int:
+    body = (schema or schema_of({"id": "long", "amount": "real"})).as_json()
+    return commit(
+        store,
+        r.TableCreated(table=name, pipeline=pipeline, mode=mode),
+        r.SchemaSet(table=name, schema_id=1, schema=body, events=(r.SchemaEvent(kind="created", after=body),)),
+    )
+
+
+def begin_run(
+    store: Store, units: int = 3, *, table: str = "orders", serial: bool = False, pipeline: str = PROJECT
+) -> RunId:
+    """A run whose slices end at 10, 20, 30 ..."""
+    run_id = RunId(uuid7())
+    specs = tuple(
+        r.UnitSpec(
+            unit_id=uuid7(), table=table, ordinal=i, serial=serial, payload={"slice": {"start": i * 10, "end": i * 10 + 10}}
+        )
+        for i in range(units)
+    )
+    commit(
+        store,
+        r.RunStarted(
+            run_id=run_id, pipeline=pipeline, freshness_us=1, trigger="apply", connector="files@1", definition="sha256:1"
+        ),
+        r.UnitsPlanned(run_id=run_id, pipeline=pipeline, units=specs),
+    )
+    return run_id
+
+
+def written(store: Store, path: str, *, content: bytes = b"PAR1", ordinal: int = 0, **more: Any) -> r.FileRecord:
+    """A file on disk and its record."""
+    full = store.root / path
+    full.parent.mkdir(parents=True, exist_ok=True)
+    full.write_bytes(content)
+    return r.FileRecord(path=path, rows=10, bytes=len(content), ordinal=ordinal, sha256=sha256_of(full), **more)
+
+
+def attempt_path(lease: Lease, name: str = "part-00000-0.parquet") -> str:
+    directory = attempt_directory(
+        lease.table, run_id=lease.run_id, node="node-1", unit_id=lease.unit_id, attempt=lease.attempt
+    )
+    return f"{directory}/{name}"
+
+
+def landed(lease: Lease, *files: r.FileRecord, schema_id: int = 1) -> r.Commit:
+    """What landing a slice commits."""
+    added = r.FilesAdded(table=lease.table, schema_id=schema_id, run_id=lease.run_id, files=files)
+    return r.Commit(
+        changes=(*((added,) if files else ()), *done(lease)),
+        requires=(lease.fence,),
+        actor=ACTOR,
+    )
+
+
+def done(lease: Lease, **more: Any) -> tuple[r.Change, ...]:
+    return (
+        r.UnitDone(unit_id=lease.unit_id, rows=10, bytes=4, **more),
+        r.CursorAdvanced(
+            run_id=lease.run_id, pipeline=lease.pipeline, table=lease.table, kind="monotonic", source_identity="s"
+        ),
+        r.RunSettled(run_id=lease.run_id),
+    )
+
+
+def tree(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file with its time and bytes: equal if and only if nothing was written."""
+    return {
+        path.relative_to(root).as_posix(): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
