@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,24 +37,18 @@ class Place:
     def existing(self) -> Store | None:
         return open_existing(self.root, project=PROJECT, catalog_url=self.url)
 
-    def child(self, *words: str, **environment: str) -> subprocess.Popen[str]:
-        """`contract/child.py` in a process of its own."""
-        script = Path(__file__).with_name("child.py")
-        return subprocess.Popen(
-            [sys.executable, str(script), str(self.root), self.url, *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **environment},
-        )
-
 
 def commit(store: Store, *changes: r.Change, requires: Sequence[r.Requirement] = ()) -> int:
     return store.commit(r.Commit(changes=changes, requires=tuple(requires), actor=ACTOR))
 
 
 def create_table(
-    store: Store, name: str = "orders", *, mode: str = "append", schema: TableSchema | None = None, pipeline: str = PROJECT
+    store: Store,
+    name: str = "orders",
+    *,
+    mode: str = "append",
+    schema: TableSchema | None = None,
+    pipeline: str = PROJECT,
 ) -> int:
     body = (schema or schema_of({"id": "long", "amount": "real"})).as_json()
     return commit(
@@ -74,14 +65,23 @@ def begin_run(
     run_id = RunId(uuid7())
     specs = tuple(
         r.UnitSpec(
-            unit_id=uuid7(), table=table, ordinal=i, serial=serial, payload={"slice": {"start": i * 10, "end": i * 10 + 10}}
+            unit_id=uuid7(),
+            table=table,
+            ordinal=i,
+            serial=serial,
+            payload={"slice": {"start": i * 10, "end": i * 10 + 10}},
         )
         for i in range(units)
     )
     commit(
         store,
         r.RunStarted(
-            run_id=run_id, pipeline=pipeline, freshness_us=1, trigger="apply", connector="files@1", definition="sha256:1"
+            run_id=run_id,
+            pipeline=pipeline,
+            freshness_us=1,
+            trigger="apply",
+            connector="files@1",
+            definition="sha256:1",
         ),
         r.UnitsPlanned(run_id=run_id, pipeline=pipeline, units=specs),
     )

@@ -44,8 +44,10 @@ class ConnectorInfo:
 CONNECTORS: dict[str, ConnectorInfo] = {
     info.name: info
     for info in (
-        ConnectorInfo("files", "1", "headwater.connectors.files", checks="headwater.connectors.files_config"),
-        ConnectorInfo("postgres", "1", "headwater.connectors.postgres", checks="headwater.connectors.postgres_config"),
+        ConnectorInfo("files", "1", "headwater.connectors.files.source", checks="headwater.connectors.files.config"),
+        ConnectorInfo(
+            "postgres", "1", "headwater.connectors.postgres.source", checks="headwater.connectors.postgres.config"
+        ),
         ConnectorInfo("flaky", "1", "headwater.connectors.flaky", kind="test"),
     )
 }

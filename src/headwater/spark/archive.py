@@ -54,7 +54,7 @@ class Archive:
         os.close(self.lock)
 
     def discard(self) -> None:
-        """It broke a start: let it be made anew."""
+        """It crashed a JVM: let it be made anew."""
         self.file.unlink(missing_ok=True)
 
 

@@ -134,7 +134,7 @@ class Gateway:
             "HW-J02",
             f"{message} ({telling})" if telling and telling not in message else message,
             hint="the last lines of its output are in the error's `detail` (`--json` shows it)",
-            detail={"output": said},
+            detail={"output": said, "crashed": (self._process.poll() or 0) < 0},
         )
 
     def end(self) -> None:

@@ -207,9 +207,10 @@ def _open(settings: SparkSettings, *, fast: bool) -> _Live:
         archive = archives.find_archive(java)
         try:
             session, gateway = start_direct(settings, java, archive=archive, short=fast)
-        except HeadwaterError:
+        except HeadwaterError as error:
             if archive is not None:
-                archive.discard()
+                if error.detail.get("crashed"):
+                    archive.discard()
                 archive.release()
         else:
             if archive is None:
@@ -257,10 +258,9 @@ def _start(
         gateway.end()
         raise replace(error, message=f"Spark did not start with master `{settings.master}`: {error.message}") from error
     except Exception as error:
-        failure = gateway.failure(f"Spark did not start with master `{settings.master}`: {_first_line(error)}")
         gateway.end()
         _forget()
-        raise failure from error
+        raise gateway.failure(f"Spark did not start with master `{settings.master}`: {_first_line(error)}") from error
     except BaseException:
         gateway.end()
         _forget()

@@ -95,14 +95,19 @@ class QueryResult:
             yield from found
 
 
-def connect(root: Path, states: Sequence[TableState], *, tables_info: Sequence[TableInfo]) -> duckdb.DuckDBPyConnection:
-    """A database in memory with a view of each table and `headwater.tables`, in UTC, fenced in. Raises HW-T04 if a
-    file of a table is not there. A stranger's SQL goes through `run_query` only."""
+def connect(
+    root: Path, states: Sequence[TableState], *, tables_info: Sequence[TableInfo], sql: str | None = None
+) -> duckdb.DuckDBPyConnection:
+    """A database in memory with a view of each table and `headwater.tables`, in UTC, fenced in. With `sql` only the
+    tables that it names get a view, which is what one question to a store of many tables needs. Raises HW-T04 if
+    a file of a table is not there. A stranger's SQL goes through `run_query` only."""
     import duckdb
 
     root = root.resolve()
     connection = duckdb.connect(":memory:", config={"python_enable_replacements": False})
     try:
+        if sql is not None:
+            states = _named(connection, sql, states)
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
         connection.execute("SET temp_directory = ?", [str(Path(tempfile.gettempdir()) / "headwater-query")])
         create_views(connection, root, states, tables_info=tables_info)
@@ -117,6 +122,20 @@ def connect(root: Path, states: Sequence[TableState], *, tables_info: Sequence[T
         connection.close()
         raise
     return connection
+
+
+def _named(connection: duckdb.DuckDBPyConnection, sql: str, states: Sequence[TableState]) -> Sequence[TableState]:
+    """The tables that a statement names; all of them where it asks for something else too, as `SHOW TABLES` does."""
+    import duckdb
+
+    try:
+        names = {name.strip('"').lower() for name in connection.get_table_names(sql)}
+    except duckdb.Error:
+        return states
+    known = {state.name for state in states}
+    if not names or names - known - {"tables"} or "query_table" in sql.lower():
+        return states
+    return [state for state in states if state.name in names]
 
 
 def run_query(connection: duckdb.DuckDBPyConnection, sql: str) -> QueryResult:

@@ -251,7 +251,7 @@ def _set_cursor(connection: Connection, record: r.LogRecord, change: r.CursorSet
 def _advance_cursor(connection: Connection, record: r.LogRecord, change: r.CursorAdvanced) -> None:
     where = (t.unit.c.run_id == change.run_id) & (t.unit.c.table_name == change.table)
     units = connection.execute(select(t.unit.c.state, t.unit.c.payload).where(where).order_by(t.unit.c.ordinal))
-    done = [payload for _, payload in itertools.takewhile(lambda unit: unit[0] == "done", units.tuples())]
+    done = [unit.payload for unit in itertools.takewhile(lambda unit: unit.state == "done", units)]
     if done:
         value = json.loads(done[-1])["slice"]["end"]
         _set_cursor(

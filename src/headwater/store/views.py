@@ -7,9 +7,11 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.base.blobs import cannot_write, make_directory, write_whole
 from headwater.base.crash import crash_point
@@ -109,12 +111,11 @@ def refresh_views(
     root = root.resolve()
     directory = root / "views"
     texts = {f"{state.name}.sql": view_file_text(state) for state in states}
-    timeless = _without_freshness(tables_info)
-    duck_key = hashlib.sha256("\0".join([str(root), tables_text(timeless), *texts.values()]).encode()).hexdigest()
-    seq = max((state.seq for state in states), default=0)
     stale = {name: text for name, text in texts.items() if _is_stale(directory / name, text, force=force)}
     gone = [path for path in _generated(directory) if path.name not in texts]
-    duck_is_stale = _duck_is_stale(root, duck_key, seq, force=force)
+    mark = _duck_mark(root, states, texts, tables_info)
+    old = _standing_duck(root, mark)
+    duck_is_stale = old is None or (old | {"seq": 0} != mark | {"seq": 0} and (force or old["seq"] <= mark["seq"]))
     if not (stale or gone or duck_is_stale):
         return []
     crash_point("view.before")
@@ -125,18 +126,12 @@ def refresh_views(
         path.unlink(missing_ok=True)
     if duck_is_stale:
         write_whole(directory / TABLES_FILE, f"{_MARK}\n{tables_text(tables_info)}".encode(), durable=False)
-        _build_duck(root, states, tables_info=tables_info, mark={"key": duck_key, "seq": seq})
+        _build_duck(root, states, tables_info=tables_info, mark=mark, old=old)
     return sorted([name.removesuffix(".sql") for name in stale] + [path.stem for path in gone])
 
 
 def _number(value: int | None) -> str:
     return "NULL" if value is None else str(value)
-
-
-def _without_freshness(tables_info: Sequence[TableInfo]) -> list[TableInfo]:
-    from dataclasses import replace
-
-    return [replace(info, freshness_us=None) for info in tables_info]
 
 
 def _is_stale(path: Path, text: str, *, force: bool) -> bool:
@@ -158,29 +153,54 @@ def _generated(directory: Path) -> list[Path]:
     return [path for path in found if path.read_text().startswith(_MARK)]
 
 
-def _duck_is_stale(root: Path, key: str, seq: int, *, force: bool) -> bool:
-    """Whether `duck.db` was made from other texts, or is not the file that its mark was written for."""
+def _duck_mark(
+    root: Path, states: Sequence[TableState], texts: Mapping[str, str], tables_info: Sequence[TableInfo]
+) -> dict[str, Any]:
+    """What `duck.db` should be made from."""
+    timeless = tables_text([replace(info, freshness_us=None) for info in tables_info])
+    return {
+        "root": str(root),
+        "seq": max((state.seq for state in states), default=0),
+        "tables": _digest(timeless),
+        "views": {state.name: _digest(texts[f"{state.name}.sql"]) for state in states},
+    }
+
+
+def _standing_duck(root: Path, mark: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the `duck.db` that is there was made from; None if it is not the file its mark was written for, or was
+    made in another directory."""
     try:
-        mark = json.loads((root / "views" / _DUCK_MARK).read_text())
+        old: dict[str, Any] = json.loads((root / "views" / _DUCK_MARK).read_text())
         found = (root / _DUCK).stat()
     except (FileNotFoundError, ValueError):
-        return True
-    if [mark.get("inode"), mark.get("mtime_ns")] != [found.st_ino, found.st_mtime_ns]:
-        return True
-    return bool(mark["key"] != key and (force or mark["seq"] <= seq))
+        return None
+    same_file = (old.pop("inode", None), old.pop("mtime_ns", None)) == (found.st_ino, found.st_mtime_ns)
+    return old if same_file and old.keys() == mark.keys() and old["root"] == mark["root"] else None
 
 
 def _build_duck(
-    root: Path, states: Sequence[TableState], *, tables_info: Sequence[TableInfo], mark: dict[str, str | int]
+    root: Path,
+    states: Sequence[TableState],
+    *,
+    tables_info: Sequence[TableInfo],
+    mark: dict[str, Any],
+    old: Mapping[str, Any] | None,
 ) -> None:
-    """A new `duck.db` under another name, then renamed: whoever has the old one open keeps it."""
+    """A new `duck.db` under another name, then renamed: whoever has the old one open keeps it. Made from a copy of
+    the old one where there is one, so that one changed view of many costs one."""
     import duckdb
 
     temporary = root / f".{_DUCK}.{os.getpid()}.tmp"
+    known = old["views"] if old is not None else {}
+    changed = [state for state in states if known.get(state.name) != mark["views"][state.name]]
     try:
         temporary.unlink(missing_ok=True)
+        if old is not None:
+            shutil.copyfile(root / _DUCK, temporary)
         with duckdb.connect(str(temporary)) as connection:
-            create_views(connection, root, states, tables_info=tables_info)
+            for name in known.keys() - mark["views"].keys():
+                connection.execute(f"DROP VIEW IF EXISTS {quote(name)}")
+            create_views(connection, root, changed, tables_info=tables_info)
             connection.execute("CHECKPOINT")
         found = temporary.stat()
         temporary.replace(root / _DUCK)
@@ -192,5 +212,10 @@ def _build_duck(
         raise cannot_write(root / _DUCK, OSError(str(error).splitlines()[0])) from error
     finally:
         temporary.unlink(missing_ok=True)
-    mark |= {"inode": found.st_ino, "mtime_ns": found.st_mtime_ns}
-    write_whole(root / "views" / _DUCK_MARK, json.dumps(mark).encode(), durable=False)
+        Path(f"{temporary}.wal").unlink(missing_ok=True)
+    made = mark | {"inode": found.st_ino, "mtime_ns": found.st_mtime_ns}
+    write_whole(root / "views" / _DUCK_MARK, json.dumps(made).encode(), durable=False)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

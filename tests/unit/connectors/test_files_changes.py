@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headwater.base.limits import MTIME_TRUST_NS
-from headwater.connectors.files_changes import Changes, compare
-from headwater.connectors.files_scan import FoundFile
+from headwater.connectors.files.changes import Changes, compare
+from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.protocol import Item
 
 NOW = 1_000 * MTIME_TRUST_NS

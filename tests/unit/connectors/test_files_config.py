@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.base.errors import HeadwaterError
-from headwater.connectors.files_config import check_config, compression_of, format_of, parse_config
+from headwater.connectors.files.config import check_config, compression_of, format_of, parse_config
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from by_hand import Table
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import BOOL, LONG, REAL, STRING, Type
-from headwater.connectors import files_csv
+from headwater.connectors.files import csv as files_csv
 from headwater.connectors.protocol import BadRows, Source, TableAsk
 from headwater.connectors.registry import open_source
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.base.errors import HeadwaterError
-from headwater.connectors.files_scan import path_of, scan
+from headwater.connectors.files.scan import path_of, scan
 
 FILES = (
     "a.csv",

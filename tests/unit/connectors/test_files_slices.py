@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headwater.base import limits
-from headwater.connectors.files_changes import Changes
-from headwater.connectors.files_scan import FoundFile
-from headwater.connectors.files_slices import byte_cuts, cut_partitions, files_of, group_files, plan_slices
+from headwater.connectors.files.changes import Changes
+from headwater.connectors.files.scan import FoundFile
+from headwater.connectors.files.slices import byte_cuts, cut_partitions, files_of, group_files, plan_slices
 from headwater.connectors.protocol import Item, Slice
 
 A, B, C, D = (FoundFile(name, 10, 1) for name in "abcd")

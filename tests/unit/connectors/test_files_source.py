@@ -14,7 +14,7 @@ from by_hand import Table
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import DYNAMIC, LONG, REAL, STRING
-from headwater.connectors import files_sample
+from headwater.connectors.files import sample as files_sample
 from headwater.connectors.protocol import CursorKind, Observed, SlicePlan, Source, TableAsk
 from headwater.connectors.registry import open_source
 

@@ -15,10 +15,10 @@ import pytest
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
 from headwater.base.types import LONG, STRING, Type, parse_type
-from headwater.connectors.postgres import check_config, open_source
-from headwater.connectors.postgres_config import parse_config
-from headwater.connectors.postgres_read import ReadPostgres
-from headwater.connectors.postgres_session import translated
+from headwater.connectors.postgres.config import parse_config
+from headwater.connectors.postgres.read import ReadPostgres
+from headwater.connectors.postgres.session import translated
+from headwater.connectors.postgres.source import check_config, open_source
 from headwater.connectors.protocol import ArrowRead, SliceGone, TableAsk, TransientError, UnknownColumns
 from headwater.connectors.registry import connector
 from postgres_landing import Landing, rows_of, schema_of, source_of

@@ -93,6 +93,29 @@ def test_an_answer_that_was_left_half_read_is_in_nobodys_way(connection: duckdb.
     assert next(first) == (1,)
 
 
+@pytest.mark.parametrize(
+    ("sql", "views"),
+    [
+        ("SELECT * FROM orders", ["orders"]),
+        ('SELECT 1 FROM "Orders", headwater.tables', ["orders"]),
+        ("WITH a AS (SELECT * FROM orders) SELECT * FROM a", ["orders"]),
+        ("SELECT (SELECT max(id) FROM orders) FROM people", ["orders", "people"]),
+        ("EXPLAIN SELECT * FROM people", ["people"]),
+        ("SELECT * FROM headwater.tables", []),
+        ("SHOW TABLES", ["orders", "people"]),
+        ("SELECT * FROM ordrs", ["orders", "people"]),
+        ("SELECT * FROM query_table('people')", ["orders", "people"]),
+        ("SELEC", ["orders", "people"]),
+    ],
+)
+def test_one_question_makes_only_the_views_it_needs(table: HandMade, sql: str, views: list[str]) -> None:
+    people = HandMade(table.root, schema_of({"id": "long"}), name="people")
+    states, infos = [table.state(), people.state()], [table.info(), people.info()]
+    with connect(table.root, states, tables_info=infos, sql=sql) as connection:
+        found = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal AND schema_name = 'main'")
+        assert sorted(name for (name,) in found.fetchall()) == views
+
+
 WRITES = [
     "COPY (SELECT 1 AS a) TO '{live}' (USE_TMP_FILE false)",
     "WITH x AS (COPY (SELECT 1 AS a) TO '{live}' (USE_TMP_FILE false)) SELECT 1",

@@ -402,6 +402,34 @@ def test_views_of_tables_that_are_gone_are_removed_and_others_left(tmp_path: Pat
         assert connection.execute("SELECT name FROM headwater.tables").fetchall() == [("a",)]
 
 
+def test_one_changed_view_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    """Only the changed one is made again: a file of the other is not there any more, and nobody notices."""
+    a, b = (HandMade(tmp_path, schema_of({"a": "long"}), name=name) for name in ("a", "b"))
+    for table in (a, b):
+        table.commit([{"a": 1}])
+    refresh_views(tmp_path, [a.state(), b.state()], tables_info=[a.info(), b.info()])
+    (tmp_path / b.files[0].path).unlink()
+    a.commit([{"a": 2}])
+    assert refresh_views(tmp_path, [a.state(), b.state()], tables_info=[a.info(), b.info()]) == ["a"]
+    with duckdb.connect(str(tmp_path / "duck.db"), read_only=True) as connection:
+        assert connection.execute("SELECT sum(a) FROM a").fetchall() == [(3,)]
+        assert connection.execute("SELECT name, rows FROM headwater.tables ORDER BY 1").fetchall() == [
+            ("a", 2),
+            ("b", 1),
+        ]
+
+
+def test_a_duck_db_that_somebody_changed_is_made_anew(tmp_path: Path) -> None:
+    table = HandMade(tmp_path, schema_of({"a": "long"}))
+    table.commit([{"a": 1}])
+    refresh_views(tmp_path, [table.state()], tables_info=[table.info()])
+    with duckdb.connect(str(tmp_path / "duck.db")) as connection:
+        connection.execute("CREATE OR REPLACE VIEW orders AS SELECT 7 AS a")
+    assert refresh_views(tmp_path, [table.state()], tables_info=[table.info()]) == []
+    with duckdb.connect(str(tmp_path / "duck.db"), read_only=True) as connection:
+        assert connection.execute("SELECT a FROM orders").fetchall() == [(1,)]
+
+
 def test_an_older_cut_does_not_overwrite_a_newer_one(tmp_path: Path) -> None:
     table = HandMade(tmp_path, schema_of({"a": "long"}))
     table.commit([{"a": 1}])

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
-from headwater.connectors.files_bytes import OpenFile, not_what_it_says, refuse_foreign
-from headwater.connectors.files_columns import BadRowList, UnknownKeys
+from headwater.connectors.files.columns import BadRowList, UnknownKeys
+from headwater.connectors.files.streams import OpenFile, not_what_it_says, refuse_foreign
 from headwater.connectors.protocol import RowError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from headwater.base import limits
-from headwater.connectors.files_changes import Changes, gone_version
-from headwater.connectors.files_scan import FoundFile
+from headwater.connectors.files.changes import Changes, gone_version
+from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.protocol import Item, Json, Slice
 
 

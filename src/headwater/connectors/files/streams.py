@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from headwater.base.errors import HeadwaterError
-from headwater.connectors.files_changes import version_of
-from headwater.connectors.files_scan import FoundFile, cannot_read, path_of
+from headwater.connectors.files.changes import version_of
+from headwater.connectors.files.scan import FoundFile, cannot_read, path_of
 from headwater.connectors.protocol import ItemRead, Json, SliceGone, TransientError
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from headwater.base.errors import nearest
 from headwater.base.types import widens
-from headwater.connectors.postgres_catalog import Relation, check_columns
-from headwater.connectors.postgres_config import PostgresConfig
-from headwater.connectors.postgres_slices import Incremental
-from headwater.connectors.postgres_types import CURSOR_TYPES, PgColumn, transfer
+from headwater.connectors.postgres.catalog import Relation, check_columns
+from headwater.connectors.postgres.config import PostgresConfig
+from headwater.connectors.postgres.slices import Incremental
+from headwater.connectors.postgres.types import CURSOR_TYPES, PgColumn, transfer
 from headwater.connectors.protocol import TableAsk, config_error
 
 

@@ -40,14 +40,14 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.base.errors import nearest
 from headwater.base.ids import uuid7
-from headwater.connectors import postgres_catalog as catalog
-from headwater.connectors.postgres_ask import check_ask, incremental_of, missing_declared
-from headwater.connectors.postgres_catalog import Relation
-from headwater.connectors.postgres_config import PostgresConfig, check_config, parse_config, url_problem
-from headwater.connectors.postgres_plan import Look, plan_slices
-from headwater.connectors.postgres_read import ReadPostgres
-from headwater.connectors.postgres_session import Snapshot, connect, conninfo, looking, translated
-from headwater.connectors.postgres_slices import read_bound
+from headwater.connectors.postgres import catalog as catalog
+from headwater.connectors.postgres.ask import check_ask, incremental_of, missing_declared
+from headwater.connectors.postgres.catalog import Relation
+from headwater.connectors.postgres.config import PostgresConfig, check_config, parse_config, url_problem
+from headwater.connectors.postgres.plan import Look, plan_slices
+from headwater.connectors.postgres.read import ReadPostgres
+from headwater.connectors.postgres.session import Snapshot, connect, conninfo, looking, translated
+from headwater.connectors.postgres.slices import read_bound
 from headwater.connectors.protocol import (
     ArrowRead,
     BackfillHint,

@@ -21,8 +21,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from headwater.base import clock
-from headwater.connectors.postgres_catalog import Relation, ask, blocks, estimate, histogram
-from headwater.connectors.postgres_types import CURSOR_TYPES, INTEGER_TYPES, literal, quoted
+from headwater.connectors.postgres.catalog import Relation, ask, blocks, estimate, histogram
+from headwater.connectors.postgres.types import CURSOR_TYPES, INTEGER_TYPES, literal, quoted
 from headwater.connectors.protocol import Json
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.connectors.files_bytes import OpenFile, Piece, refuse_foreign
-from headwater.connectors.files_columns import check_names
-from headwater.connectors.files_config import FileFormat
-from headwater.connectors.files_read import open_piece
-from headwater.connectors.files_scan import FoundFile
+from headwater.connectors.files.columns import check_names
+from headwater.connectors.files.config import FileFormat
+from headwater.connectors.files.read import open_piece
+from headwater.connectors.files.scan import FoundFile
+from headwater.connectors.files.streams import OpenFile, Piece, refuse_foreign
 from headwater.connectors.protocol import Observed, SliceGone, TransientError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def preview_slice(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Ob
 
 
 def _preview_footers(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Observed:
-    from headwater.connectors.files_parquet import merge_footers, read_footer
+    from headwater.connectors.files.parquet import merge_footers, read_footer
 
     looked_at = files[:PREVIEW_FOOTERS]
     observed = merge_footers([read_footer(root, file) for file in looked_at], how.declared)
@@ -104,7 +104,7 @@ def _infer_head(head: bytes, how: FileFormat, *, source_id: str, is_whole: bool)
         case "ndjson":
             return infer_lines(lines)
         case "csv":
-            from headwater.connectors.files_csv import infer_rows
+            from headwater.connectors.files.csv import infer_rows
 
             return infer_rows(BytesIO(lines).read, how, source_id=source_id)
         case "json":

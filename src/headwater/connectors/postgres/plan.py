@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.base.errors import HeadwaterError
-from headwater.connectors.postgres_catalog import Relation, ask, estimate
-from headwater.connectors.postgres_config import PostgresConfig
-from headwater.connectors.postgres_slices import (
+from headwater.connectors.postgres.catalog import Relation, ask, estimate
+from headwater.connectors.postgres.config import PostgresConfig
+from headwater.connectors.postgres.slices import (
     PARTITION_ROWS,
     Incremental,
     Range,
@@ -18,7 +18,7 @@ from headwater.connectors.postgres_slices import (
     read_mark,
     window_ranges,
 )
-from headwater.connectors.postgres_types import literal, quoted
+from headwater.connectors.postgres.types import literal, quoted
 from headwater.connectors.protocol import Json, Slice, SlicePlan, TableAsk
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.base.schema import TableSchema
-from headwater.connectors.files_bytes import OpenFile, Piece
-from headwater.connectors.files_changes import gone_version
-from headwater.connectors.files_columns import BadRowList, UnknownKeys, check_names, with_source_id
-from headwater.connectors.files_config import FileFormat
-from headwater.connectors.files_scan import FoundFile
+from headwater.connectors.files.changes import gone_version
+from headwater.connectors.files.columns import BadRowList, UnknownKeys, check_names, with_source_id
+from headwater.connectors.files.config import FileFormat
+from headwater.connectors.files.scan import FoundFile
+from headwater.connectors.files.streams import OpenFile, Piece
 from headwater.connectors.protocol import ItemRead, Json, Observed, UnknownColumns
 
 if TYPE_CHECKING:
@@ -56,19 +56,19 @@ class ReadFiles:
     def _batches(self, opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
         match self.how.format:
             case "ndjson":
-                from headwater.connectors.files_text import read_lines
+                from headwater.connectors.files.text import read_lines
 
                 return read_lines(opened, schema, bad)
             case "json":
-                from headwater.connectors.files_text import read_document
+                from headwater.connectors.files.text import read_document
 
                 return read_document(opened, schema, bad)
             case "csv":
-                from headwater.connectors.files_csv import read_piece as read_csv
+                from headwater.connectors.files.csv import read_piece as read_csv
 
                 return read_csv(opened, self.how, schema, bad, again=self._again(opened.piece.file))
             case "parquet":
-                from headwater.connectors.files_parquet import read_piece as read_parquet
+                from headwater.connectors.files.parquet import read_piece as read_parquet
 
                 return read_parquet(opened, schema, bad)
             case format_:
@@ -96,7 +96,7 @@ class ObserveFiles:
 
         pieces = [Piece.from_json(value) for value in partition["pieces"]]
         if self.how.format == "parquet":
-            from headwater.connectors.files_parquet import merge_footers, read_footer
+            from headwater.connectors.files.parquet import merge_footers, read_footer
 
             return merge_footers([read_footer(self.root, piece.file) for piece in pieces], self.how.declared)
         found = Inferred()
@@ -111,15 +111,15 @@ class ObserveFiles:
     def _infer(self, opened: OpenFile) -> Inferred:
         match self.how.format:
             case "ndjson":
-                from headwater.connectors.files_text import infer_piece
+                from headwater.connectors.files.text import infer_piece
 
                 return infer_piece(opened)
             case "json":
-                from headwater.connectors.files_text import infer_whole
+                from headwater.connectors.files.text import infer_whole
 
                 return infer_whole(opened)
             case "csv":
-                from headwater.connectors.files_csv import infer_rows
+                from headwater.connectors.files.csv import infer_rows
 
                 return infer_rows(opened.read, self.how, source_id=opened.source_id)
             case format_:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from headwater.base import limits
 from headwater.base.schema import TableSchema
 from headwater.base.types import Type, to_arrow
-from headwater.connectors.postgres_catalog import intact_sql
-from headwater.connectors.postgres_session import BEGIN, SETTINGS_SQL, translated
-from headwater.connectors.postgres_slices import Range
-from headwater.connectors.postgres_types import PgColumn, Transfer, quoted, transfer
+from headwater.connectors.postgres.catalog import intact_sql
+from headwater.connectors.postgres.session import BEGIN, SETTINGS_SQL, translated
+from headwater.connectors.postgres.slices import Range
+from headwater.connectors.postgres.types import PgColumn, Transfer, quoted, transfer
 from headwater.connectors.protocol import BadRows, Json, Observed, RowError, SliceGone, UnknownColumns
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 
 from headwater.base import limits
-from headwater.connectors.files_bytes import content_hash
-from headwater.connectors.files_changes import Changes, compare, is_settled
-from headwater.connectors.files_config import FileFormat, FilesConfig, compression_of, format_of, parse_config
-from headwater.connectors.files_read import ObserveFiles, ReadFiles
-from headwater.connectors.files_sample import estimate_rows, preview_slice
-from headwater.connectors.files_scan import FoundFile, scan
-from headwater.connectors.files_slices import byte_cuts, cut_partitions, files_of, plan_slices
+from headwater.connectors.files.changes import Changes, compare, is_settled
+from headwater.connectors.files.config import FileFormat, FilesConfig, compression_of, format_of, parse_config
+from headwater.connectors.files.read import ObserveFiles, ReadFiles
+from headwater.connectors.files.sample import estimate_rows, preview_slice
+from headwater.connectors.files.scan import FoundFile, scan
+from headwater.connectors.files.slices import byte_cuts, cut_partitions, files_of, plan_slices
+from headwater.connectors.files.streams import content_hash
 from headwater.connectors.protocol import (
     ArrowRead,
     BackfillHint,
@@ -93,7 +93,7 @@ class FilesSource:
         how = self._file_format(ask, slice_)
         observed: Observed | None = None
         if how.format == "parquet":
-            from headwater.connectors.files_parquet import cuts_of, merge_footers, read_footer
+            from headwater.connectors.files.parquet import cuts_of, merge_footers, read_footer
 
             footers = {file.source_id: read_footer(self.root, file) for file in files}
             observed = merge_footers(list(footers.values()), ask.declared)

@@ -12,10 +12,10 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
 from headwater.base.types import Type, from_arrow, widens
-from headwater.connectors.files_bytes import OpenFile, Piece, not_what_it_says, reading
-from headwater.connectors.files_columns import BadRowList, check_names, convert_batch, convert_typed
-from headwater.connectors.files_scan import FoundFile
-from headwater.connectors.files_slices import Cut, byte_cuts
+from headwater.connectors.files.columns import BadRowList, check_names, convert_batch, convert_typed
+from headwater.connectors.files.scan import FoundFile
+from headwater.connectors.files.slices import Cut, byte_cuts
+from headwater.connectors.files.streams import OpenFile, Piece, not_what_it_says, reading
 from headwater.connectors.protocol import Observed, RowError, UnknownColumns
 
 if TYPE_CHECKING:

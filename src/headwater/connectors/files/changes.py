@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.base import limits
-from headwater.connectors.files_scan import FoundFile
+from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.protocol import Item, Json
 
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from headwater.base import limits
 from headwater.base.schema import TableSchema
 from headwater.base.types import Type
-from headwater.connectors.files_bytes import CHUNK_BYTES, OpenFile, not_what_it_says, refuse_foreign
-from headwater.connectors.files_columns import (
+from headwater.connectors.files.columns import (
     BadCell,
     BadRowList,
     UnknownKeys,
@@ -25,7 +24,8 @@ from headwater.connectors.files_columns import (
     convert_batch,
     convert_text,
 )
-from headwater.connectors.files_config import CsvOptions, FileFormat
+from headwater.connectors.files.config import CsvOptions, FileFormat
+from headwater.connectors.files.streams import CHUNK_BYTES, OpenFile, not_what_it_says, refuse_foreign
 from headwater.connectors.protocol import RowError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from headwater.base.errors import HeadwaterError
-from headwater.connectors.files_config import WILD
+from headwater.connectors.files.config import WILD
 from headwater.connectors.protocol import config_error
 
 

@@ -1,0 +1,1 @@
+"""The `files` connector: NDJSON, JSON, CSV and Parquet files, each landed once."""
