@@ -16,7 +16,7 @@ from headwater.store import records as r
 from headwater.store.units import claim
 
 if TYPE_CHECKING:
-    from multiprocessing.context import ForkServerProcess, ForkServerContext
+    from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 PAUSE_CHECKS = 2_000
 PAUSE_CHECK_SECONDS = 0.01

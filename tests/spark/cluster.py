@@ -20,7 +20,7 @@ from types import TracebackType
 
 from headwater.spark.gateway import spark_home
 from headwater.spark.java import find_java
-from spark.children import wait_until
+from spark.children import running, wait_until
 
 LOOPBACK = "127.0.0.1"
 
@@ -66,10 +66,12 @@ class LocalCluster:
             return 0
 
     def kill_worker(self, index: int) -> None:
-        """SIGKILL for a worker and its executors, as when a machine is lost."""
+        """SIGKILL for a worker and its executors, as when a machine is lost; they are gone when this returns."""
         worker = self._processes[1 + index]
+        lost = self.executors(index)
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
+        wait_until(lambda: not any(map(running, lost)), "the executors of the lost worker end")
 
     def executors(self, index: int) -> list[int]:
         """The process ids of a worker's executors."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from spark.children import finished, python, running, wait_until
+from spark.children import finished, python, wait_until
 from spark.cluster import LocalCluster
 
 PARTITIONS = 8
@@ -51,10 +51,8 @@ def test_a_job_is_complete_and_not_doubled_when_a_worker_is_lost_in_the_middle(t
             "a task runs on each worker",
         )
         before = {path.name for path in started.iterdir()}
-        lost = cluster.executors(0)
-        assert lost, "the worker to be lost runs an executor"
+        assert cluster.executors(0), "the worker to be lost runs an executor"
         cluster.kill_worker(0)
-        assert not any(map(running, lost))
         (tmp_path / "go").touch()
         records = json.loads(finished(child)[0])
     assert sorted(record["partition"] for record in records) == list(range(PARTITIONS))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headwater.app.refreshing import refresh
+from headwater.app.refreshing import is_current, refresh
 from headwater.app.workspace import Workspace, actor
 from headwater.base.errors import HeadwaterError
 from headwater.connectors.protocol import Source, TransientError
@@ -89,7 +89,7 @@ def apply(
     finally:
         for job in jobs:
             job.source.close()
-    if any(result.run_id is not None for result in done.values()):
+    if any(result.run_id is not None for result in done.values()) or not is_current(store, view):
         refresh(store)
     return ApplyResult(tuple(results[name] or done[name] for name in planned))
 

@@ -8,9 +8,9 @@ from headwater.base.blobs import make_directory, write_whole
 from headwater.base.clock import to_text
 from headwater.store.commit import Store
 from headwater.store.info import table_infos
-from headwater.store.reading import freshness_by_pipeline, schema_events, table_states
+from headwater.store.reading import CatalogView, freshness_by_pipeline, schema_events, table_states
 from headwater.store.state import TableState
-from headwater.store.views import refresh_views
+from headwater.store.views import refresh_views, views_seq
 
 
 def refresh(store: Store) -> list[str]:
@@ -23,6 +23,13 @@ def refresh(store: Store) -> list[str]:
     for state in states:
         _write_schema_files(store, state, [event for event in events if event["table_name"] == state.name])
     return refresh_views(store.root, states, tables_info=infos)
+
+
+def is_current(store: Store, view: CatalogView) -> bool:
+    """True if what is derived was made after the last change of any table: one small file tells. A crash between a
+    commit and its views shows here."""
+    last = max((entry.changed_seq for entry in view.tables.values()), default=0)
+    return last <= views_seq(store.root)
 
 
 def _write_schema_files(store: Store, state: TableState, events: list[dict[str, object]]) -> None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import HeadwaterError, raise_all
 from headwater.connectors.registry import CONNECTORS
 from headwater.manifest.load import LoadedPipeline, Project, load_project
-from headwater.manifest.references import resolve_reference
+from headwater.manifest.references import resolve_config, resolve_reference
 
 if TYPE_CHECKING:
     from headwater.connectors.protocol import Source
@@ -79,7 +79,8 @@ class Workspace:
         from headwater.spark.session import SparkSettings, spark_session
 
         section = self.project.spec.spark
-        conf = {key: _conf_text(value) for key, value in section.conf.items()}
+        resolved = resolve_config(dict(section.conf), None, root=self.project.root)
+        conf = {key: _conf_text(value) for key, value in resolved.items()}
         return spark_session(
             SparkSettings(
                 master=section.master,
@@ -109,12 +110,14 @@ def workspace(start: Path) -> Iterator[Workspace]:
 
 def load(start: Path, overlay: Mapping[str, str | None] | None = None) -> Project:
     """The checked manifest alone. `overlay` holds texts that stand in for files, to judge an edit."""
-    return load_project(
+    project = load_project(
         start,
         overlay=overlay,
         connectors=CONNECTORS,
         check_config=_config_problems,
     )
+    raise_all([error for loaded in project.pipelines if (error := _too_many_tables(loaded)) is not None])
+    return project
 
 
 def actor() -> str:
@@ -128,9 +131,22 @@ def actor() -> str:
         return f"operator:{os.getuid()}"
 
 
+def _too_many_tables(loaded: LoadedPipeline) -> HeadwaterError | None:
+    spec = loaded.spec
+    info = CONNECTORS.get(spec.source.connector) if spec.source is not None else None
+    if info is None or not info.one_table or len(spec.tables) <= 1:
+        return None
+    return HeadwaterError(
+        "HW-C01",
+        f"pipeline `{spec.id}` has {len(spec.tables)} tables, and the `{info.name}` connector fills one",
+        hint="write a pipeline for each table",
+        places=(loaded.place,),
+    )
+
+
 def _config_problems(connector: str, config: Mapping[str, object]) -> list[tuple[tuple[str | int, ...], str, str]]:
     return [((key,), message, hint) for key, message, hint in CONNECTORS[connector].check_config(config)]
 
 
-def _conf_text(value: str | bool | int | float) -> str:
+def _conf_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

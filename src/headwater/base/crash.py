@@ -3,13 +3,15 @@
 `HEADWATER_CRASH_AT=<name>` arms one: the process ends there with SIGKILL, as a power cut would. `<name>:pause`
 stops it instead (SIGSTOP) so that a test can let the world move on before it resumes. A point that is reached in a
 Spark worker takes the driver down with it (`HEADWATER_CRASH_PID`), unless the name is `<name>:worker`, which kills
-the worker alone. Unarmed, a point costs one dictionary look-up.
+the worker alone. `@n` at the end means the n-th time that a process passes the point, not the first. Unarmed, a
+point costs one dictionary look-up.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 
 POINTS: dict[str, str] = {
     "plan.before_commit": "the slices of a run are decided, nothing is stored",
@@ -43,13 +45,30 @@ def crash_point(name: str) -> None:
     if armed is None:
         return
     assert name in POINTS, name
-    if armed == name:
-        driver = os.environ.get("HEADWATER_CRASH_PID")
-        if driver is not None and int(driver) != os.getpid():
-            os.kill(int(driver), signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif armed == f"{name}:worker":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif armed == f"{name}:pause":
-        del os.environ["HEADWATER_CRASH_AT"]
-        os.kill(os.getpid(), signal.SIGSTOP)
+    where, _, which = armed.partition("@")
+    point, _, how = where.partition(":")
+    if point != name or _times_passed(name) != int(which or 1):
+        return
+    match how:
+        case "":
+            driver = os.environ.get("HEADWATER_CRASH_PID")
+            if driver is not None and int(driver) != os.getpid():
+                os.kill(int(driver), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "worker":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "pause":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case _:
+            raise AssertionError(armed)
+
+
+_counting = threading.Lock()
+_passed: dict[str, int] = {}
+
+
+def _times_passed(name: str) -> int:
+    """How often this process has passed the point, this time included. Only armed points are counted."""
+    with _counting:
+        _passed[name] = _passed.get(name, 0) + 1
+        return _passed[name]

@@ -29,6 +29,8 @@ class ConnectorInfo:
     module: str
     checks: str = ""
     kind: Literal["source", "test"] = "source"
+    one_table: bool = False
+    """The source has no tables of its own: a pipeline of it fills one."""
 
     def check_config(self, config: Mapping[str, object]) -> list[Problem]:
         """Everything that is wrong with a config; reads no source."""
@@ -44,7 +46,13 @@ class ConnectorInfo:
 CONNECTORS: dict[str, ConnectorInfo] = {
     info.name: info
     for info in (
-        ConnectorInfo("files", "1", "headwater.connectors.files.source", checks="headwater.connectors.files.config"),
+        ConnectorInfo(
+            "files",
+            "1",
+            "headwater.connectors.files.source",
+            checks="headwater.connectors.files.config",
+            one_table=True,
+        ),
         ConnectorInfo(
             "postgres", "1", "headwater.connectors.postgres.source", checks="headwater.connectors.postgres.config"
         ),

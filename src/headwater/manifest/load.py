@@ -1,7 +1,7 @@
 """From a directory to a checked project: every file read, every error of every file in one go.
 
 While all is well this costs `tomllib`, `json` and one validation per pipeline: no file is scanned for positions
-and `tomlkit` is not imported.
+for an error that is not there.
 """
 
 from __future__ import annotations

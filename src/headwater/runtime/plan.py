@@ -213,7 +213,9 @@ def _show_table(planned: PlannedTable, warnings: tuple[str, ...], *, sure: bool,
         estimated_rows=_total([s.estimated_rows for s in planned.slices]),
         estimated_bytes=_total([s.estimated_bytes for s in planned.slices]),
         shown_slices=tuple(s.describe for s in planned.slices[:SLICES_SHOWN]),
-        schema_changes=tuple(_change(e, sure=sure) for e in _listed(evolution)) if evolution else (),
+        schema_changes=tuple(_change(e, sure=sure or e.column in planned.table.declared) for e in _listed(evolution))
+        if evolution
+        else (),
         refused=tuple(_change(e, sure=sure) for e in evolution.refused) if evolution else (),
         warnings=warnings,
     )

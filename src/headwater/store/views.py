@@ -166,6 +166,16 @@ def _duck_mark(
     }
 
 
+def views_seq(root: Path) -> int:
+    """The sequence that the views and `duck.db` were last brought up to; 0 if they never were, or if they were made
+    in another directory."""
+    try:
+        mark = json.loads((root / "views" / _DUCK_MARK).read_text())
+        return int(mark["seq"]) if mark["root"] == str(root.resolve()) and (root / _DUCK).exists() else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
 def _standing_duck(root: Path, mark: Mapping[str, Any]) -> dict[str, Any] | None:
     """What the `duck.db` that is there was made from; None if it is not the file its mark was written for, or was
     made in another directory."""

@@ -78,10 +78,3 @@ def test_a_misspelt_key_is_told_the_nearest_one() -> None:
 def test_all_mistakes_are_told_in_one_go() -> None:
     problems = check_config({"pth": "a", "format": "xml", "header": 1})
     assert [key for key, _, _ in problems] == ["pth", "path", "format", "header"]
-
-
-def test_identity_depends_on_patterns_and_format_alone() -> None:
-    identity = parse_config({"path": ["b.csv", "a.csv"]}).identity
-    assert identity == parse_config({"path": ["a.csv", "./b.csv"], "format": "csv", "delimiter": ";"}).identity
-    assert identity != parse_config({"path": "a.csv"}).identity
-    assert parse_config({"path": "a"}).identity != parse_config({"path": "a", "format": "csv"}).identity

@@ -15,6 +15,7 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import DYNAMIC, LONG, REAL, STRING
 from headwater.connectors.files import sample as files_sample
+from headwater.connectors.files import source as files_source
 from headwater.connectors.protocol import CursorKind, Observed, SlicePlan, Source, TableAsk
 from headwater.connectors.registry import open_source
 
@@ -64,7 +65,17 @@ def test_a_file_rewritten_with_equal_size_and_mtime_is_noticed(tmp_path: Path) -
     assert ids(table) == [2]
 
 
-def test_a_touched_file_is_noted_and_not_read_again(tmp_path: Path) -> None:
+def test_a_small_touched_file_is_not_worth_a_note(tmp_path: Path) -> None:
+    table = Table(APPEND)
+    write(tmp_path / "a.ndjson", 1)
+    settle(tmp_path / "a.ndjson")
+    table.land(opened(tmp_path))
+    (tmp_path / "a.ndjson").touch()
+    assert table.plan(opened(tmp_path)) == SlicePlan(())
+
+
+def test_a_touched_file_is_noted_and_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_source, "NOTED_BYTES", 1)
     table = Table(APPEND)
     write(tmp_path / "a.ndjson", 1)
     settle(tmp_path / "a.ndjson")
@@ -171,7 +182,7 @@ def test_two_formats_are_refused_with_both_files(tmp_path: Path) -> None:
 
 def test_the_source_says_what_it_is(tmp_path: Path) -> None:
     source = opened(tmp_path, "in/*.csv")
-    assert source.identity(APPEND) == "files:csv:in/*.csv"
+    assert source.identity(APPEND) == opened(tmp_path, "elsewhere/*.csv").identity(APPEND)
     assert [table.name for table in source.discover()] == ["my_pipe"]
     assert source.backfill_hint().cursor_kind is CursorKind.OPAQUE_TOKEN
 

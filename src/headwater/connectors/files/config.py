@@ -52,11 +52,6 @@ class FilesConfig:
     compression: str | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
 
-    @property
-    def identity(self) -> str:
-        """The patterns and the format: the same wherever the project lies, and in whatever order they stand."""
-        return f"files:{self.format or 'by suffix'}:{' '.join(sorted(self.patterns))}"
-
 
 @dataclass(frozen=True)
 class FileFormat:

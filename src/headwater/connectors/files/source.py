@@ -1,8 +1,8 @@
 """The `files` connector: folders of NDJSON, JSON, CSV and Parquet, each file landed once.
 
 There is no cursor to speak of: what has landed is remembered file by file, and a scan tells what is new, changed or
-gone. So files may arrive in any order and under any name. `files_scan` finds them, `files_changes` judges them,
-`files_slices` groups them, `files_read` reads them in executors. Scanning imports neither pyarrow nor `coerce`.
+gone. So files may arrive in any order and under any name. `scan` finds them, `changes` judges them, `slices` groups
+them, `read` reads them in executors. Scanning imports neither pyarrow nor `coerce`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from headwater.connectors.protocol import (
     ArrowRead,
     BackfillHint,
     Cursor,
+    Item,
     Json,
     Observed,
     Slice,
@@ -34,6 +35,10 @@ from headwater.connectors.protocol import (
 )
 
 VERSION = "1"
+
+NOTED_BYTES = 16 * 1024 * 1024
+"""Files that were only touched are noted if they have at least so many bytes together: hashing fewer again each time
+is cheaper than a commit, and an apply that finds nothing new then writes nothing at all."""
 
 
 def open_source(
@@ -59,8 +64,9 @@ class FilesSource:
         return BackfillHint()
 
     def identity(self, ask: TableAsk) -> str:
-        """The configured patterns and format: the project may move, the patterns may not change."""
-        return self.config.identity
+        """Always the same: what has landed is known file by file, so the project may move and the patterns may
+        change, and still no file lands twice."""
+        return self.connector
 
     def bound(self, ask: TableAsk) -> Json:
         """The time of the look, by the clock that files are stamped with (so not by the clock that tests move)."""
@@ -84,7 +90,7 @@ class FilesSource:
             end=bound,
             estimate_rows=lambda files: estimate_rows(self.root, files, format_, self._compression),
         )
-        return SlicePlan(tuple(slices), self._warnings(ask, changes, found, landed), changes.touched)
+        return SlicePlan(tuple(slices), self._warnings(ask, changes, found, landed), _worth_noting(changes))
 
     def read(self, ask: TableAsk, slice_: Slice) -> ArrowRead:
         """The partitions of a slice, in the order (file, place in file). Raises SliceGone if a Parquet file is no
@@ -176,3 +182,7 @@ class FilesSource:
         names = f"{shown} and {more} more" if more > 0 else shown
         rows = "their rows leave the table" if ask.mode == "replace" and found else "their rows stay in the table"
         return (f"{len(changes.vanished)} landed files are gone ({rows}): {names}",)
+
+
+def _worth_noting(changes: Changes) -> tuple[Item, ...]:
+    return changes.touched if sum(item.version["size"] for item in changes.touched) >= NOTED_BYTES else ()
