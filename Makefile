@@ -11,11 +11,11 @@ demo: .venv/.run
 	$(BIN)/headwater demo demo
 
 test: .venv/.dev
-	$(BIN)/python -m pytest tests --ignore=tests/spark --ignore=tests/crash -m "not spark"
-	$(BIN)/python -m pytest tests -m spark
+	$(BIN)/python -m pytest -m "not spark" --numprocesses 2
+	$(BIN)/python -m pytest -m spark
 
 test-fast: .venv/.dev
-	$(BIN)/python -m pytest tests -m "not spark"
+	$(BIN)/python -m pytest -m "not spark" --numprocesses 2
 
 check: .venv/.dev
 	$(BIN)/ruff check src tests benchmarks

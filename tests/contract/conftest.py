@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from contract.stores import Place
+from contract.stores import Place, quick_directory
 from headwater.store.commit import Store
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     url = "sqlite" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    return Place(tmp_path / "store", url)
+    with quick_directory() as directory:
+        yield Place(directory / "store", url)
 
 
 @pytest.fixture

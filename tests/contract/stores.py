@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,15 @@ from headwater.store.units import Lease
 ACTOR = "operator:ada"
 PROJECT = "shop"
 DAY_US = 24 * 3600 * 1_000_000
+_MEMORY = "/dev/shm"
+
+
+@contextmanager
+def quick_directory() -> Iterator[Path]:
+    """A directory in memory where there is one: these stores sync several times a commit, and mean it."""
+    base = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="headwater-test-", dir=base) as directory:
+        yield Path(directory)
 
 
 @dataclass(frozen=True)

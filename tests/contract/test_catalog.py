@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +16,18 @@ from sqlalchemy import event, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from contract.children import commit_items, pool
-from contract.stores import ACTOR, PROJECT, Place, begin_run, commit, create_table, landed, tree, written
+from contract.stores import (
+    ACTOR,
+    PROJECT,
+    Place,
+    begin_run,
+    commit,
+    create_table,
+    landed,
+    quick_directory,
+    tree,
+    written,
+)
 from headwater.base.errors import HeadwaterError
 from headwater.store import catalog as catalog_module
 from headwater.store import records as r
@@ -183,7 +194,7 @@ def test_many_openings_at_once_make_one_store(place: Place) -> None:
 # --- opening
 
 
-def test_what_does_not_exist_is_not_made_by_looking(place: Place, tmp_path: Path) -> None:
+def test_what_does_not_exist_is_not_made_by_looking(place: Place) -> None:
     assert place.existing() is None
     assert not place.root.exists()
     if not place.is_sqlite:
@@ -361,8 +372,9 @@ def test_a_catalog_that_cannot_be_reached_is_one_error_without_the_password(
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path) -> Store:
-    return Place(tmp_path / "store", "sqlite").open()
+def sqlite() -> Iterator[Store]:
+    with quick_directory() as directory:
+        yield Place(directory / "store", "sqlite").open()
 
 
 def test_sqlite_commits_in_wal_mode_with_full_sync_and_claims_with_less(sqlite: Store) -> None:

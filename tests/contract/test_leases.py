@@ -16,7 +16,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId
 from headwater.store import records as r
 from headwater.store.commit import Store
-from headwater.store.units import Lease, claim, new_holder, release, renew, unit_statuses
+from headwater.store.units import Lease, claim, free_dead_leases, new_holder, release, renew, unit_statuses
 
 
 @pytest.fixture(autouse=True)
@@ -179,4 +179,20 @@ def test_a_lease_of_another_unit_is_no_lease(store: Store) -> None:
     mine, other = take(store, run_id), take(store, run_id)
     with pytest.raises(HeadwaterError) as refused:
         store.commit(landed(replace(mine, unit_id=other.unit_id, epoch=mine.epoch - 1)))
+    assert refused.value.code == "HW-T03"
+
+
+def test_what_a_dead_process_held_is_free_at_once_and_what_a_living_one_holds_is_not(store: Store) -> None:
+    run_id = begin_run(store, 3)
+    node, pid, began, name = new_holder().split("/")
+    mine = take(store, run_id, "/".join((node, pid, began, name)))
+    dead = take(store, run_id, f"{node}/999999999/{began}/{name}")
+    reused = take(store, run_id, f"{node}/{pid}/1/{name}")
+    assert free_dead_leases(store.catalog, run_id) == 2
+    assert free_dead_leases(store.catalog, run_id) == 0
+    taken = [take(store, run_id) for _ in range(2)]
+    assert {(lease.unit_id, lease.attempt) for lease in taken} == {(dead.unit_id, 2), (reused.unit_id, 2)}
+    store.commit(landed(mine))
+    with pytest.raises(HeadwaterError) as refused:
+        store.commit(landed(dead))
     assert refused.value.code == "HW-T03"

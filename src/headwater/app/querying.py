@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def reader(workspace: Workspace, *, as_of: int | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection that sees the tables of the store as of one sequence (default: now), and nothing else. The
-    views on disk are brought up to date first."""
+def reader(
+    workspace: Workspace, *, as_of: int | None = None, sql: str | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that sees the tables of the store as of one sequence (default: now), and nothing else. With
+    `sql`, the one query that will be asked, only its tables are made ready. The views on disk are brought up to
+    date first."""
     from headwater.store.read import connect
 
     store = workspace.landed_store()
@@ -26,7 +29,7 @@ def reader(workspace: Workspace, *, as_of: int | None = None) -> Iterator[duckdb
     with store.catalog.snapshot() as connection:
         states = table_states(connection, as_of=as_of)
         infos = table_infos(states, freshness_by_pipeline(connection))
-    session = connect(store.root, states, tables_info=infos)
+    session = connect(store.root, states, tables_info=infos, sql=sql)
     try:
         yield session
     finally:

@@ -7,27 +7,30 @@ import json
 from headwater.base.blobs import make_directory, write_whole
 from headwater.base.clock import to_text
 from headwater.store.commit import Store
-from headwater.store.info import table_infos
 from headwater.store.reading import CatalogView, freshness_by_pipeline, schema_events, table_states
 from headwater.store.state import TableState
-from headwater.store.views import refresh_views, views_seq
 
 
-def refresh(store: Store) -> list[str]:
+def refresh(store: Store, *, force: bool = False) -> list[str]:
     """Write views and schema files that are not as the catalog says; returns the tables whose view changed. With
-    nothing to do nothing is written."""
+    nothing to do nothing is written. A view that claims to be of a later commit is left alone without `force`."""
+    from headwater.store.info import table_infos
+    from headwater.store.views import refresh_views
+
     with store.catalog.snapshot() as connection:
         states = table_states(connection)
         infos = table_infos(states, freshness_by_pipeline(connection))
         events = schema_events(connection, [state.name for state in states])
     for state in states:
         _write_schema_files(store, state, [event for event in events if event["table_name"] == state.name])
-    return refresh_views(store.root, states, tables_info=infos)
+    return refresh_views(store.root, states, tables_info=infos, force=force)
 
 
 def is_current(store: Store, view: CatalogView) -> bool:
     """True if what is derived was made after the last change of any table: one small file tells. A crash between a
     commit and its views shows here."""
+    from headwater.store.views import views_seq
+
     last = max((entry.changed_seq for entry in view.tables.values()), default=0)
     return last <= views_seq(store.root)
 

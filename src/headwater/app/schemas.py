@@ -71,5 +71,4 @@ def regen_view(workspace: Workspace, table: str | None) -> list[str]:
     if table is not None:
         with store.catalog.snapshot() as connection:
             table_entry(connection, table)
-        (store.layout.views / f"{table}.sql").unlink(missing_ok=True)
-    return refresh(store)
+    return refresh(store, force=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ class Workspace:
 
     project: Project
     _store: Store | None = field(default=None, repr=False)
+    _writes: bool = field(default=False, repr=False)
 
     @property
     def catalog_url(self) -> str:
@@ -39,6 +40,7 @@ class Workspace:
 
             root, name = self.project.store_root, self.project.name
             self._store = open_store(root, project=name, catalog_url=self.catalog_url)
+            self._writes = True
         return self._store
 
     def existing_store(self) -> Store | None:
@@ -93,9 +95,17 @@ class Workspace:
         )
 
     def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
-            self._store = None
+        """Close the store. One that was opened to be written is marked as having a whole log, so that the next
+        command need not look, and writes nothing if it has nothing else to do."""
+        if self._store is None:
+            return
+        if self._writes:
+            from headwater.store.log import heal_log
+
+            with suppress(HeadwaterError):  # a catalog that is gone was reported already, or will be
+                heal_log(self._store.catalog, self._store.layout)
+        self._store.close()
+        self._store, self._writes = None, False
 
 
 @contextmanager

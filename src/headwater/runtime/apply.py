@@ -11,8 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.base import limits
@@ -21,7 +20,6 @@ from headwater.base.ids import RunId
 from headwater.connectors.protocol import BadRows, SliceGone, Source, TransientError
 from headwater.runtime.events import Event, RunBegan, RunEnded, SliceBegan, SliceEnded, SliceRetried, Waiting
 from headwater.runtime.inlet import Inlet
-from headwater.runtime.land import Landed, UnitWork, bad_rows_error, land_unit
 from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.plan import Planned
 from headwater.runtime.units import begin_run, fail_table, note_touched, stored_slice, supersede_run
@@ -30,6 +28,7 @@ from headwater.store.reading import run_record
 from headwater.store.units import Lease, UnitStatus, claim, free_dead_leases, new_holder, release, unit_statuses
 
 if TYPE_CHECKING:
+    from headwater.runtime.land import Landed
     from headwater.spark.write_frame import SparkSession
 
 REPLANS = 3
@@ -95,6 +94,8 @@ class _OpenRun:
 
     job: PipelineJob
     run_id: RunId
+    joined: bool
+    """Planned by an earlier or another apply: its source may have more by now."""
     error: HeadwaterError | None = None
     moved: bool = False
     slices: int = 0
@@ -125,18 +126,20 @@ class Applier:
         left = list(jobs)
         for _ in range(REPLANS + 1):
             runs, done = self._begin(left)
-            results.update({result.pipeline: result for result in done})
+            for result in done:
+                results.setdefault(result.pipeline, result)
             self._work(runs)
-            left = []
             for run in runs:
+                result = self._result(run)
+                run.moved = run.moved or result.state == "superseded"  # by us, or by another apply
                 if run.moved:
-                    left.append(run.job)
+                    results.pop(run.job.pipeline, None)
                 else:
-                    results[run.job.pipeline] = self._result(run)
+                    results[run.job.pipeline] = _together(results.get(run.job.pipeline), result)
+            again = [run.job for run in runs if run.moved or (run.joined and results[run.job.pipeline].error is None)]
+            left = [job for job in again if self._look_again(job, results)]
             if not left:
                 break
-            for job in left:
-                job.planned, job.source = job.plan()
         for job in left:
             error = HeadwaterError(
                 "HW-C03",
@@ -144,8 +147,23 @@ class Applier:
                 hint="run the same command again when it has settled",
                 retryable=True,
             )
-            results[job.pipeline] = PipelineResult(job.pipeline, "failed", error=error)
+            results.setdefault(job.pipeline, PipelineResult(job.pipeline, "failed", error=error))
         return [results[job.pipeline] for job in jobs]
+
+    def _look_again(self, job: PipelineJob, results: dict[str, PipelineResult]) -> bool:
+        """Plan a pipeline once more: its source moved under a slice, or the run that ended had been planned before
+        this apply began. True if there is more to do; a source that can no longer be looked at is a result."""
+        job.source.close()
+        try:
+            job.planned, job.source = job.plan()
+        except TransientError as error:
+            failed = HeadwaterError("HW-C03", f"the source of `{job.pipeline}` did not answer: {error}", retryable=True)
+            results[job.pipeline] = PipelineResult(job.pipeline, "failed", error=failed)
+            return False
+        except HeadwaterError as error:
+            results[job.pipeline] = PipelineResult(job.pipeline, "failed", error=error)
+            return False
+        return job.pipeline not in results or job.planned.plan.action != "nothing"
 
     def _begin(self, jobs: Sequence[PipelineJob]) -> tuple[list[_OpenRun], list[PipelineResult]]:
         """Store the work of each job, or join the run that is already open."""
@@ -156,7 +174,7 @@ class Applier:
             if run_id is None:
                 done.append(PipelineResult(job.pipeline, "unchanged"))
             else:
-                runs.append(_OpenRun(job, run_id))
+                runs.append(_OpenRun(job, run_id, joined=job.planned.plan.action == "resume"))
                 self.on_event(RunBegan(job.pipeline, run_id, self._units(run_id)))
         return runs, done
 
@@ -183,6 +201,8 @@ class Applier:
     def _work(self, runs: list[_OpenRun]) -> None:
         if not runs:
             return
+        from concurrent.futures import ThreadPoolExecutor
+
         units = sum(self._units(run.run_id) for run in runs)
         with LeaseKeeper(self.store.catalog) as keeper, ThreadPoolExecutor(max(1, min(self.threads, units))) as pool:
             workers = [pool.submit(self._worker, runs, keeper) for _ in range(max(1, min(self.threads, units)))]
@@ -242,6 +262,8 @@ class Applier:
 
     def _land_patiently(self, run: _OpenRun, lease: Lease) -> Landed:
         """Land a unit; a source that fails for a moment is asked again, later and later."""
+        from headwater.runtime.land import UnitWork, bad_rows_error, land_unit
+
         table = next(t for t in run.job.inlet.tables if t.ask.name == lease.table)
         slice_ = stored_slice(lease.payload).slice
         delay = limits.RETRY_FIRST_SECONDS
@@ -295,3 +317,15 @@ class Applier:
             slices=len(done),
             error=error,
         )
+
+
+def _together(earlier: PipelineResult | None, later: PipelineResult) -> PipelineResult:
+    """Two runs of one apply as one answer."""
+    if earlier is None or earlier.run_id is None:
+        return later
+    return replace(
+        later,
+        rows=earlier.rows + later.rows,
+        bytes=earlier.bytes + later.bytes,
+        slices=earlier.slices + later.slices,
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater.base.types import STRING, Type
-from headwater.coerce.infer import join_types
 from headwater.connectors.protocol import Observed
 from headwater.store.evolution import Shown
 from headwater.store.reading import TableEntry
@@ -13,6 +12,8 @@ from headwater.store.reading import TableEntry
 
 def merge_observed(parts: Sequence[Observed]) -> Observed:
     """The columns of a whole slice, in the order in which its partitions first show them."""
+    from headwater.coerce.infer import join_types
+
     columns: dict[str, Type] = {}
     for part in parts:
         for name, type_ in part.columns.items():

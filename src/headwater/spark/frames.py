@@ -1,8 +1,9 @@
 """A table at a cut as a DataFrame: the same rows and columns that the store's views show.
 
-Files are read in groups of one schema, each with exactly the schema it was written with (a wider read schema would
-give wrong values without a word), converted column by column, and united. Times are nanoseconds in the files:
-Spark reads them as bigint, and shows microseconds under the name and the exact value as `<name>_ns`.
+Files are read in groups of one schema by their columns' permanent ids, each with exactly the types it was written
+with (a wider read schema would give wrong values without a word), converted column by column, and united. Times are
+nanoseconds in the files: Spark reads them as bigint, and shows microseconds under the name and the exact value as
+`<name>_ns`. Where somebody has accepted that reals or nested values become texts, their form is Spark's own.
 """
 
 from __future__ import annotations
@@ -14,33 +15,53 @@ from typing import TYPE_CHECKING
 
 from headwater.base.schema import Column, TableSchema
 from headwater.base.types import Type
+from headwater.store.duck_types import default_value
 from headwater.store.state import LiveFile, TableState
+from headwater.store.system_columns import COMMIT_SEQ, CONTENT_HASH, INGESTED_AT, RUN_ID, SOURCE_ID
+from headwater.store.view_sql import column_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
 
-_SYSTEM = "`_run_id` string, `_ingested_at` timestamp, `_content_hash` binary, `_source_id` string"
+_SYSTEM_TYPES = {
+    RUN_ID: "string",
+    INGESTED_AT: "timestamp",
+    CONTENT_HASH: "binary",
+    SOURCE_ID: "string",
+    COMMIT_SEQ: "bigint",
+}
+_NS_PER_DAY = 86_400_000_000_000
+_NS_PER_SECOND = 1_000_000_000
 
 
 def table_frame(spark: SparkSession, root: Path, state: TableState) -> DataFrame:
     """All rows of the table at its cut; in an upsert table the last write of each key."""
-    from pyspark.sql import functions as F
-
     if not state.files:
         return spark.createDataFrame([], _shown_schema(state.schema))
+    spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
     groups = [
-        _group_frame(spark, root, state, schema_id, list(files))
+        _group_frame(spark, root.absolute(), state, schema_id, list(files))
         for schema_id, files in groupby(sorted(state.files, key=_by_schema), key=lambda file: file.schema_id)
     ]
     frame = groups[0]
     for other in groups[1:]:
-        frame = frame.unionByName(other)
-    if state.mode == "upsert":
-        keys = ", ".join(_quote(name) for name in state.schema.primary_key)
-        order = "`_commit_seq` desc, `_hw_ordinal` desc, `_hw_row` desc"
-        frame = frame.withColumn("_hw_rank", F.expr(f"row_number() over (partition by {keys} order by {order})"))
-        frame = frame.where("`_hw_rank` = 1").drop("_hw_rank")
+        frame = frame.union(other)
+    if state.mode == "upsert" and state.schema.primary_key:
+        frame = _last_writes(frame, state.schema)
     return frame.drop("_hw_ordinal", "_hw_row")
+
+
+def _last_writes(frame: DataFrame, schema: TableSchema) -> DataFrame:
+    """Of each key the row that was written last; times are compared by their nanoseconds."""
+    from pyspark.sql import functions as F
+
+    names, exacts = column_names(schema)
+    ids = [column.id for name in schema.primary_key if (column := schema.column(name)) is not None]
+    keys = ", ".join(_quote(exacts.get(id_, names[id_])) for id_ in ids)
+    order = "`_commit_seq` desc, `_hw_ordinal` desc, `_hw_row` desc"
+    ranked = frame.withColumn("_hw_rank", F.expr(f"row_number() over (partition by {keys} order by {order})"))
+    return ranked.where("`_hw_rank` = 1").drop("_hw_rank")
 
 
 def _by_schema(file: LiveFile) -> tuple[int, int, int]:
@@ -54,12 +75,10 @@ def _group_frame(
 
     written = state.schemas[schema_id]
     merged = any(file.merged for file in files)
-    columns = [f"{_quote(c.name)} {_file_type(c.type)}" for c in written.columns]
-    schema = ", ".join([*columns, _SYSTEM, *(["`_commit_seq` bigint"] if merged else [])])
-    paths = [str(root / file.path) for file in files]
-    raw = spark.read.schema(schema).parquet(*paths)
-    prefix = root.resolve().as_uri().replace("///", "/", 1)
-    place = F.expr(f"substr(replace(`_metadata`.`file_path`, '///', '/'), {len(prefix) + 2})")
+    raw = spark.read.schema(_read_schema(written, merged=merged)).parquet(*[str(root / file.path) for file in files])
+    # Spark tells a file's path as a URI, encoded in its own way; what the catalog calls it is its last parts.
+    parts = "split(regexp_replace(`_metadata`.`file_path`, '^file:/+', '/'), '/')"
+    place = F.expr(f"array_join(slice({parts}, {len(root.parts) + 1}, size({parts})), '/')")
     raw = raw.withColumn("_hw_path", place).withColumn("_hw_row", F.expr("`_metadata`.`row_index`"))
     order = spark.createDataFrame(
         [(file.path, file.added_seq, file.ordinal) for file in files],
@@ -67,43 +86,80 @@ def _group_frame(
     )
     raw = raw.join(F.broadcast(order), "_hw_path")
     seq = "coalesce(`_commit_seq`, `_hw_seq`)" if merged else "`_hw_seq`"
-    shown: list[str] = []
-    for column in state.schema.columns:
-        shown += _shown_columns(column, written)
-    system = ["`_run_id`", "`_ingested_at`", "`_content_hash`", "`_source_id`", f"{seq} as `_commit_seq`"]
-    return raw.selectExpr(*shown, *system, "`_hw_ordinal`", "`_hw_row`")
+    system = [_quote(column.name) for column in _SYSTEM_TYPES if column is not COMMIT_SEQ]
+    shown = _shown_columns(state.schema, written)
+    return raw.selectExpr(*shown, *system, f"{seq} as `_commit_seq`", "`_hw_ordinal`", "`_hw_row`")
 
 
-def _shown_columns(column: Column, written: TableSchema) -> list[str]:
-    """The expressions that show one column of the table from files of the schema `written`."""
-    old = written.by_id(column.id)
-    name = _quote(column.name)
-    if old is None:
-        value = _literal(column.default, column.type)
-    else:
-        value = _converted(_quote(old.name), old.type, column.type)
-    if column.type.kind == "timestamp":
-        return [f"timestamp_micros({_floor_micros(value)}) as {name}", f"{value} as {_quote(column.name + '_ns')}"]
-    return [f"{_as_shown(value, column.type)} as {name}"]
+def _read_schema(written: TableSchema, *, merged: bool) -> StructType:
+    """What the files hold, under names that only ids decide: neither a rename, nor a name that is used again, nor
+    two names that differ only in case can mislead a reader."""
+    from pyspark.sql.types import StructField, StructType
+
+    fields = [(column.id, _raw_name(column), _file_type(column.type)) for column in written.columns]
+    fields += [(c.id, c.name, type_) for c, type_ in _SYSTEM_TYPES.items() if merged or c is not COMMIT_SEQ]
+    return StructType(
+        [StructField(name, _parsed(type_), metadata={"parquet.field.id": id_}) for id_, name, type_ in fields]
+    )
+
+
+def _parsed(type_: str) -> DataType:
+    from pyspark.sql.types import DataType
+
+    return DataType.fromDDL(type_)
+
+
+def _raw_name(column: Column) -> str:
+    return f"c{column.id}"
+
+
+def _shown_columns(schema: TableSchema, written: TableSchema) -> list[str]:
+    """The expressions that show the columns of the table from files of the schema `written`: all columns, then the
+    exact nanoseconds of those that are times."""
+    names, exacts = column_names(schema)
+    columns, nanos = [], []
+    for column in schema.columns:
+        old = written.by_id(column.id)
+        value = _default(column) if old is None else _converted(_raw_name(old), old.type, column.type)
+        columns.append(f"{_as_shown(value, column.type)} as {_quote(names[column.id])}")
+        if column.id in exacts:
+            nanos.append(f"{value} as {_quote(exacts[column.id])}")
+    return [*columns, *nanos]
 
 
 def _converted(value: str, old: Type, new: Type) -> str:
-    """A value of a file's type as the file form of the table's type (a timestamp is its nanoseconds)."""
+    """A value of a file's type as the file form of the table's type (a timestamp is its nanoseconds). Numbers are
+    rounded as DuckDB rounds them; what cannot be converted is null."""
     if old == new:
         return value
     match old.kind, new.kind:
         case "date", "timestamp":
-            return f"(unix_date({value}) * 86400000000000)"
+            return f"(unix_date({value}) * {_NS_PER_DAY})"
         case "timestamp", "date":
-            return f"date_from_unix_date(cast(floor({value} / 86400000000000) as int))"
+            return f"date_from_unix_date(cast(({value} - pmod({value}, {_NS_PER_DAY})) div {_NS_PER_DAY} as int))"
         case "timestamp", "string":
-            return f"cast(timestamp_micros({_floor_micros(value)}) as string)"
+            second = f"timestamp_seconds(({value} - pmod({value}, {_NS_PER_SECOND})) div {_NS_PER_SECOND})"
+            rest = f"lpad(cast(pmod({value}, {_NS_PER_SECOND}) as string), 9, '0')"
+            return f"concat(date_format({second}, \"yyyy-MM-dd'T'HH:mm:ss\"), '.', {rest}, 'Z')"
         case (("list" | "struct" | "vector"), "string"):
-            return f"to_json({value})"
+            return f"to_json({_as_shown(value, old)}, map('ignoreNullFields', 'false'))"
         case "binary", "string":
-            return f"base64({value})"
+            return _bytes_as_text(value)
+        case "real", ("int" | "long"):
+            return f"try_cast(rint({value}) as {_file_type(new)})"
+        case "decimal", ("int" | "long"):
+            return f"try_cast(round({value}) as {_file_type(new)})"
         case _:
             return f"try_cast({value} as {_file_type(new)})"
+
+
+def _bytes_as_text(value: str) -> str:
+    """As DuckDB writes a BLOB: printable characters as they are, every other byte as `\\xFF`."""
+    byte = f"substr({value}, i, 1)"
+    plain = f"hex({byte}) between '20' and '7E' and hex({byte}) not in ('22', '27', '5C')"
+    shown = f"if({plain}, cast({byte} as string), concat('\\\\x', hex({byte})))"
+    text = f"array_join(transform(sequence(1, octet_length({value})), i -> {shown}), '')"
+    return f"if(octet_length({value}) = 0, '', {text})"
 
 
 def _as_shown(value: str, type_: Type) -> str:
@@ -131,30 +187,27 @@ def _has_time(type_: Type) -> bool:
     return type_.kind == "timestamp" or any(_has_time(part) for _, part in type_.fields)
 
 
-def _literal(default: str | None, type_: Type) -> str:
-    if default is None:
-        return f"cast(null as {_file_type(type_)})"
-    value = json.loads(default)
-    text = (
-        "'" + (value if isinstance(value, str) else json.dumps(value)).replace("\\", "\\\\").replace("'", "\\'") + "'"
-    )
-    match type_.kind:
-        case "timestamp" if isinstance(value, str):
-            return f"(unix_micros(cast({text} as timestamp)) * 1000)"
-        case "list" | "struct" | "vector":
-            return f"from_json({text}, '{_file_type(type_)}')"
-        case _:
-            return f"cast({text} as {_file_type(type_)})"
+def _default(column: Column) -> str:
+    """What rows older than the column hold, in the file form of its type."""
+    if column.default is None:
+        return f"cast(null as {_file_type(column.type)})"
+    _, ns = default_value(column)
+    if ns is not None:
+        return f"cast({ns} as bigint)"
+    value = json.loads(column.default)
+    text = value if isinstance(value, str) and column.type.kind != "dynamic" else column.default
+    quoted = "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if column.type.kind in ("list", "struct", "vector"):
+        return f"from_json({quoted}, '{_file_type(column.type)}')"
+    return f"cast({quoted} as {_file_type(column.type)})"
 
 
 def _shown_schema(schema: TableSchema) -> str:
-    parts: list[str] = []
-    for column in schema.columns:
-        shown = _file_type(column.type, times="timestamp")
-        parts.append(f"{_quote(column.name)} {shown}")
-        if column.type.kind == "timestamp":
-            parts.append(f"{_quote(column.name + '_ns')} bigint")
-    return ", ".join([*parts, _SYSTEM, "`_commit_seq` bigint"])
+    names, exacts = column_names(schema)
+    parts = [f"{_quote(names[c.id])} {_file_type(c.type, times='timestamp')}" for c in schema.columns]
+    parts += [f"{_quote(name)} bigint" for name in exacts.values()]
+    parts += [f"{_quote(column.name)} {type_}" for column, type_ in _SYSTEM_TYPES.items()]
+    return ", ".join(parts)
 
 
 def _file_type(type_: Type, *, times: str = "bigint") -> str:

@@ -108,7 +108,7 @@ def spark_session(settings: SparkSettings | None = None, *, fast: bool = True) -
         if _live is None:
             _live = _adopt(settings) or _open(settings, fast=fast)
             atexit.register(stop_session)
-        if _live.settings != settings:
+        if replace(_live.settings, app_name=settings.app_name) != settings:  # a name alone changes nothing
             raise HeadwaterError(
                 "HW-J02",
                 "a Spark session with other settings runs in this process",
@@ -300,6 +300,7 @@ def _close(session: SparkSession, gateway: Gateway) -> None:
     if gateway.alive:
         with contextlib.suppress(Exception):
             session.stop()
+    _hang_up()
     gateway.end()
     _forget()
 
@@ -311,6 +312,21 @@ def _hush_accumulators(session: SparkSession) -> None:
         server.handle_error = lambda *_: None
 
 
+def _hang_up() -> None:
+    """Send nothing more to the JVM. Python objects that stand for Java ones are collected in their own time, and
+    py4j would tell a JVM that is ending about each of them, and stderr about each failure to do so."""
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is None:
+        return
+    SparkContext._gateway._gateway_client.is_connected = False
+    with contextlib.suppress(Exception):
+        SparkContext._gateway.shutdown_callback_server()
+    with contextlib.suppress(Exception):
+        # Not connected, it sends no command, and ends py4j's thread that does the telling.
+        SparkContext._gateway._gateway_client.shutdown_gateway()
+
+
 def _forget() -> None:
     """Clear what pyspark remembers of a JVM that is gone; it offers no way to do that."""
     if "pyspark" not in sys.modules:
@@ -318,10 +334,7 @@ def _forget() -> None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession, SQLContext
 
-    if SparkContext._gateway is not None:
-        with contextlib.suppress(Exception):
-            SparkContext._gateway.shutdown_callback_server()
-            SparkContext._gateway._gateway_client.shutdown_gateway()
+    _hang_up()
     SparkContext._active_spark_context = None
     SparkContext._gateway = SparkContext._jvm = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None

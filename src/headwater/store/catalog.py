@@ -68,6 +68,11 @@ class Catalog:
             finally:
                 _roll_back(connection, sqlite=self.is_sqlite)
 
+    def copy_to(self, path: Path) -> None:
+        """A SQLite catalog as it is at this moment, as one more file."""
+        with _translated(), self.engine.connect() as connection:
+            connection.exec_driver_sql("VACUUM INTO ?", (str(path),))
+
     def close(self) -> None:
         self.engine.dispose()
 
@@ -95,26 +100,13 @@ def open_catalog(url: str, *, sqlite_path: Path, project: str, create: bool = Tr
     return catalog
 
 
-def damaged(what: str) -> HeadwaterError:
-    """The error for a catalog that only a rebuild can mend."""
-    return HeadwaterError(
-        "HW-T04", f"the catalog is damaged: {what}", hint="run `headwater context rebuild-catalog`: the log has it all"
-    )
-
-
 MIGRATIONS: dict[int, tuple[str, ...]] = {}
 """Format n -> the statements that make it n + 1. A new store is made at the newest format directly."""
-
-
-RETIRED = -1
-"""The format of a SQLite catalog whose place a rebuilt one takes: no commit goes into it any more."""
 
 
 def _bring_up(catalog: Catalog, version: int, *, project: str) -> None:
     if version == 0:
         _create(catalog, project=project)
-    elif version == RETIRED:
-        raise damaged("a rebuild has set it aside and did not end")
     elif version > t.FORMAT_VERSION:
         raise HeadwaterError(
             "HW-T01",
@@ -241,7 +233,7 @@ def _translated() -> Iterator[None]:
     except OperationalError as error:
         reason = (str(error.orig).splitlines() or ["no answer"])[0]
         if reason.startswith("no such "):  # SQLite: a table or column that every catalog has
-            raise damaged(reason) from error
+            raise _damaged(reason) from error
         raise HeadwaterError(
             "HW-T06",
             f"the catalog does not answer: {reason}",
@@ -258,5 +250,12 @@ def _translated() -> Iterator[None]:
             ) from error
         if type(error) is DatabaseError or getattr(error.orig, "sqlstate", None) in ("42P01", "42703"):
             # SQLite: not a database, or malformed. PostgreSQL: no such table, no such column.
-            raise damaged(str(error.orig).splitlines()[0]) from error
+            raise _damaged(str(error.orig).splitlines()[0]) from error
         raise
+
+
+def _damaged(what: str) -> HeadwaterError:
+    """The error for a catalog that only a rebuild can mend."""
+    return HeadwaterError(
+        "HW-T04", f"the catalog is damaged: {what}", hint="run `headwater context rebuild-catalog`: the log has it all"
+    )

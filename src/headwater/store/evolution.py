@@ -126,7 +126,8 @@ def _create(shown: Shown, declared: Mapping[str, DeclaredColumn], primary_key: t
 
 def _renames(shown: Shown, declared: Mapping[str, DeclaredColumn]) -> dict[str, str]:
     asked = {name: column.renamed_from for name, column in declared.items() if column.renamed_from}
-    return {**shown.renamed, **asked}
+    told = {new: old for new, old in shown.renamed.items() if new in shown.columns or new in declared}
+    return {**told, **asked}
 
 
 def _check_names(names: list[str]) -> None:

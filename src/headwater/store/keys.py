@@ -9,21 +9,20 @@ from typing import Any
 from headwater.base.schema import TableSchema
 from headwater.store.duck_types import quote
 from headwater.store.records import FileRecord
-from headwater.store.state import TableState
-from headwater.store.view_sql import view_select
+from headwater.store.state import LiveFile, TableState
+from headwater.store.view_sql import column_names, view_select
 
 
 def keys_are_unique(root: Path, files: Sequence[FileRecord], schema: TableSchema) -> bool:
-    """True if no primary key stands twice among these files."""
+    """True if no primary key stands twice among these files, all written with this schema."""
     import duckdb
 
-    rows = sum(file.rows for file in files)
-    keys = ", ".join(quote(name) for name in schema.primary_key)
-    paths = [str(root / file.path) for file in files]
+    state = _state_of(files, schema)
+    keys = ", ".join(quote(_exact_name(schema, name)) for name in schema.primary_key)
+    query = f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM ({view_select(state, root=str(root))}))"
     with duckdb.connect() as connection:
-        query = f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM read_parquet(?))"
-        found = connection.execute(query, [paths]).fetchone()
-    return found is not None and found[0] == rows
+        found = connection.execute(query).fetchone()
+    return found is not None and found[0] == sum(file.rows for file in files)
 
 
 def current_hashes(root: Path, state: TableState, column: str, start: Any) -> bytes:
@@ -31,12 +30,26 @@ def current_hashes(root: Path, state: TableState, column: str, start: Any) -> by
     given as its nanoseconds."""
     import duckdb
 
-    kept = state.schema.column(column)
-    assert kept is not None, column
-    name = quote(column + "_ns" if kept.type.kind == "timestamp" else column)
-    select = view_select(state, root=str(root))
+    name = quote(_exact_name(state.schema, column))
     where = "" if start is None else f" WHERE {name} >= ? OR {name} IS NULL"
+    query = f"SELECT _content_hash FROM ({view_select(state, root=str(root))}){where}"
     with duckdb.connect() as connection:
-        query = f"SELECT _content_hash FROM ({select}){where}"
         found = connection.execute(query, [] if start is None else [start])
         return b"".join(value for (value,) in found.fetchall())
+
+
+def _exact_name(schema: TableSchema, name: str) -> str:
+    """The view's column that holds a column's exact values: for a time, its nanoseconds."""
+    names, exact_names = column_names(schema)
+    column = schema.column(name)
+    assert column is not None, name
+    return exact_names.get(column.id, names[column.id])
+
+
+def _state_of(files: Sequence[FileRecord], schema: TableSchema) -> TableState:
+    """Files that no commit names yet, as a table of their own."""
+    live = tuple(
+        LiveFile(path=f.path, schema_id=1, added_seq=1, ordinal=f.ordinal, rows=f.rows, bytes=f.bytes, run_id="")
+        for f in files
+    )
+    return TableState("", "", "append", 1, schema, {1: schema}, live, seq=1, changed_seq=1)

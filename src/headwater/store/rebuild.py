@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.exc import DBAPIError
 
 from headwater.base.blobs import fsync_directory, make_directory
 from headwater.base.errors import HeadwaterError
 from headwater.store import tables as t
-from headwater.store.catalog import RETIRED, Catalog, open_catalog
+from headwater.store.catalog import Catalog, open_catalog
 from headwater.store.commit import insert_commit
 from headwater.store.layout import Layout
 from headwater.store.log import log_records, unlogged, write_missing
@@ -22,13 +24,13 @@ from headwater.store.replay import apply_changes
 class Rebuilt:
     commits: int
     kept_as: str | None
-    """Where the old SQLite catalog went; None if there was none or the catalog is PostgreSQL."""
+    """The copy of the old SQLite catalog; None if there was none or the catalog is PostgreSQL."""
 
 
 def rebuild_catalog(root: Path, *, project: str, catalog_url: str = "sqlite") -> Rebuilt:
-    """Replay the log into a fresh catalog. A SQLite catalog is built beside the old one and then takes its place;
-    PostgreSQL's tables are replaced in one transaction. Nobody commits meanwhile, and what was committed and not yet
-    logged is logged first, as far as the old catalog can be read. A damaged log changes nothing."""
+    """Replay the log into the catalog, in one transaction. A copy of a SQLite catalog is kept beside it; one that
+    cannot be read is replaced. Nobody commits meanwhile, and what was committed and not yet logged is logged first, as
+    far as the old catalog can be read. A damaged log changes nothing."""
     layout = Layout(root)
     make_directory(layout.log)
     if catalog_url == "sqlite":
@@ -64,40 +66,47 @@ def replay_log(catalog: Catalog, layout: Layout) -> int:
 
 
 def _rebuild_sqlite(layout: Layout, project: str) -> Rebuilt:
-    fresh = layout.sqlite.with_name("meta.sqlite.rebuild")
+    """In place where the old catalog can be read, so that other processes only wait; else beside it."""
+    spare = layout.sqlite.with_name("meta.sqlite.rebuild")
+    _remove_sqlite(spare)
     try:
-        old = _open_old(layout, project)
-        if old is None:
-            commits = _build(fresh, layout, project)
-        else:
-            with old.transaction() as connection:
-                write_missing(layout, unlogged(connection))
-                commits = _build(fresh, layout, project)
-                # A commit that waits for this transaction would go into a file that nobody reads any more.
-                connection.execute(update(t.store).values(format_version=RETIRED))
-            _checkpoint(old)
-        return Rebuilt(commits, _swap(layout, fresh))
+        try:
+            old = open_catalog("sqlite", sqlite_path=layout.sqlite, project=project, create=False)
+            if old is not None:
+                return _rebuild_in_place(old, layout, spare)
+        except HeadwaterError as error:
+            if error.code != "HW-T04" or not isinstance(error.__cause__, DBAPIError):
+                raise  # not the catalog is damaged, but the log
+        return _rebuild_beside(layout, project, spare)
     finally:
-        _remove_sqlite(fresh)
+        _remove_sqlite(spare)
 
 
-def _open_old(layout: Layout, project: str) -> Catalog | None:
-    """The catalog that is there, if it can be read."""
-    try:
-        return open_catalog("sqlite", sqlite_path=layout.sqlite, project=project, create=False)
-    except HeadwaterError as error:
-        if error.code != "HW-T04":
-            raise
-        return None
+def _rebuild_in_place(old: Catalog, layout: Layout, spare: Path) -> Rebuilt:
+    old.copy_to(spare)
+    commits = replay_log(old, layout)
+    return Rebuilt(commits, spare.replace(_kept(layout)).name)
 
 
-def _build(fresh: Path, layout: Layout, project: str) -> int:
-    _remove_sqlite(fresh)
-    catalog = open_catalog("sqlite", sqlite_path=fresh, project=project)
+def _rebuild_beside(layout: Layout, project: str, spare: Path) -> Rebuilt:
+    catalog = open_catalog("sqlite", sqlite_path=spare, project=project)
     assert catalog is not None
     commits = replay_log(catalog, layout)
-    _checkpoint(catalog)
-    return commits
+    with catalog.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    kept = None
+    if layout.sqlite.exists():
+        kept = _kept(layout)
+        shutil.copyfile(layout.sqlite, kept)
+        for suffix in ("-wal", "-shm"):
+            Path(f"{layout.sqlite}{suffix}").unlink(missing_ok=True)
+    spare.replace(layout.sqlite)
+    fsync_directory(layout.root)
+    return Rebuilt(commits, kept.name if kept is not None else None)
+
+
+def _kept(layout: Layout) -> Path:
+    return layout.sqlite.with_name("meta.sqlite.before-rebuild")
 
 
 def _keep_attempts(connection: Connection, layout: Layout) -> None:
@@ -118,27 +127,6 @@ def dump(catalog: Catalog) -> dict[str, list[dict[str, Any]]]:
             table.name: [dict(row._mapping) for row in connection.execute(select(table).order_by(*table.primary_key))]
             for table in t.DATA
         }
-
-
-def _checkpoint(catalog: Catalog) -> None:
-    with catalog.engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-    catalog.close()
-
-
-def _swap(layout: Layout, fresh: Path) -> str | None:
-    kept = None
-    if layout.sqlite.exists():
-        old = layout.sqlite.with_name("meta.sqlite.before-rebuild")
-        _remove_sqlite(old)
-        for suffix in ("", "-wal", "-shm"):
-            part = Path(f"{layout.sqlite}{suffix}")
-            if part.exists():
-                part.replace(Path(f"{old}{suffix}"))
-        kept = old.name
-    fresh.replace(layout.sqlite)
-    fsync_directory(layout.root)
-    return kept
 
 
 def _remove_sqlite(path: Path) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, insert, or_, select, update
-from sqlalchemy.orm import aliased
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -74,6 +73,7 @@ def free_dead_leases(catalog: Catalog, run_id: RunId) -> int:
         .join(t.unit, t.unit.c.unit_id == t.unit_lease.c.unit_id)
         .where(t.unit.c.run_id == run_id, t.unit.c.state == "pending")
         .where(t.unit_lease.c.node == this_node(), t.unit_lease.c.leased_until_us > now_us())
+        .order_by(t.unit_lease.c.unit_id)  # so that two that do this at once lock in the same order
     )
     with catalog.snapshot() as connection:
         dead = [lease for lease in connection.execute(held).all() if not _is_alive(lease.holder)]
@@ -182,7 +182,7 @@ def _signalled(pid: int) -> str:
 
 
 def _claimable(run_id: RunId, now: int, *, sqlite: bool) -> Any:
-    before = aliased(t.unit)
+    before = t.unit.alias("before")
     earlier = (
         select(before.c.unit_id)
         .where(before.c.run_id == t.unit.c.run_id, before.c.table_name == t.unit.c.table_name)

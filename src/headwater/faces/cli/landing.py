@@ -134,7 +134,8 @@ def _show_table_plan(table: Any) -> None:
     for change in table.schema_changes:
         sure = "" if change.sure else " (guessed from a sample)"
         to = f" {change.after}" if isinstance(change.after, str) else ""
-        typer.echo(f"    {change.kind.replace('_', ' ')} {change.column}{to}{sure}")
+        when = "" if table.slices else ", when the next rows land"
+        typer.echo(f"    {change.kind.replace('_', ' ')} {change.column}{to}{sure}{when}")
     for change in table.refused:
         typer.echo(f"    {color('refused', 'red')}: {change.note}")
     if table.refused:
@@ -147,6 +148,7 @@ def _plan_summary(plan: Any) -> str:
     by_action: dict[str, int] = {}
     for p in plan.pipelines:
         by_action[p.action] = by_action.get(p.action, 0) + 1
-    parts = [f"{count} to {action}" for action, count in by_action.items() if action != "nothing"]
+    words = {"land": "to land", "resume": "to resume", "refuse": "to decide about", "fail": "out of reach"}
+    parts = [f"{count} {words[action]}" for action, count in by_action.items() if action != "nothing"]
     done = by_action.get("nothing", 0)
     return f"{', '.join(parts) or 'nothing to do'}; {done} up to date; plan {plan.hash[:19]}"

@@ -102,9 +102,9 @@ def query(
 
     face: Face = context.obj
     chosen = Format.JSON if json_ else format_
-    with workspace(face.start) as opened, reader(opened, as_of=as_of) as session:
-        if sql is None and not sys.stdin.isatty():
-            sql = sys.stdin.read()
+    if sql is None and not sys.stdin.isatty():
+        sql = sys.stdin.read()
+    with workspace(face.start) as opened, reader(opened, as_of=as_of, sql=sql) as session:
         if sql is None:
             _interactive(session, chosen)
         else:

@@ -8,13 +8,12 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 from headwater.base.crash import arm_driver
 from headwater.base.errors import Exit, HeadwaterError
 from headwater.faces.cli import context, landing, looking, pipelines, projects, schemas
-from headwater.faces.cli.output import Face, show_error
+from headwater.faces.cli.output import Face, say, show_error
 
 app = typer.Typer(
     name="headwater",
@@ -59,13 +58,13 @@ def main(arguments: list[str]) -> int:
     arm_driver()
     as_json = "--json" in arguments
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments, standalone_mode=False, prog_name="headwater")
         return int(code) if isinstance(code, int) else Exit.DONE
-    except click.exceptions.Abort:
+    except typer.Abort:
         return _interrupted()
     except KeyboardInterrupt:
         return _interrupted()
-    except click.ClickException as error:
+    except typer.TyperException as error:
         return _usage(error, as_json=as_json)
     except HeadwaterError as error:
         show_error(error, as_json=as_json)
@@ -86,16 +85,17 @@ def main(arguments: list[str]) -> int:
 
 
 def _interrupted() -> int:
-    click.echo("interrupted; run the same command again to go on", err=True)
+    say("interrupted; run the same command again to go on")
     return Exit.INTERRUPTED
 
 
-def _usage(error: click.ClickException, *, as_json: bool) -> int:
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        click.echo(error.format_message(), err=True)
+def _usage(error: typer.TyperException, *, as_json: bool) -> int:
+    context_: typer.Context | None = getattr(error, "ctx", None)
+    message = error.format_message()
+    if context_ is not None and message == context_.get_help():  # nothing was asked for: that is no mistake
+        say(message)
         return Exit.USAGE
-    context_ = getattr(error, "ctx", None)
     command = context_.command_path if context_ is not None else "headwater"
-    wrapped = HeadwaterError("HW-U01", error.format_message(), hint=f"`{command} --help` shows how it is called")
+    wrapped = HeadwaterError("HW-U01", message, hint=f"`{command} --help` shows how it is called")
     show_error(wrapped, as_json=as_json)
     return Exit.USAGE

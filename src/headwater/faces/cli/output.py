@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from headwater.base.errors import HeadwaterError
@@ -32,12 +31,12 @@ class Face:
 
 def answer(value: dict[str, Any]) -> None:
     """One JSON object on stdout."""
-    click.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2, default=plain, ensure_ascii=False))
+    typer.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2, default=plain, ensure_ascii=False))
 
 
 def say(text: str = "") -> None:
     """Talk: stderr."""
-    click.echo(text, err=True)
+    typer.echo(text, err=True)
 
 
 def show_error(error: HeadwaterError, *, as_json: bool) -> None:
@@ -45,7 +44,7 @@ def show_error(error: HeadwaterError, *, as_json: bool) -> None:
         answer({"error": error.as_json()})
     head, _, rest = error.render().partition("\n")
     if sys.stderr.isatty() and "NO_COLOR" not in _environ():
-        head = click.style(head, fg="red")
+        head = typer.style(head, fg="red")
     say(head + (f"\n{rest}" if rest else ""))
 
 
@@ -88,7 +87,7 @@ def age_text(seconds: float | None) -> str:
 
 
 def color(text: str, name: str) -> str:
-    return click.style(text, fg=name) if sys.stdout.isatty() and "NO_COLOR" not in _environ() else text
+    return typer.style(text, fg=name) if sys.stdout.isatty() and "NO_COLOR" not in _environ() else text
 
 
 def _environ() -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -61,10 +63,14 @@ def demo(directory: DirectoryArgument = Path("headwater-demo"), json_: JsonOptio
     typer.echo("")
     typer.echo(table(columns, rows))
     typer.echo("")
+    program = f"{_program()} --project {directory}"
     typer.echo("Try next:")
-    typer.echo(f"  headwater --project {directory} status")
-    typer.echo(
-        f"  headwater --project {directory} query \"SELECT items->0->>'good' AS good, count(*) FROM orders GROUP BY 1\""
-    )
-    typer.echo(f"  headwater --project {directory} plan")
+    typer.echo(f"  {program} status")
+    typer.echo(f"  {program} query \"SELECT items->0->>'good' AS good, count(*) FROM orders GROUP BY 1\"")
+    typer.echo(f"  {program} plan")
     return result.exit_code
+
+
+def _program() -> str:
+    """How a reader can call this program from where they stand: `make demo` puts nothing on PATH."""
+    return "headwater" if shutil.which("headwater") else sys.argv[0]
