@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from headwater.app.refreshing import is_current, refresh
@@ -25,20 +25,9 @@ from headwater.store.reading import CatalogView, catalog_view
 def plan(workspace: Workspace, pipelines: Sequence[str] = ()) -> Plan:
     """What apply would do. Writes nothing, starts no Spark."""
     chosen = workspace.chosen(pipelines)
-    store = workspace.existing_store()
-    view = CatalogView(seq=0)
-    if store is not None:
-        with store.catalog.snapshot() as connection:
-            view = catalog_view(connection)
-    plans = []
-    for loaded in chosen:
-        job = _plan_job(workspace, loaded, view)
-        if isinstance(job, PipelineJob):
-            job.source.close()
-            plans.append(job.planned.plan)
-        else:
-            plans.append(failed_plan(loaded.spec.id, job, is_new=loaded.spec.id not in view.last_runs))
-    return plan_of(plans)
+    planned, plan_ = _look(workspace, chosen, _view(workspace.existing_store()))
+    _close(planned)
+    return plan_
 
 
 def apply(
@@ -48,34 +37,24 @@ def apply(
     plan_file: Path | None = None,
     trigger: str = "apply",
     on_event: Callable[[Event], None] = lambda _event: None,
-    on_plan: Callable[[Plan], None] = lambda _plan: None,
 ) -> ApplyResult:
     """Bring the store up to the sources of the named pipelines (all, if none is named). With nothing to do nothing
     is written and no Spark starts. `plan_file` is a plan that must still be the plan, else HW-T02."""
     chosen = workspace.chosen(pipelines)
-    if not chosen:
-        return ApplyResult(())
-    store = workspace.store()
-    with store.catalog.snapshot() as connection:
-        view = catalog_view(connection)
-    planned = {loaded.spec.id: _plan_job(workspace, loaded, view) for loaded in chosen}
-    jobs = [job for job in planned.values() if isinstance(job, PipelineJob)]
+    view = _view(workspace.existing_store())
+    planned, plan_ = _look(workspace, chosen, view)
     try:
-        whole = plan_of(
-            [
-                job.planned.plan
-                if isinstance(job, PipelineJob)
-                else failed_plan(name, job, is_new=name not in view.last_runs)
-                for name, job in planned.items()
-            ]
-        )
-        _check_plan(whole, plan_file)
-        on_plan(whole)
-        results = {
-            name: PipelineResult(name, "failed", error=job) if isinstance(job, HeadwaterError) else _refused(store, job)
+        _check_plan(plan_, plan_file)
+        failed = {
+            name: PipelineResult(name, "failed", error=job)
             for name, job in planned.items()
+            if isinstance(job, HeadwaterError)
         }
-        due = [job for job in jobs if results[job.pipeline] is None]
+        jobs = [job for job in planned.values() if isinstance(job, PipelineJob)]
+        if not jobs:
+            return ApplyResult(tuple(failed.values()))  # no store is made for sources that cannot be read
+        store = workspace.store()
+        failed |= {job.pipeline: refused for job in jobs if (refused := _refused(store, job)) is not None}
         applier = Applier(
             store,
             workspace.spark,
@@ -85,13 +64,37 @@ def apply(
             on_event=on_event,
             threads=_threads(),
         )
-        done = {result.pipeline: result for result in applier.apply(due)}
+        done = {r.pipeline: r for r in applier.apply([job for job in jobs if job.pipeline not in failed])}
     finally:
-        for job in jobs:
-            job.source.close()
+        _close(planned)
     if any(result.run_id is not None for result in done.values()) or not is_current(store, view):
         refresh(store)
-    return ApplyResult(tuple(results[name] or done[name] for name in planned))
+    return ApplyResult(tuple(failed.get(name) or done[name] for name in planned))
+
+
+def _view(store: Store | None) -> CatalogView:
+    if store is None:
+        return CatalogView(seq=0)
+    with store.catalog.snapshot() as connection:
+        return catalog_view(connection)
+
+
+def _look(
+    workspace: Workspace, chosen: Sequence[LoadedPipeline], view: CatalogView
+) -> tuple[dict[str, PipelineJob | HeadwaterError], Plan]:
+    """Look at every source; what cannot be looked at is an error in its place."""
+    planned = {loaded.spec.id: _plan_job(workspace, loaded, view) for loaded in chosen}
+    plans = [
+        job.planned.plan if isinstance(job, PipelineJob) else failed_plan(name, job, is_new=name not in view.last_runs)
+        for name, job in planned.items()
+    ]
+    return planned, plan_of(plans)
+
+
+def _close(planned: Mapping[str, PipelineJob | HeadwaterError]) -> None:
+    for job in planned.values():
+        if isinstance(job, PipelineJob):
+            job.source.close()
 
 
 def _plan_job(workspace: Workspace, loaded: LoadedPipeline, view: CatalogView) -> PipelineJob | HeadwaterError:

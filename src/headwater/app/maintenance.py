@@ -25,5 +25,5 @@ def rebuild(workspace: Workspace) -> Rebuilt:
 
 
 def gc(workspace: Workspace, *, retention_seconds: float, dry_run: bool) -> store_gc.Collected:
-    store = workspace.landed_store()
+    store = workspace.landed_store(writable=True)
     return store_gc.collect(store, actor=actor(), retention_seconds=retention_seconds, dry_run=dry_run)

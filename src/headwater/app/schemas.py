@@ -59,7 +59,7 @@ def log(workspace: Workspace, name: str) -> list[dict[str, Any]]:
 
 def accept(workspace: Workspace, table: str) -> Accepted:
     """Make the change of a table that was refused; the schema log keeps who decided it."""
-    store = workspace.landed_store()
+    store = workspace.landed_store(writable=True)
     accepted = accept_change(store, table, actor=actor())
     refresh(store)
     return accepted

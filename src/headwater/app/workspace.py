@@ -27,6 +27,7 @@ class Workspace:
 
     project: Project
     _store: Store | None = field(default=None, repr=False)
+    _writable: bool = field(default=False, repr=False)
     _writes: bool = field(default=False, repr=False)
 
     @property
@@ -34,13 +35,13 @@ class Workspace:
         return resolve_reference(self.project.spec.context.catalog, None, os.environ, self.project.root)
 
     def store(self) -> Store:
-        """The store, made if it is not there."""
-        if self._store is None:
+        """The store for writing: made if it is not there, with what a crash kept from its log written first."""
+        if self._store is None or not self._writable:
             from headwater.store.commit import open_store
 
+            self.close()
             root, name = self.project.store_root, self.project.name
-            self._store = open_store(root, project=name, catalog_url=self.catalog_url)
-            self._writes = True
+            self._store, self._writable = open_store(root, project=name, catalog_url=self.catalog_url), True
         return self._store
 
     def existing_store(self) -> Store | None:
@@ -52,12 +53,12 @@ class Workspace:
             self._store = open_existing(root, project=name, catalog_url=self.catalog_url)
         return self._store
 
-    def landed_store(self) -> Store:
+    def landed_store(self, *, writable: bool = False) -> Store:
         """The store, for commands that make no sense without one."""
         store = self.existing_store()
         if store is None:
             raise HeadwaterError("HW-T07", "nothing has landed yet", hint="run `headwater apply` first")
-        return store
+        return self.store() if writable else store
 
     def chosen(self, pipelines: Sequence[str]) -> list[LoadedPipeline]:
         """The named pipelines, or all; parts that do nothing yet are refused."""

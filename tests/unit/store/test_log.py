@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -185,7 +185,7 @@ def test_a_record_that_cannot_be_written_is_an_error_and_is_there_after_the_next
     assert numbers(place.open().layout) == [1, 2]
 
 
-DAMAGE = {
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "torn": lambda data: data[: len(data) // 2],
     "empty": lambda data: b"",
     "a byte of the record": lambda data: data.replace(b'"orders"', b'"order5"'),

@@ -78,9 +78,7 @@ def _apply(face: Face, pipelines: list[str], *, json_: bool, plan_file: Path | N
     from headwater.faces.cli.progress import progress
 
     with workspace(face.start) as opened, progress() as shown:
-        result = applying.apply(
-            opened, pipelines, plan_file=plan_file, trigger=trigger, on_event=shown.on_event, on_plan=shown.on_plan
-        )
+        result = applying.apply(opened, pipelines, plan_file=plan_file, trigger=trigger, on_event=shown.on_event)
     if json_:
         answer({"pipelines": [p.as_json() for p in result.pipelines], "changed": result.changed})
         return result.exit_code

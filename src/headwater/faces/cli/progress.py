@@ -11,12 +11,9 @@ from typing import Any, Protocol, assert_never
 
 from headwater.faces.cli.output import count_text, say, size_text
 from headwater.runtime.events import Event, RunBegan, RunEnded, SliceBegan, SliceEnded, SliceRetried, Waiting
-from headwater.runtime.plan import Plan
 
 
 class Shown(Protocol):
-    def on_plan(self, plan: Plan) -> None: ...
-
     def on_event(self, event: Event) -> None: ...
 
 
@@ -42,9 +39,6 @@ def progress() -> Iterator[Shown]:
 
 
 class _Quiet:
-    def on_plan(self, plan: Plan) -> None:
-        pass
-
     def on_event(self, event: Event) -> None:
         match event:
             case SliceRetried():
@@ -63,9 +57,6 @@ class _Bars:
         self.tasks: dict[str, Any] = {}
         self.totals: dict[str, tuple[int, int, float]] = {}
         self.lock = threading.Lock()
-
-    def on_plan(self, plan: Plan) -> None:
-        pass
 
     def on_event(self, event: Event) -> None:
         with self.lock:

@@ -46,7 +46,7 @@ def demo(directory: DirectoryArgument = Path("headwater-demo"), json_: JsonOptio
     say(f"the demo project is in {directory}/")
     with workspace(directory) as opened:
         with progress() as shown:
-            result = applying.apply(opened, on_event=shown.on_event, on_plan=shown.on_plan)
+            result = applying.apply(opened, on_event=shown.on_event)
         for pipeline in result.pipelines:
             if pipeline.error is not None:
                 raise pipeline.error
