@@ -403,12 +403,14 @@ def test_a_full_disk_is_named_and_leaves_nothing(sqlite: Store) -> None:
         connection.execute(f"PRAGMA max_page_count = {pages}")
 
     event.listen(sqlite.catalog.engine, "connect", limit)
+    sqlite.catalog.engine.dispose()
     big = r.ItemsLanded(pipeline="p", table="t", items={f"{i}": "x" * 1000 for i in range(1000)})
     with pytest.raises(HeadwaterError) as failed:
         commit(sqlite, big)
     assert (code_of(failed), failed.value.retryable) == ("HW-T06", True)
     assert "disk is full" in failed.value.message
     event.remove(sqlite.catalog.engine, "connect", limit)
+    sqlite.catalog.engine.dispose()
     assert dump(sqlite.catalog) == before
     assert commit(sqlite, big) == 2
 
@@ -428,6 +430,7 @@ def test_a_damaged_catalog_is_said_to_be_damaged_and_how_to_mend_it(
     sqlite: Store, damage: Callable[[Path], None]
 ) -> None:
     commit(sqlite, NOTE)
+    sqlite.close()
     damage(sqlite.layout.sqlite)
     with pytest.raises(HeadwaterError) as failed:
         Place(sqlite.root, "sqlite").open()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -220,7 +221,7 @@ class TestADiskThatIsFull:
         self, small_disk: Path, landed: Project, resident: Resident, crash_free: CrashFree, kilobytes: int
     ) -> None:
         """With little space left it fails here or there: while planning, in a file, in the log, in the views."""
-        (landed.root / ".headwater").rename(small_disk / "store")
+        shutil.move(landed.root / ".headwater", small_disk / "store")
         (landed.root / ".headwater").symlink_to(small_disk / "store")
         landed.batch(2)
         ballast = small_disk / "ballast"

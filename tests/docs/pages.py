@@ -28,11 +28,12 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.app.workspace import load
 from headwater.faces.cli.main import main
+from headwater.spark.java import find_java
 
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^```(.*)$")
@@ -169,7 +170,6 @@ class Session:
     apart: bool = False
     code: int = 0
     printed: str | None = None
-    databases: list[str] = field(default_factory=list)
 
     def run(self, page: Page) -> None:
         for block in page.blocks:
@@ -237,16 +237,16 @@ class Session:
     def _headwater(self, words: Sequence[str]) -> None:
         """In this process, so that all pages share its one Spark session."""
         out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-        with _surroundings(self.environment, self.directory):
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-                self.code = int(main(list(words)))
-        self.printed = out.buffer.getvalue().decode()  # type: ignore[attr-defined]
+        here = _surroundings(self.environment, self.directory)
+        with here, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            self.code = int(main(list(words)))
+        self.printed = out.buffer.getvalue().decode()
 
-    def _shell(self, command: str) -> None:
+    def _shell(self, command: str, **variables: str) -> None:
         done = subprocess.run(
             ["sh", "-c", command],
             cwd=self.directory,
-            env={**os.environ, **self.environment, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, **self.environment, **variables, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -258,7 +258,9 @@ class Session:
     def _python(self, block: Block) -> None:
         program = self.directory / ".program.py"
         program.write_text(block.text)
-        self._shell(f"{shlex.quote(sys.executable)} .program.py")
+        # A program that starts Spark by itself needs the Java that Headwater finds by itself.
+        java = {"JAVA_HOME": str(find_java().home)} if "pyspark" in block.text else {}
+        self._shell(f"{shlex.quote(sys.executable)} .program.py", **java)
         program.unlink()
         assert self.code == 0, f"{block.place}:\n{self.printed}"
 

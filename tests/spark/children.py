@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +24,14 @@ def python(code: str, *arguments: str, environment: Mapping[str, str] | None = N
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=die_with_parent,
     )
+
+
+def die_with_parent() -> None:
+    """Runs in a new child: a test run that fails or is killed leaves no process behind."""
+    death_signal_option = 1
+    ctypes.CDLL(None).prctl(death_signal_option, signal.SIGKILL)
 
 
 def finished(child: subprocess.Popen[str]) -> tuple[str, str]:

@@ -6,7 +6,6 @@ It runs on whatever Java `find_java` finds, through Spark's own `spark-class`, a
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ from types import TracebackType
 
 from headwater.spark.gateway import spark_home
 from headwater.spark.java import find_java
-from spark.children import running, wait_until
+from spark.children import die_with_parent, running, wait_until
 
 LOOPBACK = "127.0.0.1"
 
@@ -101,7 +100,7 @@ class LocalCluster:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     process_group=0,
-                    preexec_fn=_die_with_parent,
+                    preexec_fn=die_with_parent,
                 )
             )
 
@@ -114,12 +113,6 @@ class LocalCluster:
 
     def _logs(self) -> str:
         return "\n".join(log.read_text(errors="replace")[-2_000:] for log in sorted(self._directory.glob("*.log")))
-
-
-def _die_with_parent() -> None:
-    """A test run that is killed leaves no cluster behind (executors end when their worker does)."""
-    death_signal_option = 1
-    ctypes.CDLL(None).prctl(death_signal_option, signal.SIGKILL)
 
 
 def _group_members(group: int) -> list[int]:

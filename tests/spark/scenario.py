@@ -9,6 +9,7 @@
 | `{"plan": expected}`                         | what the plan must say                                           |
 | `{"query": sql, "rows": rows, "as_of": mark}`| the answer of a query                                            |
 | `{"command": arguments, "exit": code, ...}`  | any command; `stdout_has`, `stderr_has`; `save` keeps stdout     |
+| `{"crash": point}`                           | an apply in a child process that is killed at a crash point      |
 | `{"mark": name}`                             | remembers the sequence that the store is at                      |
 
 A text is a string or a list of lines; a Parquet file is `{"columns": {name: Arrow type}, "rows": [[...]]}`. Files
@@ -24,6 +25,9 @@ import hashlib
 import io
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +48,9 @@ if TYPE_CHECKING:
 SCENARIOS = Path(__file__).parents[1] / "scenarios" / "landing"
 _FIRST_MTIME_NS = 1_700_000_000_000_000_000
 _MTIME_STEP_NS = 10_000_000_000
+
+HEADWATER = "from headwater.faces.cli.main import run; run()"
+"""The program, for a child process."""
 
 Json = Any
 
@@ -94,7 +101,8 @@ class Project:
         (self.root / "headwater.toml").write_text('[project]\nname = "scenario"\n' + _text(text))
 
     def command(self, *arguments: str) -> Answer:
-        return command(self.root, *arguments)
+        """`{root}` in an argument is the project's directory."""
+        return command(self.root, *(argument.replace("{root}", str(self.root)) for argument in arguments))
 
     def query(self, sql: str, *arguments: str) -> list[list[Json]]:
         answer = self.command("query", sql, "--json", *arguments)
@@ -125,6 +133,8 @@ class Project:
                     (self.root / path).unlink()
             case {"manifest": text}:
                 self.write_manifest(text)
+            case {"crash": point}:
+                self._crash(point)
             case {"mark": name}:
                 with workspace(self.root) as opened:
                     self.marks[name] = _sequence(opened)
@@ -160,6 +170,15 @@ class Project:
             assert value["changed"] is False
             after = tree(self.root / ".headwater")
             assert after == before, sorted(after.items() ^ before.items())
+
+    def _crash(self, point: str) -> None:
+        child = subprocess.run(
+            [sys.executable, "-c", HEADWATER, "--project", self.root, "apply"],
+            env={**os.environ, "HEADWATER_CRASH_AT": point},
+            capture_output=True,
+            text=True,
+        )
+        assert child.returncode == -signal.SIGKILL, child.stderr
 
     def _plan(self, expected: Json) -> None:
         answer = self.command("plan", *expected.get("args", ()), "--json")

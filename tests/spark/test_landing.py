@@ -3,17 +3,28 @@ process to show."""
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark.scenario import Project, check_store, scenarios
+from headwater.base import limits
+from spark.children import finished, python
+from spark.scenario import Project, check_store, scenarios, tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCENARIOS = dict(scenarios())
+ORDERS = """
+[[pipeline]]
+id = "orders"
+source = { connector = "files", config = { path = "data/*.ndjson" } }
+tables = ["orders"]
+"""
 
 
 @pytest.mark.parametrize("claim", SCENARIOS)
@@ -25,3 +36,84 @@ def test_scenario(claim: str, tmp_path: Path, spark: SparkSession) -> None:
     project.play(scenario)
     if (root / ".headwater").exists():
         check_store(root, spark)
+
+
+SECOND_APPLY = """
+import os, sys
+from pathlib import Path
+from headwater.faces.cli.main import main
+
+code = main(["--project", sys.argv[1], "apply", "--json"])
+parents = {}
+for entry in Path("/proc").iterdir():
+    if entry.name.isdigit():
+        try:
+            stat = (entry / "stat").read_text()
+        except OSError:
+            continue
+        parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+children = [pid for pid, parent in parents.items() if parent == os.getpid()]
+heavy = sorted({name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "pandas"})
+print(code, children, heavy, file=sys.stderr)
+"""
+
+
+def test_second_apply_writes_nothing_and_starts_no_jvm(tmp_path: Path, spark: SparkSession) -> None:
+    project = Project(tmp_path)
+    project.write_manifest(
+        ORDERS + '[[pipeline]]\nid = "f"\nsource = { connector = "flaky", config = { rows = 4 } }\ntables = ["rows"]\n'
+    )
+    project.write("data/a.ndjson", ['{"id": 1}'])
+    assert project.command("apply").exit == 0
+    assert project.query("SELECT name FROM headwater.tables ORDER BY 1") == [["orders"], ["rows"]]
+    before = tree(tmp_path)
+    java_is_nowhere = {"PATH": "", "JAVA_HOME": str(tmp_path / "nowhere")}
+    out, err = finished(python(SECOND_APPLY, str(tmp_path), environment=java_is_nowhere))
+    assert err.split("\n")[-2] == "0 [] []"
+    assert json.loads(out)["changed"] is False
+    assert tree(tmp_path) == before
+
+
+def test_a_file_that_is_written_twice_in_one_tick_of_the_clock_lands_twice(tmp_path: Path, spark: SparkSession) -> None:
+    project = Project(tmp_path)
+    project.write_manifest(ORDERS)
+    project.write("data/a.ndjson", ['{"id": 1}'])
+    now = time.time_ns()
+    os.utime(tmp_path / "data" / "a.ndjson", ns=(now, now))
+    assert project.command("apply").exit == 0
+    project.write("data/a.ndjson", ['{"id": 2}'])
+    os.utime(tmp_path / "data" / "a.ndjson", ns=(now, now))
+    assert project.command("apply").exit == 0
+    assert project.query("SELECT id FROM orders") == [[2]]
+
+
+def test_many_files_land_in_several_slices_and_each_file_once(tmp_path: Path, spark: SparkSession) -> None:
+    project = Project(tmp_path)
+    project.write_manifest(ORDERS)
+    files = limits.SLICE_FILES + 5
+    for number in range(files):
+        project.write(f"data/{number:05d}.ndjson", f'{{"id": {number}}}\n')
+    (result,) = project.command("apply", "--json").json()["pipelines"]
+    assert (result["state"], result["rows"], result["slices"]) == ("success", files, 2)
+    assert project.query("SELECT count(*), count(DISTINCT id), count(DISTINCT _source_id) FROM orders") == [[files] * 3]
+    check_store(tmp_path, spark)
+
+
+def test_a_replace_run_that_failed_leaves_no_file_behind_that_counts_as_landed(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """The first of two slices is staged, the second fails; then what failed goes away. The table must still become
+    what the source shows."""
+    project = Project(tmp_path)
+    project.write_manifest(
+        '[[pipeline]]\nid = "r"\nsource = { connector = "files", config = { path = "data/*.ndjson" } }\n'
+        '[[pipeline.tables]]\nname = "r"\nmode = "replace"\ncolumns = { id = "long" }\n'
+    )
+    for number in range(limits.SLICE_FILES):
+        project.write(f"data/{number:05d}.ndjson", f'{{"id": {number}}}\n')
+    project.write("data/bad.ndjson", '{"id": "bad"}')
+    answer = project.command("apply", "--json")
+    assert answer.json()["pipelines"][0]["error"]["code"] == "HW-C04"
+    (tmp_path / "data" / "bad.ndjson").unlink()
+    assert project.command("apply").exit == 0
+    assert project.query("SELECT count(*) FROM r") == [[limits.SLICE_FILES]]

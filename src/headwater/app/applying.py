@@ -17,8 +17,6 @@ from headwater.runtime.events import Event
 from headwater.runtime.inlet import inlet_of
 from headwater.runtime.plan import Plan, Planned, failed_plan, plan_inlet, plan_of
 from headwater.store.commit import Store
-from headwater.store.decisions import refuse_change
-from headwater.store.evolution import refusal
 from headwater.store.reading import CatalogView, catalog_view
 
 
@@ -129,6 +127,9 @@ def _plan_job(workspace: Workspace, loaded: LoadedPipeline, view: CatalogView) -
 def _refused(store: Store, job: PipelineJob) -> PipelineResult | None:
     """A pipeline whose schema change is known to need a decision does not start; the change is noted for
     `schema accept`."""
+    from headwater.store.decisions import refuse_change
+    from headwater.store.evolution import refusal
+
     for table in job.planned.tables:
         if table.evolution is not None and table.evolution.refused:
             ask = table.table.ask

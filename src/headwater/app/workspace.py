@@ -28,7 +28,6 @@ class Workspace:
     project: Project
     _store: Store | None = field(default=None, repr=False)
     _writable: bool = field(default=False, repr=False)
-    _writes: bool = field(default=False, repr=False)
 
     @property
     def catalog_url(self) -> str:
@@ -100,13 +99,13 @@ class Workspace:
         command need not look, and writes nothing if it has nothing else to do."""
         if self._store is None:
             return
-        if self._writes:
+        if self._writable:
             from headwater.store.log import heal_log
 
             with suppress(HeadwaterError):  # a catalog that is gone was reported already, or will be
                 heal_log(self._store.catalog, self._store.layout)
         self._store.close()
-        self._store, self._writes = None, False
+        self._store, self._writable = None, False
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def make_directory(directory: Path) -> None:
 def write_whole(path: Path, data: bytes, *, torn: str | None = None, durable: bool = True) -> None:
     """Replace `path` by `data` atomically; a reader sees the old bytes or the new ones. `torn` is a crash point
     passed when half of the bytes are written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         with open(temporary, "wb") as file:
             if torn is not None:

@@ -20,7 +20,7 @@ def to_datetime(us: int) -> datetime:
 
 def to_text(us: int) -> str:
     """RFC 3339 in UTC with microseconds, the form of every time that Headwater writes as text."""
-    return to_datetime(us).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return to_datetime(us).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def from_text(text: str) -> int:

@@ -201,7 +201,7 @@ class Applier:
     def _work(self, runs: list[_OpenRun]) -> None:
         if not runs:
             return
-        from concurrent.futures import ThreadPoolExecutor
+        from concurrent.futures import ThreadPoolExecutor, wait
 
         units = sum(self._units(run.run_id) for run in runs)
         with LeaseKeeper(self.store.catalog) as keeper, ThreadPoolExecutor(max(1, min(self.threads, units))) as pool:
@@ -212,6 +212,8 @@ class Applier:
             except BaseException:
                 self.stopping.set()
                 self.cancel()  # what Spark is doing is for nothing now
+                while wait(workers, timeout=limits.RETRY_FIRST_SECONDS).not_done:
+                    self.cancel()  # a worker was just about to begin its job
                 raise
 
     def _worker(self, runs: list[_OpenRun], keeper: LeaseKeeper) -> None:

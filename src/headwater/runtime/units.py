@@ -13,6 +13,7 @@ from headwater.connectors.protocol import CursorKind, Item, Slice
 from headwater.runtime.plan import Planned, PlannedTable
 from headwater.store import records as r
 from headwater.store.commit import Store
+from headwater.store.units import done_units
 
 _SIDE_BY_SIDE = {CursorKind.MONOTONIC, CursorKind.PARTITIONED_MONOTONIC}
 
@@ -26,6 +27,8 @@ class StoredSlice:
     cursor_kind: str
     is_last: bool
     """The last slice of its table in this run: in a `replace` table it makes the run's files the table."""
+    waits: bool
+    """What it lands counts only when the last slice of its table has landed too (`replace`)."""
 
 
 def begin_run(store: Store, planned: Planned, *, trigger: str, actor: str) -> RunId:
@@ -70,17 +73,34 @@ def note_touched(store: Store, planned: Planned, *, actor: str) -> None:
 
 def supersede_run(store: Store, run_id: RunId, *, actor: str) -> None:
     """End a run whose units nobody will do, because a new plan takes their place. What has landed stays."""
-    _end(store, run_id, (r.UnitsAbandoned(run_id=run_id), r.RunEnded(run_id=run_id, state="superseded")), actor)
+    changes = (r.UnitsAbandoned(run_id=run_id), r.RunEnded(run_id=run_id, state="superseded"))
+    _end(store, run_id, (*_forgotten(store, run_id), *changes), actor)
 
 
 def fail_table(store: Store, run_id: RunId, table: str, *, error: HeadwaterError, actor: str) -> None:
     """A slice failed for good: the rest of its table is not tried in this run. Other tables go on."""
     changes = (
+        *_forgotten(store, run_id, table),
         r.RunError(run_id=run_id, error_kind=error.code, error_message=error.message),
         r.UnitsAbandoned(run_id=run_id, table=table),
         r.RunSettled(run_id=run_id),
     )
     _end(store, run_id, changes, actor)
+
+
+def _forgotten(store: Store, run_id: RunId, table: str | None = None) -> list[r.Change]:
+    """Items of slices that have waited in vain for the last one of their table: they have not landed."""
+    with store.catalog.snapshot() as connection:
+        units = [unit for unit in done_units(connection, run_id) if table in (None, unit.table)]
+    done = [(unit, stored_slice(unit.payload)) for unit in units]
+    whole = {unit.table for unit, stored in done if stored.is_last}
+    return [
+        r.ItemsLanded(
+            pipeline=unit.pipeline, table=unit.table, items={item.source_id: None for item in stored.slice.items}
+        )
+        for unit, stored in done
+        if stored.waits and stored.slice.items and unit.table not in whole
+    ]
 
 
 def _end(store: Store, run_id: RunId, changes: tuple[r.Change, ...], actor: str) -> None:
@@ -108,6 +128,7 @@ def stored_slice(payload: dict[str, Any]) -> StoredSlice:
         identity=payload["identity"],
         cursor_kind=payload["cursor_kind"],
         is_last=payload["is_last"],
+        waits=payload["waits"],
     )
 
 
@@ -128,6 +149,7 @@ def _units_of(planned: PlannedTable) -> list[r.UnitSpec]:
                 "identity": planned.identity,
                 "cursor_kind": str(planned.cursor_kind),
                 "is_last": ordinal == last,
+                "waits": mode == "replace" and ordinal != last,
             },
         )
         for ordinal, slice_ in enumerate(planned.slices)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.base.schema import Column, TableSchema
-from headwater.base.types import Type
+from headwater.base.types import Type, converts
 from headwater.store.duck_types import default_value
 from headwater.store.state import LiveFile, TableState
 from headwater.store.system_columns import COMMIT_SEQ, CONTENT_HASH, INGESTED_AT, RUN_ID, SOURCE_ID
@@ -132,6 +132,8 @@ def _converted(value: str, old: Type, new: Type) -> str:
     rounded as DuckDB rounds them; what cannot be converted is null."""
     if old == new:
         return value
+    if not converts(old, new):
+        return f"cast(null as {_file_type(new)})"
     match old.kind, new.kind:
         case "date", "timestamp":
             return f"(unix_date({value}) * {_NS_PER_DAY})"

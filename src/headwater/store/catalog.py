@@ -14,7 +14,6 @@ from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, select, update
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
-from sqlalchemy.pool import NullPool
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -161,11 +160,10 @@ def _create(catalog: Catalog, *, project: str) -> None:
 
 
 def _sqlite_engine(path: Path) -> Engine:
-    # NullPool: SQLite connections are cheap, and one left open would outlive a fork.
+    # A pool, because SQLite empties its write-ahead log whenever the last connection closes: that doubles a commit.
     engine = create_engine(
         f"sqlite:///{path}",
         isolation_level="AUTOCOMMIT",
-        poolclass=NullPool,
         connect_args={"timeout": limits.CATALOG_BUSY_SECONDS, "check_same_thread": False},
     )
 

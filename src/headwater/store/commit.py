@@ -7,7 +7,6 @@ and in commit order. A commit that comes back has survived a power cut.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
@@ -26,8 +25,6 @@ from headwater.store.catalog import Catalog, open_catalog
 from headwater.store.layout import Layout, this_node
 from headwater.store.log import decode_record, encode_record, heal_log, write_log
 from headwater.store.replay import apply_changes
-
-_opening = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -101,10 +98,9 @@ def open_store(root: Path, *, project: str, catalog_url: str = "sqlite") -> Stor
     make_directory(layout.log)
     catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project)
     assert catalog is not None
-    with _opening:  # two threads would share a temporary file
-        if not layout.config.exists():
-            text = f'format_version = {t.FORMAT_VERSION}\nproject = "{project}"\npartitioning = "none"\n'
-            write_whole(layout.config, text.encode())
+    if not layout.config.exists():
+        text = f'format_version = {t.FORMAT_VERSION}\nproject = "{project}"\npartitioning = "none"\n'
+        write_whole(layout.config, text.encode())
     heal_log(catalog, layout)
     return Store(layout, catalog)
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headwater.base.schema import Column
-from headwater.base.types import STRING, Type
+from headwater.base.types import STRING, TIMESTAMP, Type, converts
 
 _SIMPLE = {
     "bool": "BOOLEAN",
@@ -70,9 +70,12 @@ def shown_type(type_: Type) -> str:
 
 
 def shown(expression: str, old: Type, new: Type) -> str:
-    """A stored value of type `old` as a view shows a column of type `new`."""
+    """A stored value of type `old` as a view shows a column of type `new`; null where somebody has accepted a
+    change that values do not survive."""
     if old == new:
         return _as_shown(expression, old)
+    if not converts(old, new):
+        return f"CAST(NULL AS {shown_type(new)})"
     match old.kind, new.kind:
         case ("date", "timestamp"):
             return f"make_timestamptz(epoch_us(CAST({expression} AS TIMESTAMP)))"
@@ -92,6 +95,8 @@ def nanoseconds(expression: str, old: Type) -> str:
     """A stored value of type `old` as the exact nanoseconds of a column that is a timestamp now."""
     if old.kind == "timestamp":
         return f"epoch_ns({expression})"
+    if not converts(old, TIMESTAMP):
+        return "CAST(NULL AS BIGINT)"
     return f"TRY(epoch_us(CAST({expression} AS TIMESTAMP)) * 1000)"
 
 

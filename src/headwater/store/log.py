@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -28,7 +27,6 @@ WRITE_TRIES = 5
 """How often a record is written whose half-written file another machine's clean-up took away."""
 
 _HEAD, _MIDDLE, _TAIL = b'{"sha256":"', b'","record":', b"}\n"
-_writing = threading.Lock()
 
 
 def encode_record(record: LogRecord) -> bytes:
@@ -40,9 +38,7 @@ def write_log(layout: Layout, seq: int, body: bytes) -> None:
     path, data = layout.log_record(seq), _framed(body)
     for tries in range(WRITE_TRIES):
         try:
-            # One at a time in a process: a commit and a heal of the same record would share a temporary file.
-            with _writing:
-                write_whole(path, data, torn="log.torn")
+            write_whole(path, data, torn="log.torn")
             break
         except HeadwaterError as error:
             if not isinstance(error.__cause__, FileNotFoundError) or tries == WRITE_TRIES - 1:
@@ -138,7 +134,7 @@ def _is_whole(path: Path) -> bool:
 
 def _being_written(temporary: Path) -> bool:
     """True if the process that made this file lives on this machine: a commit of it may be on its way."""
-    pid = temporary.name.split(".")[-2]
+    pid = temporary.name.split(".")[-3]
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:

@@ -60,6 +60,13 @@ class UnitStatus:
     bytes: int
 
 
+@dataclass(frozen=True)
+class DoneUnit:
+    pipeline: str
+    table: str
+    payload: dict[str, Any]
+
+
 def new_holder() -> str:
     """A name for one worker in one process: node, process and when that process began."""
     return f"{this_node()}/{os.getpid()}/{_began(os.getpid())}/{uuid7()[-8:]}"
@@ -94,9 +101,12 @@ def lease_seconds() -> float:
 def claim(catalog: Catalog, run_id: RunId, *, holder: str) -> Lease | None:
     """Take the first unit of a run that nobody holds; None if there is none right now."""
     now = now_us()
+    with catalog.snapshot() as connection:  # who waits asks often, and must not take the write lock each time
+        if connection.execute(_claimable(run_id, now, lock=False)).first() is None:
+            return None
     with catalog.transaction(durable=False) as connection:
         for _ in range(CLAIM_TRIES):
-            row = connection.execute(_claimable(run_id, now, sqlite=catalog.is_sqlite)).first()
+            row = connection.execute(_claimable(run_id, now, lock=not catalog.is_sqlite)).first()
             if row is None:
                 return None
             taken = _take(connection, row.unit_id, holder=holder, now=now)
@@ -154,6 +164,16 @@ def unit_statuses(connection: Connection, run_id: RunId) -> list[UnitStatus]:
     ]
 
 
+def done_units(connection: Connection, run_id: RunId) -> list[DoneUnit]:
+    """The units of a run that have been done, with what they were to do."""
+    rows = connection.execute(
+        select(t.unit.c.pipeline, t.unit.c.table_name, t.unit.c.payload)
+        .where(t.unit.c.run_id == run_id, t.unit.c.state == "done")
+        .order_by(t.unit.c.table_name, t.unit.c.ordinal)
+    )
+    return [DoneUnit(row.pipeline, row.table_name, json.loads(row.payload)) for row in rows]
+
+
 def _is_alive(holder: str) -> bool:
     """Whether the process that a holder's name speaks of is still there, and is still the same one."""
     _, pid, began, _ = holder.split("/")
@@ -181,7 +201,7 @@ def _signalled(pid: int) -> str:
     return "alive"
 
 
-def _claimable(run_id: RunId, now: int, *, sqlite: bool) -> Any:
+def _claimable(run_id: RunId, now: int, *, lock: bool) -> Any:
     before = t.unit.alias("before")
     earlier = (
         select(before.c.unit_id)
@@ -198,7 +218,7 @@ def _claimable(run_id: RunId, now: int, *, sqlite: bool) -> Any:
         .order_by(t.unit.c.ordinal, t.unit.c.table_name)
         .limit(1)
     )
-    return query if sqlite else query.with_for_update(of=t.unit, skip_locked=True)
+    return query.with_for_update(of=t.unit, skip_locked=True) if lock else query
 
 
 def _take(connection: Connection, unit_id: str, *, holder: str, now: int) -> tuple[int, int] | None:

@@ -145,8 +145,8 @@ def test_a_crash_around_the_log_is_healed_when_the_store_is_opened(place: Place,
 
 def test_the_half_written_record_of_a_living_process_is_left_alone(place: Place, store: Store) -> None:
     commit(store, NOTE)
-    living = store.layout.log / f".000000000009.json.{os.getpid()}.tmp"
-    dead = store.layout.log / ".000000000009.json.999999999.tmp"
+    living = store.layout.log / f".000000000009.json.{os.getpid()}.0a1b2c3d.tmp"
+    dead = store.layout.log / ".000000000009.json.999999999.0a1b2c3d.tmp"
     for path in (living, dead):
         path.write_bytes(b"half")
     place.open()

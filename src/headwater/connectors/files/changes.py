@@ -62,7 +62,8 @@ def compare(
                     Item(file.source_id, version_of(file, sha256=sha256, scanned_at_ns=scanned_at_ns)),
                 )
     present = {file.source_id for file in found}
-    vanished = sorted(id_ for id_, version in landed.items() if id_ not in present and not version.get("gone"))
+    # No version: it was read for a `replace` run that came to nothing, and the table may hold older rows of it.
+    vanished = sorted(id_ for id_, version in landed.items() if id_ not in present and not (version or {}).get("gone"))
     return Changes(tuple(new), tuple(changed), tuple(touched), tuple(vanished))
 
 

@@ -15,8 +15,6 @@ from pathlib import Path
 from headwater.base import limits
 from headwater.connectors.files.changes import Changes, compare, is_settled
 from headwater.connectors.files.config import FileFormat, FilesConfig, compression_of, format_of, parse_config
-from headwater.connectors.files.read import ObserveFiles, ReadFiles
-from headwater.connectors.files.sample import estimate_rows, preview_slice
 from headwater.connectors.files.scan import FoundFile, scan
 from headwater.connectors.files.slices import byte_cuts, cut_partitions, files_of, plan_slices
 from headwater.connectors.files.streams import content_hash
@@ -88,13 +86,15 @@ class FilesSource:
             format_=format_,
             start=cursor.value if cursor else None,
             end=bound,
-            estimate_rows=lambda files: estimate_rows(self.root, files, format_, self._compression),
+            estimate_rows=lambda files: self._estimate_rows(files, format_),
         )
         return SlicePlan(tuple(slices), self._warnings(ask, changes, found, landed), _worth_noting(changes))
 
     def read(self, ask: TableAsk, slice_: Slice) -> ArrowRead:
         """The partitions of a slice, in the order (file, place in file). Raises SliceGone if a Parquet file is no
         longer as planned; other files are looked at by the executors."""
+        from headwater.connectors.files.read import ObserveFiles, ReadFiles
+
         files = files_of(slice_.spec)
         how = self._file_format(ask, slice_)
         observed: Observed | None = None
@@ -126,10 +126,17 @@ class FilesSource:
         )
 
     def preview(self, ask: TableAsk, slice_: Slice) -> Observed | None:
+        from headwater.connectors.files.sample import preview_slice
+
         return preview_slice(self.root, files_of(slice_.spec), self._file_format(ask, slice_))
 
     def close(self) -> None:
         """Nothing is held between calls."""
+
+    def _estimate_rows(self, files: Sequence[FoundFile], format_: str | None) -> int | None:
+        from headwater.connectors.files.sample import estimate_rows
+
+        return estimate_rows(self.root, files, format_, self._compression)
 
     def _file_format(self, ask: TableAsk, slice_: Slice) -> FileFormat:
         if slice_.spec["format"] == "csv":

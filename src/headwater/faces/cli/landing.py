@@ -131,15 +131,26 @@ def _show_table_plan(table: Any) -> None:
             typer.echo(f"    and {table.slices - len(table.shown_slices)} more")
     for change in table.schema_changes:
         sure = "" if change.sure else " (guessed from a sample)"
-        to = f" {change.after}" if isinstance(change.after, str) else ""
         when = "" if table.slices else ", when the next rows land"
-        typer.echo(f"    {change.kind.replace('_', ' ')} {change.column}{to}{sure}{when}")
+        typer.echo(f"    {change.kind.replace('_', ' ')} {_change_text(change)}{sure}{when}")
     for change in table.refused:
         typer.echo(f"    {color('refused', 'red')}: {change.note}")
     if table.refused:
         typer.echo(f"    hint: `headwater schema accept {table.table}` takes it knowingly")
     for warning in table.warnings:
         typer.echo(f"    {color('warning', 'yellow')}: {warning}")
+
+
+def _change_text(change: Any) -> str:
+    match change.kind:
+        case "rename_column":
+            return f"{change.before} to {change.after}"
+        case "add_column":
+            return f"{change.column} {change.after}"
+        case "widen_type":
+            return f"{change.column} from {change.before} to {change.after}"
+        case _:
+            return str(change.column)
 
 
 def _plan_summary(plan: Any) -> str:

@@ -59,6 +59,8 @@ def main(arguments: list[str]) -> int:
     as_json = "--json" in arguments
     try:
         code = app(arguments, standalone_mode=False, prog_name="headwater")
+        if code == Exit.INTERRUPTED:  # what typer makes of a Ctrl-C, without a word
+            return _interrupted()
         return int(code) if isinstance(code, int) else Exit.DONE
     except typer.Abort:
         return _interrupted()
