@@ -65,7 +65,7 @@ def apply(
         done = {r.pipeline: r for r in applier.apply([job for job in jobs if job.pipeline not in failed])}
     finally:
         _close(planned)
-    if any(result.run_id is not None for result in done.values()) or not is_current(store, view):
+    if any(result.changed for result in done.values()) or not is_current(store, view):
         refresh(store)
     return ApplyResult(tuple(failed.get(name) or done[name] for name in planned))
 
@@ -134,7 +134,8 @@ def _refused(store: Store, job: PipelineJob) -> PipelineResult | None:
         if table.evolution is not None and table.evolution.refused:
             ask = table.table.ask
             refuse_change(store, ask.name, table.evolution, mode=ask.mode, actor=actor())
-            return PipelineResult(job.pipeline, "failed", error=refusal(ask.name, table.evolution.refused))
+            error = refusal(ask.name, table.evolution.refused, table.table.declared)
+            return PipelineResult(job.pipeline, "failed", error=error)
     return None
 
 

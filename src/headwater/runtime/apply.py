@@ -22,7 +22,7 @@ from headwater.runtime.events import Event, RunBegan, RunEnded, SliceBegan, Slic
 from headwater.runtime.inlet import Inlet
 from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.plan import Planned
-from headwater.runtime.units import begin_run, fail_table, note_touched, stored_slice, supersede_run
+from headwater.runtime.units import begin_run, evolve_tables, fail_table, note_touched, stored_slice, supersede_run
 from headwater.store.commit import Store
 from headwater.store.reading import run_record
 from headwater.store.units import Lease, UnitStatus, claim, free_dead_leases, new_holder, release, unit_statuses
@@ -45,7 +45,13 @@ class PipelineResult:
     rows: int = 0
     bytes: int = 0
     slices: int = 0
+    evolved: tuple[str, ...] = ()
+    """Tables whose schema changed without a row."""
     error: HeadwaterError | None = None
+
+    @property
+    def changed(self) -> bool:
+        return self.run_id is not None or bool(self.evolved)
 
     def as_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {k: v for k, v in self.__dict__.items() if k != "error"}
@@ -69,7 +75,7 @@ class ApplyResult:
 
     @property
     def changed(self) -> bool:
-        return any(p.run_id is not None for p in self.pipelines)
+        return any(p.changed for p in self.pipelines)
 
 
 @dataclass
@@ -80,6 +86,7 @@ class PipelineJob:
     plan: Callable[[], tuple[Planned, Source]]
     planned: Planned
     source: Source
+    evolved: tuple[str, ...] = ()
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Sources hold connections: one thread at a time asks them for a read."""
 
@@ -172,7 +179,8 @@ class Applier:
         for job in jobs:
             run_id = self._begin_one(job)
             if run_id is None:
-                done.append(PipelineResult(job.pipeline, "unchanged"))
+                state = "success" if job.evolved else "unchanged"
+                done.append(PipelineResult(job.pipeline, state, evolved=job.evolved))
             else:
                 runs.append(_OpenRun(job, run_id, joined=job.planned.plan.action == "resume"))
                 self.on_event(RunBegan(job.pipeline, run_id, self._units(run_id)))
@@ -186,10 +194,11 @@ class Applier:
                 return RunId(plan.resumes_run)
             if plan.supersedes_run is not None:
                 supersede_run(self.store, RunId(plan.supersedes_run), actor=self.actor)
-            if not any(table.slices for table in job.planned.tables):
-                note_touched(self.store, job.planned, actor=self.actor)
-                return None
             try:
+                job.evolved += evolve_tables(self.store, job.planned, actor=self.actor)
+                if not any(table.slices for table in job.planned.tables):
+                    note_touched(self.store, job.planned, actor=self.actor)
+                    return None
                 return begin_run(self.store, job.planned, trigger=self.trigger, actor=self.actor)
             except HeadwaterError as conflict:
                 if conflict.code != "HW-T02":
@@ -218,15 +227,13 @@ class Applier:
 
     def _worker(self, runs: list[_OpenRun], keeper: LeaseKeeper) -> None:
         waiting = False
+        unended = list(runs)
         while not self.stopping.is_set():
-            for run in runs:
-                lease = None if run.moved else claim(self.store.catalog, run.run_id, holder=self.holder)
-                if lease is not None:
-                    break
-            else:
-                if any(free_dead_leases(self.store.catalog, run.run_id) for run in runs):
+            claimed = self._claim(unended)
+            if claimed is None:
+                if any(free_dead_leases(self.store.catalog, run.run_id) for run in unended):
                     continue
-                left = [unit for run in runs if not run.moved for unit in self._pending(run)]
+                left = [unit for run in unended for unit in self._pending(run)]
                 if not left:
                     return
                 if not waiting and any(unit.held and unit.holder != self.holder for unit in left):
@@ -235,7 +242,18 @@ class Applier:
                 time.sleep(limits.POLL_SECONDS)
                 continue
             waiting = False
-            self._land(run, lease, keeper)
+            self._land(*claimed, keeper)
+
+    def _claim(self, unended: list[_OpenRun]) -> tuple[_OpenRun, Lease] | None:
+        """A unit of the first run that has one to give. Takes runs that have ended off the list: no unit is ever
+        added to a run, and asking each of hundreds before every slice would cost more than landing it."""
+        for run in list(unended):
+            lease = None if run.moved else claim(self.store.catalog, run.run_id, holder=self.holder)
+            if lease is not None:
+                return run, lease
+            if run.moved or not self._pending(run):
+                unended.remove(run)
+        return None
 
     def _land(self, run: _OpenRun, lease: Lease, keeper: LeaseKeeper) -> None:
         """One claimed unit, to its end: landed, failed, lost to another worker, or given back."""
@@ -317,6 +335,7 @@ class Applier:
             rows=sum(unit.rows for unit in done),
             bytes=sum(unit.bytes for unit in done),
             slices=len(done),
+            evolved=run.job.evolved,
             error=error,
         )
 

@@ -173,7 +173,7 @@ def _refuse(work: UnitWork, evolution: Evolution) -> None:
     """Note the refused change, so that `schema accept` finds it, and stop."""
     ask = work.table.ask
     refuse_change(work.store, ask.name, evolution, mode=ask.mode, actor=work.actor)
-    raise refusal(ask.name, evolution.refused)
+    raise refusal(ask.name, evolution.refused, work.table.declared)
 
 
 def _commit(

@@ -51,8 +51,8 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """`action`: land (slices are pending), resume (a run was interrupted), refuse (a decision is needed first),
-    fail (the source cannot be looked at), nothing."""
+    """`action`: land (slices are pending), resume (a run was interrupted), evolve (only a schema changes), refuse (a
+    decision is needed first), fail (the source cannot be looked at), nothing."""
 
     pipeline: str
     action: str
@@ -91,8 +91,14 @@ class PlannedTable:
     cursor_kind: CursorKind
     slices: tuple[Slice, ...]
     touched: tuple[Item, ...]
+    schema_id: int = 0
     evolution: Evolution | None = None
     """What landing will probably do to the schema."""
+
+    @property
+    def evolves(self) -> bool:
+        """The schema changes, and there is no slice to carry the change."""
+        return not self.slices and self.schema_id > 0 and self.evolution is not None and bool(self.evolution.events)
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,8 @@ def plan_inlet(inlet: Inlet, source: Source, view: CatalogView) -> Planned:
         action = "refuse"
     elif any(t.slices for t in tables) or open_run is not None:
         action = "land"
+    elif any(p.evolves for p in planned):
+        action = "evolve"
     else:
         action = "nothing"
     plan = PipelinePlan(
@@ -125,7 +133,7 @@ def plan_inlet(inlet: Inlet, source: Source, view: CatalogView) -> Planned:
         is_new=is_new,
         tables=tables,
         supersedes_run=open_run.run_id if open_run is not None else None,
-        fingerprint=_fingerprint(inlet, view, planned),
+        fingerprint=_fingerprint(inlet, planned),
     )
     return Planned(plan, inlet, planned)
 
@@ -189,6 +197,7 @@ def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: 
         cursor_kind=source.backfill_hint().cursor_kind,
         slices=slice_plan.slices,
         touched=slice_plan.touched,
+        schema_id=entry.schema_id if entry is not None else 0,
         evolution=evolution,
     )
     return planned, _show_table(planned, slice_plan.warnings, sure=sure, is_new=entry is None)
@@ -256,12 +265,11 @@ def _change(event: SchemaEvent, *, sure: bool) -> SchemaChange:
     return SchemaChange(event.kind, event.column, event.before, event.after, event.note, sure)
 
 
-def _fingerprint(inlet: Inlet, view: CatalogView, tables: tuple[PlannedTable, ...]) -> str:
+def _fingerprint(inlet: Inlet, tables: tuple[PlannedTable, ...]) -> str:
     """All that decides what would be done: the definition, where the catalog stands, and the slices."""
     parts: list[Any] = [inlet.definition]
     for planned in tables:
-        entry = view.tables.get(planned.table.ask.name)
         version = planned.cursor.version if planned.cursor else 0
         specs = [s.spec for s in planned.slices]
-        parts.append([planned.table.ask.name, entry.schema_id if entry else 0, version, planned.identity, specs])
+        parts.append([planned.table.ask.name, planned.schema_id, version, planned.identity, specs])
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

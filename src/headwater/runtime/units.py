@@ -64,6 +64,22 @@ def begin_run(store: Store, planned: Planned, *, trigger: str, actor: str) -> Ru
     return run_id
 
 
+def evolve_tables(store: Store, planned: Planned, *, actor: str) -> tuple[str, ...]:
+    """Make the schema changes that no slice carries: the manifest declares them, or a typed source shows them, and
+    there is no new row. Returns the tables. Raises HW-T02 if a schema moved meanwhile."""
+    tables = [table for table in planned.tables if table.evolves]
+    changes: list[r.Change] = []
+    for table in tables:
+        assert table.evolution is not None
+        schema, events = table.evolution.schema.as_json(), table.evolution.events
+        name, schema_id = table.table.ask.name, table.schema_id + 1
+        changes.append(r.SchemaSet(table=name, schema_id=schema_id, schema=schema, events=events))
+    if changes:
+        requires = tuple(r.SchemaIs(table=table.table.ask.name, schema_id=table.schema_id) for table in tables)
+        store.commit(r.Commit(changes=tuple(changes), requires=requires, actor=actor))
+    return tuple(table.table.ask.name for table in tables)
+
+
 def note_touched(store: Store, planned: Planned, *, actor: str) -> None:
     """Note versions of items whose content is as landed, where there is nothing else to do."""
     changes = tuple(_touched(planned))

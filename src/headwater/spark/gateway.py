@@ -194,6 +194,8 @@ def fast_command(
         str(java.executable),
         *MODULE_OPTIONS,
         f"-Xmx{heap}",
+        # A JVM that crashes (over a torn archive, say) must not leave its report where the user stands.
+        f"-XX:ErrorFile={cache_directory()}/hs_err_%p.log",
         # An archive that does not fit, or is broken, is passed over without a word.
         *(("-Xshare:auto", f"-XX:SharedArchiveFile={archive}") if archive else ()),
         *(("-XX:TieredStopAtLevel=1",) if short else ()),

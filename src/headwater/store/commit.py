@@ -108,8 +108,17 @@ def open_store(root: Path, *, project: str, catalog_url: str = "sqlite") -> Stor
 def open_existing(root: Path, *, project: str, catalog_url: str = "sqlite") -> Store | None:
     """Open a store for reading; None if nothing was ever landed. Writes nothing, unless the store has an older
     format: then it is brought to this one."""
-    catalog = open_catalog(catalog_url, sqlite_path=Layout(root).sqlite, project=project, create=False)
-    return Store(Layout(root), catalog) if catalog is not None else None
+    layout = Layout(root)
+    catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project, create=False)
+    if catalog is not None:
+        return Store(layout, catalog)
+    if layout.log_record(1).exists():
+        raise HeadwaterError(
+            "HW-T04",
+            f"the log in `{layout.log}` speaks of commits, and the catalog is gone",
+            hint="`headwater context rebuild-catalog` makes it again from the log",
+        )
+    return None
 
 
 def _next_seq(connection: Connection) -> int:

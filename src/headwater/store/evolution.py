@@ -17,7 +17,7 @@ A declared column's type is the manifest's, whatever the source shows: values ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from headwater.base.errors import HeadwaterError
@@ -87,12 +87,17 @@ def evolve(
     return Evolution(step.schema, tuple(step.events), refused, step.proposal if refused else None)
 
 
-def refusal(table: str, refused: tuple[SchemaEvent, ...]) -> HeadwaterError:
-    """The error for changes that need a decision: each of them, and what can be done."""
+def refusal(table: str, refused: tuple[SchemaEvent, ...], declared: Collection[str] = ()) -> HeadwaterError:
+    """The error for changes that need a decision: each of them, and what can be done. `declared` are the columns
+    whose type the manifest itself says."""
     key_changed = any(event.kind in ("change_key", "change_mode") for event in refused)
     what = "; ".join(event.note for event in refused)
     first = next((event.column for event in refused if event.column), None)
-    cast = f'declare its type in the manifest (columns = {{ "{first}" = "..." }}), or ' if first else ""
+    cast = ""
+    if first in declared:
+        cast = "take the change back in the manifest, or "
+    elif first is not None:
+        cast = f'declare its type in the manifest (columns = {{ "{first}" = "..." }}), or '
     return HeadwaterError(
         "HW-S02" if key_changed else "HW-S01",
         f"`{table}` was not changed: {what}",

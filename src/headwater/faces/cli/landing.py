@@ -90,7 +90,9 @@ def _apply(face: Face, pipelines: list[str], *, json_: bool, plan_file: Path | N
 
 
 def _show_result(result: Any) -> None:
-    if result.state == "unchanged":
+    for name in result.evolved:
+        typer.echo(f"{result.pipeline}: the schema of {name} changed")
+    if result.state == "unchanged" or (result.evolved and result.run_id is None and result.error is None):
         return
     rows, size = count_text(result.rows, "row"), size_text(result.bytes)
     mark = {"success": color("landed", "green"), "failed": color("failed", "red")}.get(result.state, result.state)
@@ -103,6 +105,7 @@ def _show_plan(plan: Any) -> None:
     words = {
         "land": color("land", "green"),
         "resume": color("resume", "yellow"),
+        "evolve": color("change the schema", "green"),
         "refuse": color("needs a decision", "red"),
         "fail": color("cannot be looked at", "red"),
         "nothing": "nothing to do",
@@ -131,8 +134,7 @@ def _show_table_plan(table: Any) -> None:
             typer.echo(f"    and {table.slices - len(table.shown_slices)} more")
     for change in table.schema_changes:
         sure = "" if change.sure else " (guessed from a sample)"
-        when = "" if table.slices else ", when the next rows land"
-        typer.echo(f"    {change.kind.replace('_', ' ')} {_change_text(change)}{sure}{when}")
+        typer.echo(f"    {change.kind.replace('_', ' ')} {_change_text(change)}{sure}")
     for change in table.refused:
         typer.echo(f"    {color('refused', 'red')}: {change.note}")
     if table.refused:
@@ -157,7 +159,13 @@ def _plan_summary(plan: Any) -> str:
     by_action: dict[str, int] = {}
     for p in plan.pipelines:
         by_action[p.action] = by_action.get(p.action, 0) + 1
-    words = {"land": "to land", "resume": "to resume", "refuse": "to decide about", "fail": "out of reach"}
+    words = {
+        "land": "to land",
+        "resume": "to resume",
+        "evolve": "to evolve",
+        "refuse": "to decide about",
+        "fail": "out of reach",
+    }
     parts = [f"{count} {words[action]}" for action, count in by_action.items() if action != "nothing"]
     done = by_action.get("nothing", 0)
     return f"{', '.join(parts) or 'nothing to do'}; {done} up to date; plan {plan.hash[:19]}"
