@@ -58,7 +58,8 @@ def crash_point(name: str) -> None:
         case "worker":
             os.kill(os.getpid(), signal.SIGKILL)
         case "pause":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # To this thread: a signal to the process may be taken by another one while this one goes on.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case _:
             raise AssertionError(armed)
 
