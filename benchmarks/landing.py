@@ -1,6 +1,6 @@
 """Landing 2,000,000 rows of 8 columns, from NDJSON and from Parquet: Headwater against plain Spark and against dlt.
 
-    python benchmarks/landing.py [--rows N] [--dlt-rows N] [--rounds N]
+    python benchmarks/landing.py [--rows N] [--rounds N]
 
 Every figure comes from a fresh process, in turns, with the columns' types declared on every side (no one has to
 look for them). Two ways to measure:
@@ -9,7 +9,7 @@ look for them). Two ways to measure:
   job    the landing alone, in a session that has already run a small job
 The claims on rows a second against plain Spark are about the job, which is the harder one (Headwater starts faster,
 see start.py); memory is the peak of the whole command with its JVM and Python workers; the claims against dlt are
-about the whole command. dlt lands the first files of the same set, enough for a rate: `--dlt-rows`.
+about the whole command. dlt gets as many workers as there are cores, and reads Parquet as Arrow.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ print(json.dumps({"seconds": seconds, "rows": result.rows}))
 
 DLT = """
 import json, os, sys, time
-format_, source, target, files = sys.argv[1:]
+format_, source, target = sys.argv[1:]
 os.environ.update({
     "NORMALIZE__WORKERS": str(os.cpu_count()), "RUNTIME__DLTHUB_TELEMETRY": "false", "RUNTIME__LOG_LEVEL": "ERROR",
     "NORMALIZE__DATA_WRITER__FILE_MAX_ITEMS": "250000",
@@ -67,7 +67,7 @@ os.environ.update({
 import dlt
 from dlt.sources.filesystem import filesystem, read_jsonl, read_parquet
 began = time.perf_counter()
-found = filesystem("file://" + source, file_glob=f"part-00[0-{int(files) - 1}]*")
+found = filesystem("file://" + source, file_glob="part-*")
 types = {"amount": "double", "ts": "timestamp", "score": "double"}
 reader = read_jsonl(chunksize=10_000) if format_ == "ndjson" else read_parquet(chunksize=50_000, use_pyarrow=True)
 rows = (found | reader).with_name("bench")
@@ -86,10 +86,9 @@ print(json.dumps({"seconds": seconds, "rows": counts["bench"]}))
 class Landings:
     """Data of one format, and the ways to land it, each into a directory of its own."""
 
-    def __init__(self, root: Path, format_: str, *, rows: int, dlt_rows: int):
+    def __init__(self, root: Path, format_: str, *, rows: int):
         self.root, self.format, self.rows = root, format_, rows
         self.source = root / f"source-{format_}"
-        self.dlt_files = max(1, FILES * dlt_rows // rows)
         self.done = 0
         write_rows(self.source, format_, rows=rows, files=FILES)
 
@@ -105,7 +104,7 @@ class Landings:
         return run_process([headwater(), "--project", str(project), "apply", "--json"], cwd=project, memory=True)
 
     def dlt(self) -> Ran:
-        command = [sys.executable, "-c", DLT, self.format, str(self.source), str(self._target()), str(self.dlt_files)]
+        command = [sys.executable, "-c", DLT, self.format, str(self.source), str(self._target())]
         return run_process(command, cwd=self.root, memory=True)
 
     def _target(self) -> Path:
@@ -132,7 +131,7 @@ def measure(landings: Landings, rounds: int) -> dict[str, float]:
             note(f"{name} memory", whole.peak_bytes)
     ran = landings.dlt()
     answer = ran.answer()
-    assert answer["rows"] == landings.rows * landings.dlt_files // FILES, answer
+    assert answer["rows"] == landings.rows, answer
     note("dlt job", answer["rows"] / answer["seconds"])
     note("dlt whole", answer["rows"] / ran.seconds)
     note("dlt memory", ran.peak_bytes)
@@ -140,12 +139,12 @@ def measure(landings: Landings, rounds: int) -> dict[str, float]:
 
 
 def main() -> int:
-    asked = arguments(__doc__, rows=2_000_000, dlt_rows=500_000, rounds=2)
+    asked = arguments(__doc__, rows=2_000_000, rounds=2)
     results: dict[str, dict[str, float]] = {}
     here = machine()
     with tempfile.TemporaryDirectory(prefix="headwater-bench-", ignore_cleanup_errors=True) as scratch:
         for format_ in FORMATS:
-            landings = Landings(Path(scratch), format_, rows=asked.rows, dlt_rows=asked.dlt_rows)
+            landings = Landings(Path(scratch), format_, rows=asked.rows)
             results[format_] = measure(landings, asked.rounds)
     claims: list[Claim] = []
     table = [["landing", "rows/s (job)", "rows/s (whole)", "peak memory"]]
@@ -160,7 +159,7 @@ def main() -> int:
         for who in ("plain", "headwater", "dlt"):
             numbers = [f"{found[f'{who} {part}']:,.0f}" for part in ("job", "whole")]
             table.append([f"{name}, {who}", *numbers, f"{found[f'{who} memory'] / 2**20:,.0f} MiB"])
-    details = {"rows": asked.rows, "dlt_rows": asked.dlt_rows, "rounds": asked.rounds, "machine": here}
+    details = {"rows": asked.rows, "rounds": asked.rounds, "machine": here}
     return report("landing", claims, {**details, "rows_per_second_and_bytes": results}, table)
 
 

@@ -31,7 +31,7 @@ SELECT i AS id,
   (hash(i, 5) % 100)::BIGINT AS quantity,
   ['Berlin', 'Paris', 'München', 'Oslo'][1 + (hash(i, 6) % 4)::INTEGER] AS city,
   (hash(i, 7) % 1000000007) / 1000000007.0 AS score
-FROM range({first}, {last}) AS rows(i) ORDER BY i
+FROM range({first}, {last}, {step}) AS rows(i) ORDER BY i
 """
 """Eight columns of mixed types: a key, a number with nulls, a long-tailed text, a time, a flag, a small number, a
 text of few values, a number that compresses badly."""
@@ -136,7 +136,7 @@ def write_rows(directory: Path, format_: str, *, rows: int, files: int) -> None:
     options = "FORMAT json, TIMESTAMPFORMAT '%Y-%m-%dT%H:%M:%S.%gZ'" if format_ == "ndjson" else "FORMAT parquet"
     with duckdb.connect() as connection:
         for place in range(files):
-            select = ROW_SQL.format(first=rows * place // files, last=rows * (place + 1) // files)
+            select = ROW_SQL.format(first=rows * place // files, last=rows * (place + 1) // files, step=1)
             connection.execute(f"COPY ({select}) TO '{directory}/part-{place:03d}.{format_}' ({options})")
     settled = time.time() - 60  # as files are that nobody writes any more: the connector may cut them
     for path in directory.iterdir():

@@ -28,19 +28,24 @@ app = typer.Typer(
 )
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        from headwater import __version__
+
+        typer.echo(f"headwater {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def headwater(
     context_: typer.Context,
     project: Annotated[
         Path | None, typer.Option("--project", help="The project's directory (default: here, or any parent).")
     ] = None,
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and end.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Print the version and end.")
+    ] = False,
 ) -> None:
-    if version:
-        from headwater import __version__
-
-        typer.echo(f"headwater {__version__}")
-        raise typer.Exit
     context_.obj = Face(project or Path.cwd())
 
 

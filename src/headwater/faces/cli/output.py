@@ -31,7 +31,11 @@ class Face:
 
 def answer(value: dict[str, Any]) -> None:
     """One JSON object on stdout."""
-    typer.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2, default=plain, ensure_ascii=False))
+    typer.echo(answer_text(value))
+
+
+def answer_text(value: dict[str, Any]) -> str:
+    return json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2, default=plain, ensure_ascii=False)
 
 
 def say(text: str = "") -> None:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from headwater.base.errors import HeadwaterError
-from headwater.faces.cli.output import answer, plain, table
+from headwater.faces.cli.output import answer_text, plain, table
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
     from headwater.store.read import QueryResult
 
@@ -27,42 +32,93 @@ def write_rows(session: duckdb.DuckDBPyConnection, sql: str, format_: str, outpu
     if format_ == "parquet":
         _write_parquet(result, output)
         return
-    columns = list(result.columns)
-    rows = list(result.rows())
-    if format_ == "json" and output is None:
-        answer({"columns": columns, "rows": [dict(zip(columns, row)) for row in rows]})
-        return
-    text = _text(columns, rows, format_)
+    text = _text(list(result.columns), list(result.rows()), format_)
     if output is None:
         typer.echo(text, nl=not text.endswith("\n"))
-    else:
+        return
+    with _writing(output):
         output.write_text(text if text.endswith("\n") else text + "\n")
 
 
 def _text(columns: list[str], rows: list[Any], format_: str) -> str:
     match format_:
         case "json":
-            import json
-
-            return json.dumps([dict(zip(columns, row)) for row in rows], default=plain, ensure_ascii=False, indent=2)
+            names = _distinct(columns)
+            return answer_text({"columns": names, "rows": [dict(zip(names, map(_json, row))) for row in rows]})
         case "csv":
             buffer = io.StringIO()
             writer = csv.writer(buffer, lineterminator="\n")
             writer.writerow(columns)
-            writer.writerows(
-                [["" if v is None else v if isinstance(v, str) else plain(v) for v in row] for row in rows]
-            )
+            writer.writerows([[_csv(value) for value in row] for row in rows])
             return buffer.getvalue()
         case _:
             return table(columns, rows)
 
 
-def _write_parquet(result: QueryResult, output: Path | None) -> None:
-    import pyarrow.parquet as pq
+def _distinct(columns: list[str]) -> list[str]:
+    """A query may give two columns one name; an object may not: the second one gets a number, as in DuckDB."""
+    names: list[str] = []
+    for column in columns:
+        name, number = column, 0
+        while name in names:
+            number += 1
+            name = f"{column}_{number}"
+        names.append(name)
+    return names
 
+
+def _json(value: Any) -> Any:
+    """A value that JSON can hold: it has no word for what is not a finite number."""
+    match value:
+        case float() if math.isnan(value):
+            return "NaN"
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        case list() | tuple():
+            return [_json(part) for part in value]
+        case dict():
+            return {str(key): _json(part) for key, part in value.items()}
+        case _:
+            return value
+
+
+def _csv(value: Any) -> Any:
+    """A cell: texts as they are, what has parts as JSON, no value as nothing."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case str() | int() | float():
+            return value
+        case list() | tuple() | dict():
+            return json.dumps(_json(value), default=plain, ensure_ascii=False)
+        case _:
+            return plain(value)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise HeadwaterError("HW-U01", f"cannot write `{path}`: {error.strerror or error}") from error
+
+
+def _write_parquet(result: QueryResult, output: Path | None) -> None:
     if output is None and sys.stdout.isatty():
         raise HeadwaterError("HW-U01", "Parquet is not for a terminal", hint="name a file: `--output FILE`")
     batches = result.reader()
-    with pq.ParquetWriter(str(output) if output is not None else sys.stdout.buffer, batches.schema) as writer:
+    if output is None:
+        _write_batches(sys.stdout.buffer, batches)
+        return
+    with _writing(output):
+        _write_batches(str(output), batches)
+
+
+def _write_batches(sink: Any, batches: pa.RecordBatchReader) -> None:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(sink, batches.schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
