@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --requir
 .PHONY: demo test test-fast check bench lock clean
 
 demo: .venv/.run
-	$(BIN)/headwater demo demo
+	@$(BIN)/headwater demo demo
 
 test: .venv/.dev
 	$(BIN)/python -m pytest -m "not spark" --numprocesses 2
@@ -28,20 +28,21 @@ bench: .venv/.bench
 
 # What the package needs, a Java where the machine has none, and the package itself.
 .venv/.run: lock/build.txt lock/run.txt lock/jvm.txt pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) -r lock/build.txt
-	$(PIP) -r lock/run.txt
-	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
-	$(BIN)/python -c "from headwater.spark.java import find_java; find_java()" 2>/dev/null || $(PIP) -r lock/jvm.txt
-	touch $@
+	@echo "setting up .venv (a minute or two, once)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(PIP) -r lock/build.txt
+	@$(PIP) -r lock/run.txt
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -c "from headwater.spark.java import find_java; find_java()" 2>/dev/null || $(PIP) -r lock/jvm.txt
+	@touch $@
 
 .venv/.dev: .venv/.run lock/dev.txt
-	$(PIP) -r lock/dev.txt
-	touch $@
+	@$(PIP) -r lock/dev.txt
+	@touch $@
 
 .venv/.bench: .venv/.dev lock/bench.txt
-	$(PIP) -r lock/bench.txt
-	touch $@
+	@$(PIP) -r lock/bench.txt
+	@touch $@
 
 # Makes the lock files again from pyproject.toml; needs `uv`.
 lock:

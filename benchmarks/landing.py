@@ -7,9 +7,10 @@ look for them). Two ways to measure:
   whole  from the start of the process to its end: `headwater apply` into a new store, against a script with
          `getOrCreate()`, `spark.read.schema(...).json|parquet(...)`, `write.parquet(...)`
   job    the landing alone, in a session that has already run a small job
-The claims on rows a second against plain Spark are about the job, which is the harder one (Headwater starts faster,
-see start.py); memory is the peak of the whole command with its JVM and Python workers; the claims against dlt are
-about the whole command. dlt gets as many workers as there are cores, and reads Parquet as Arrow.
+The claims on rows a second are about the job; what the start of a JVM costs is in the column beside it and in
+start.py. Memory is the peak of the whole command with its JVM and Python workers. Headwater also hashes every row and
+every file, syncs, commits and makes the views. dlt starts no JVM, gets as many workers as there are cores and reads
+Parquet as Arrow; its job is `pipeline.run` after the imports.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+from headwater.spark.archive import wait_for_archive
 from measure import COLUMNS, Claim, Ran, arguments, headwater, machine, report, run_process, write_project, write_rows
 
 FILES = 8
 FORMATS = ("ndjson", "parquet")
+QUICK = 100_000
+"""Rows a second below which dlt is measured once: minutes a round would tell nothing new."""
 
 PLAIN = """
 import json, os, sys, time
@@ -129,17 +133,19 @@ def measure(landings: Landings, rounds: int) -> dict[str, float]:
             whole = land("whole")
             note(f"{name} whole", landings.rows / whole.seconds)
             note(f"{name} memory", whole.peak_bytes)
-    ran = landings.dlt()
-    answer = ran.answer()
-    assert answer["rows"] == landings.rows, answer
-    note("dlt job", answer["rows"] / answer["seconds"])
-    note("dlt whole", answer["rows"] / ran.seconds)
-    note("dlt memory", ran.peak_bytes)
+        if found.get("dlt job", [QUICK])[0] >= QUICK:
+            ran = landings.dlt()
+            answer = ran.answer()
+            assert answer["rows"] == landings.rows, answer
+            note("dlt job", landings.rows / answer["seconds"])
+            note("dlt whole", landings.rows / ran.seconds)
+            note("dlt memory", ran.peak_bytes)
     return {name: round(statistics.median(values)) for name, values in found.items()}
 
 
 def main() -> int:
     asked = arguments(__doc__, rows=2_000_000, rounds=2)
+    wait_for_archive()
     results: dict[str, dict[str, float]] = {}
     here = machine()
     with tempfile.TemporaryDirectory(prefix="headwater-bench-", ignore_cleanup_errors=True) as scratch:
@@ -154,7 +160,7 @@ def main() -> int:
         claims += [
             Claim(f"{name}: rows/s of plain Spark (job alone)", ratio["job"], 0.8, at_most=False),
             Claim(f"{name}: peak memory of plain Spark (whole command)", ratio["memory"], 1.5),
-            Claim(f"{name}: rows/s of dlt (whole command)", found["headwater whole"] / found["dlt whole"], 1.0, False),
+            Claim(f"{name}: rows/s of dlt (job alone)", found["headwater job"] / found["dlt job"], 1.0, at_most=False),
         ]
         for who in ("plain", "headwater", "dlt"):
             numbers = [f"{found[f'{who} {part}']:,.0f}" for part in ("job", "whole")]

@@ -4,8 +4,10 @@
 
 Two tables land by `headwater apply` from 8 Parquet files: `added` (append), and `merged` (upsert), into which a
 second apply brings newer versions of 1% of the rows, spread over all keys. The views are those of `duck.db`, attached
-by the `duckdb` package alone; the plain file is what DuckDB's own COPY makes of the same rows and columns. Both are
-asked in one connection, in turns, after a warm-up; the figures are medians, and the answers must be equal.
+by the `duckdb` package alone; the plain file is what DuckDB's own COPY makes of the same rows and columns, also with
+zstd. Both are asked in one connection, in turns, after a warm-up; the figures are medians, and the answers must be
+equal. `sum` adds up a column of 8-byte reals; `sum of few` one of a hundred different numbers, which takes DuckDB so
+little that what a view adds (a list of files, their columns by id) shows.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ FILES = 8
 QUERIES = {
     "group-by": "SELECT city, ok, count(*), sum(amount), max(score) FROM {t} GROUP BY ALL ORDER BY ALL",
     "point": "SELECT id, amount, name FROM {t} WHERE id = {key}",
-    "sum": "SELECT sum(quantity) FROM {t}",
+    "sum": "SELECT sum(amount) FROM {t}",
+    "sum of few": "SELECT sum(quantity) FROM {t}",
     "by month": "SELECT date_trunc('month', ts) AS m, count(*), avg(amount) FROM {t} GROUP BY m ORDER BY m",
 }
 TARGETS: dict[str, dict[str, float]] = {
-    "added": {"group-by": 1.3, "point": 1.3, "sum": 1.3},
-    "merged": {"group-by": 2.5, "point": 2.5, "sum": 5.0},
+    "added": {"group-by": 1.3, "point": 1.3, "sum": 1.3, "sum of few": 1.3, "by month": 1.3},
+    "merged": {"group-by": 2.5, "point": 2.5, "sum": 5.0, "sum of few": 5.0},
 }
-"""`by month` has no target: it also pays for times that are stored in nanoseconds and shown in microseconds."""
 MANIFEST = """
 [project]
 name = "bench"
@@ -93,18 +95,8 @@ def compare(connection: duckdb.DuckDBPyConnection, table: str, plain: str, round
 
 
 def rounded(answer: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Sums of reals depend on the order of the rows in their last digits; times are UTC with or without saying so."""
-    return [
-        tuple(
-            float(f"{cell:.9g}")
-            if isinstance(cell, float)
-            else cell.replace(tzinfo=None)
-            if hasattr(cell, "tzinfo")
-            else cell
-            for cell in row
-        )
-        for row in answer
-    ]
+    """Sums of reals depend on the order of the rows in their last digits."""
+    return [tuple(float(f"{cell:.9g}") if isinstance(cell, float) else cell for cell in row) for row in answer]
 
 
 def measure(store: Path, scratch: Path, rounds: int) -> dict[str, Any]:
@@ -114,8 +106,10 @@ def measure(store: Path, scratch: Path, rounds: int) -> dict[str, Any]:
         connection.execute(f"ATTACH '{store}/duck.db' AS store (READ_ONLY)")
         for table in TARGETS:
             plain = scratch / f"{table}.parquet"
-            names = ", ".join(name if name != "ts" else "ts::TIMESTAMP AS ts" for name in COLUMNS)
-            connection.execute(f"COPY (SELECT {names} FROM store.{table} ORDER BY id) TO '{plain}' (FORMAT parquet)")
+            names = ", ".join(COLUMNS)
+            connection.execute(
+                f"COPY (SELECT {names} FROM store.{table} ORDER BY id) TO '{plain}' (FORMAT parquet, COMPRESSION zstd)"
+            )
             results[table] = compare(connection, table, f"read_parquet('{plain}')", rounds)
             counts = f"SELECT rows FROM store.headwater.tables WHERE name = '{table}'"
             times = [seconds(connection, counts) for _ in range(rounds)]

@@ -301,7 +301,7 @@ def makefile() -> dict[str, list[str]]:
             target = head[1]
             found[target] = []
         elif line.startswith("\t") and target:
-            found[target].append(line.strip())
+            found[target].append(line.strip().removeprefix("@"))
         elif line.strip():
             target = ""
     return found
