@@ -216,7 +216,7 @@ class TestADiskThatIsFull:
         assert landed.rows() == crash_free.rows[2]
         must_be_whole(landed, resident)
 
-    @pytest.mark.parametrize("kilobytes", [0, 40, 200, 500])
+    @pytest.mark.parametrize("kilobytes", [0, 100, 400])
     def test_to_the_last_byte_is_an_error_and_is_gone_on_with(
         self, small_disk: Path, landed: Project, resident: Resident, crash_free: CrashFree, kilobytes: int
     ) -> None:
@@ -228,7 +228,7 @@ class TestADiskThatIsFull:
         fill(ballast, leave=kilobytes * 1024)
         failed = landed.run("apply")
         assert failed.code in (1, 5), failed
-        assert "HW-T05" in failed.err or "disk is full" in failed.err, failed
+        assert "HW-T05" in failed.err or "HW-T06" in failed.err, failed  # the catalog lives on the same disk
         assert "Traceback" not in failed.err
         ballast.unlink()
         must_be_honest(landed)

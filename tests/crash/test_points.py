@@ -20,7 +20,6 @@ IN_BETWEEN = f"@{PLANNED + 3}"
 
 APPLY_POINTS = [
     "plan.before_commit",
-    "plan.before_commit@2",
     "plan.after_commit",
     f"plan.after_commit@{PLANNED}",
     "unit.after_lease",

@@ -65,7 +65,7 @@ def apply(
         done = {r.pipeline: r for r in applier.apply([job for job in jobs if job.pipeline not in failed])}
     finally:
         _close(planned)
-    if any(result.changed for result in done.values()) or not is_current(store, view):
+    if any(result.changed for result in done.values()) or not is_current(store, view.tables):
         refresh(store)
     return ApplyResult(tuple(failed.get(name) or done[name] for name in planned))
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from headwater.app.refreshing import refresh
+from headwater.app.refreshing import is_current, refresh
 from headwater.app.workspace import Workspace
 from headwater.store.info import table_infos
-from headwater.store.reading import freshness_by_pipeline, table_states
+from headwater.store.reading import freshness_by_pipeline, table_entries, table_states
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,7 +25,10 @@ def reader(
     from headwater.store.read import connect
 
     store = workspace.landed_store()
-    refresh(store)
+    with store.catalog.snapshot() as connection:
+        entries = table_entries(connection)
+    if not is_current(store, entries):
+        refresh(store)
     with store.catalog.snapshot() as connection:
         states = table_states(connection, as_of=as_of)
         infos = table_infos(states, freshness_by_pipeline(connection))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from headwater.base.blobs import make_directory, write_whole
 from headwater.base.clock import to_text
 from headwater.store.commit import Store
-from headwater.store.reading import CatalogView, freshness_by_pipeline, schema_events, table_states
+from headwater.store.reading import TableEntry, freshness_by_pipeline, schema_events, table_states
 from headwater.store.state import TableState
 
 
@@ -26,12 +27,12 @@ def refresh(store: Store, *, force: bool = False) -> list[str]:
     return refresh_views(store.root, states, tables_info=infos, force=force)
 
 
-def is_current(store: Store, view: CatalogView) -> bool:
+def is_current(store: Store, tables: Mapping[str, TableEntry]) -> bool:
     """True if what is derived was made after the last change of any table: one small file tells. A crash between a
     commit and its views shows here."""
     from headwater.store.views import views_seq
 
-    last = max((entry.changed_seq for entry in view.tables.values()), default=0)
+    last = max((entry.changed_seq for entry in tables.values()), default=0)
     return last <= views_seq(store.root)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.base import limits
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
 from headwater.base.types import LONG, REAL, STRING, TIMESTAMP, to_arrow
 from headwater.connectors.protocol import (
@@ -33,6 +33,7 @@ from headwater.connectors.protocol import (
     ItemRead,
     Json,
     Observed,
+    Problem,
     Slice,
     SliceGone,
     SlicePlan,
@@ -41,6 +42,7 @@ from headwater.connectors.protocol import (
     TransientError,
     UnknownColumns,
     config_error,
+    unknown_keys,
 )
 
 if TYPE_CHECKING:
@@ -56,13 +58,8 @@ _KEYS = ("rows", "slices", "fail", "state_dir")
 _START_NS = 1_700_000_000_000_000_000
 
 
-def check_config(config: Mapping[str, object]) -> list[tuple[str, str, str]]:
-    problems: list[tuple[str, str, str]] = []
-    for key in config:
-        if key not in _KEYS:
-            meant = nearest(key, _KEYS)
-            hint = f"did you mean `{meant}`?" if meant else "known keys: " + ", ".join(_KEYS)
-            problems.append((key, f"the flaky connector has no key `{key}`", hint))
+def check_config(config: Mapping[str, object]) -> list[Problem]:
+    problems = unknown_keys("flaky", config, _KEYS)
     for key, least in (("rows", 0), ("slices", 1)):
         value = config.get(key, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:

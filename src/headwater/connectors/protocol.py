@@ -11,12 +11,12 @@ and perhaps in another process after a crash, `read`. Errors: `TransientError` i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.schema import TableSchema
 from headwater.base.types import Type
 
@@ -238,6 +238,21 @@ class UnknownColumns(Exception):
     def __init__(self, observed: Observed):
         super().__init__(observed)
         self.observed = observed
+
+
+Problem = tuple[str, str, str]
+"""What is wrong with a config: the key, a message, a hint."""
+
+
+def unknown_keys(connector: str, config: Mapping[str, object], known: Sequence[str]) -> list[Problem]:
+    """A problem for each key that a connector does not have, with the nearest that it has."""
+    problems: list[Problem] = []
+    for key in config:
+        if key not in known:
+            meant = nearest(key, known)
+            hint = f"did you mean `{meant}`?" if meant else "known keys: " + ", ".join(known)
+            problems.append((key, f"the {connector} connector has no key `{key}`", hint))
+    return problems
 
 
 def config_error(message: str, hint: str = "") -> HeadwaterError:

@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from headwater.base.errors import HeadwaterError, nearest
-from headwater.connectors.protocol import Source
-
-Problem = tuple[str, str, str]
-"""What is wrong with a config: the key, a message, a hint."""
+from headwater.connectors.protocol import Problem, Source
 
 
 @dataclass(frozen=True)

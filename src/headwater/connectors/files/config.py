@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from headwater.base.errors import nearest
 from headwater.base.types import Type
-from headwater.connectors.protocol import Observed, config_error
+from headwater.connectors.protocol import Observed, Problem, config_error, unknown_keys
 
 FORMATS = ("ndjson", "json", "csv", "parquet")
 COMPRESSIONS = ("none", "gzip", "zstd")
@@ -27,9 +27,6 @@ WILD = re.compile(r"[*?\[]")
 _CSV_KEYS = ("delimiter", "header", "quote", "nulls")
 _KEYS = ("path", "format", "compression", *_CSV_KEYS)
 _NAMED_SUFFIXES = "name it: format = " + ", ".join(f'"{name}"' for name in FORMATS)
-
-Problem = tuple[str, str, str]
-"""What is wrong with a config: the key, a message, a hint."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +75,7 @@ class FileFormat:
 
 def check_config(config: Mapping[str, object]) -> list[Problem]:
     """Everything that is wrong with a config, each with its key; empty if nothing is."""
-    problems: list[Problem] = []
-    for key in config:
-        if key not in _KEYS:
-            meant = nearest(key, _KEYS)
-            hint = f"did you mean `{meant}`?" if meant else "known keys: " + ", ".join(_KEYS)
-            problems.append((key, f"the files connector has no key `{key}`", hint))
+    problems = unknown_keys("files", config, _KEYS)
     problems += _check_path(config)
     problems += _check_word(config, "format", FORMATS)
     problems += _check_word(config, "compression", COMPRESSIONS)

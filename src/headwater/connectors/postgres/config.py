@@ -21,11 +21,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
 from headwater.base import limits
-from headwater.base.errors import nearest
-from headwater.connectors.protocol import config_error
-
-Problem = tuple[str, str, str]
-"""What is wrong with a config: the key, a message, a hint."""
+from headwater.connectors.protocol import Problem, config_error, unknown_keys
 
 OVERLAP_SECONDS = 600
 OVERLAP_IDS = 1_000
@@ -59,12 +55,7 @@ class PostgresConfig:
 
 def check_config(config: Mapping[str, object]) -> list[Problem]:
     """Everything that is wrong with a config, each with its key; empty if nothing is. Looks at no server."""
-    problems: list[Problem] = []
-    for key in config:
-        if key not in _KEYS:
-            meant = nearest(key, _KEYS)
-            hint = f"did you mean `{meant}`?" if meant else "known keys: " + ", ".join(_KEYS)
-            problems.append((key, f"the postgres connector has no key `{key}`", hint))
+    problems = unknown_keys("postgres", config, _KEYS)
     problems += _check_url(config.get("url"))
     schema = config.get("schema", "public")
     if not isinstance(schema, str) or not schema or "\0" in schema:
