@@ -2,9 +2,10 @@
 
     python benchmarks/run.py [--only NAME...] [--write-docs]
 
-Runs each script in a process of its own, shows its table, and writes `benchmarks/results.json`. `--write-docs` puts the
-figures of that file between the markers of `docs/benchmarks.md`, and measures nothing. The exit code tells whether
-every claim holds; a script that fails is reported and does not keep the others from running.
+Runs each script in a process of its own, shows its table, and writes `benchmarks/results.json`; with `--only`, the
+figures of the other scripts stay there as they were. `--write-docs` puts the figures of that file between the markers
+of `docs/benchmarks.md`, and measures nothing. The exit code tells whether every claim holds; a script that fails is
+reported and does not keep the others from running.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def run_all(names: list[str]) -> dict[str, Any]:
             [sys.executable, str(HERE / f"{name}.py"), *SCRIPTS[name]], stdout=subprocess.PIPE, text=True, check=False
         )
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        print("\n".join(line for line in done.stdout.splitlines() if line not in lines), file=sys.stderr, flush=True)
         result: dict[str, Any] = json.loads(lines[-1]) if lines else {"error": f"ended with {done.returncode}"}
         result["seconds_taken"] = round(time.perf_counter() - began, 1)
         result["claims"] = result.get("claims") or claims_of(result)
@@ -93,13 +95,16 @@ def write_docs(found: dict[str, Any]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=sorted(SCRIPTS), default=list(SCRIPTS), metavar="NAME")
+    parser.add_argument("--only", nargs="+", choices=sorted(SCRIPTS), default=[], metavar="NAME")
     parser.add_argument("--write-docs", action="store_true", help="put the last figures into docs/benchmarks.md")
     asked = parser.parse_args()
     if asked.write_docs:
         write_docs(json.loads(RESULTS.read_text()))
         return 0
-    found = run_all([name for name in SCRIPTS if name in asked.only])
+    found = run_all(asked.only or list(SCRIPTS))
+    if asked.only and RESULTS.exists():
+        known = json.loads(RESULTS.read_text())["benchmarks"] | found["benchmarks"]
+        found["benchmarks"] = {name: known[name] for name in SCRIPTS if name in known}
     RESULTS.write_text(json.dumps(found, indent=2) + "\n")
     print(f"\n{summary(found)}")
     results = found["benchmarks"].values()
