@@ -1,7 +1,9 @@
 # The two commands of the README: `make demo` and `make test`. Each makes `.venv` from the lock files first,
 # and does it only once.
 
-PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+# The first Python that really runs (a version manager's stand-in may not) and is new enough.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-build-isolation
 
@@ -29,6 +31,7 @@ bench: .venv/.bench
 # What the package needs, a Java where the machine has none, and the package itself.
 .venv/.run: lock/build.txt lock/run.txt lock/jvm.txt pyproject.toml
 	@echo "setting up .venv (a minute or two, once)"
+	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "Headwater needs Python 3.11 or newer"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) -r lock/build.txt
 	@$(PIP) -r lock/run.txt
