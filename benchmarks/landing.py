@@ -7,8 +7,7 @@ look for them). Two ways to measure:
   whole  from the start of the process to its end: `headwater apply` into a new store, against a script with
          `getOrCreate()`, `spark.read.schema(...).json|parquet(...)`, `write.parquet(...)`
   job    the landing alone, in a session that has already run a small job
-The claims on rows a second are about the job; what the start of a JVM costs is in the column beside it and in
-start.py. Memory is the peak of the whole command with its JVM and Python workers. Headwater also hashes every row and
+The issue does not say which of the two its claims mean, and for dlt they differ: so both are claims. Memory is the peak of the whole command with its JVM and Python workers. Headwater also hashes every row and
 every file, syncs, commits and makes the views. dlt starts no JVM, gets as many workers as there are cores and reads
 Parquet as Arrow; its job is `pipeline.run` after the imports.
 """
@@ -25,6 +24,7 @@ from measure import COLUMNS, Claim, Ran, arguments, headwater, machine, report, 
 
 FILES = 8
 FORMATS = ("ndjson", "parquet")
+WAYS = {"job": "job alone", "whole": "whole command"}
 QUICK = 100_000
 """Rows a second below which dlt is measured once: minutes a round would tell nothing new."""
 
@@ -156,11 +156,14 @@ def main() -> int:
     table = [["landing", "rows/s (job)", "rows/s (whole)", "peak memory"]]
     for format_, found in results.items():
         name = {"ndjson": "NDJSON", "parquet": "Parquet"}[format_]
-        ratio = {part: found[f"headwater {part}"] / found[f"plain {part}"] for part in ("job", "memory")}
+        ratio = {part: found[f"headwater {part}"] / found[f"plain {part}"] for part in (*WAYS, "memory")}
         claims += [
-            Claim(f"{name}: rows/s of plain Spark (job alone)", ratio["job"], 0.8, at_most=False),
+            *(Claim(f"{name}: rows/s of plain Spark ({words})", ratio[way], 0.8, False) for way, words in WAYS.items()),
             Claim(f"{name}: peak memory of plain Spark (whole command)", ratio["memory"], 1.5),
-            Claim(f"{name}: rows/s of dlt (job alone)", found["headwater job"] / found["dlt job"], 1.0, at_most=False),
+            *(
+                Claim(f"{name}: rows/s of dlt ({words})", found[f"headwater {way}"] / found[f"dlt {way}"], 1.0, False)
+                for way, words in WAYS.items()
+            ),
         ]
         for who in ("plain", "headwater", "dlt"):
             numbers = [f"{found[f'{who} {part}']:,.0f}" for part in ("job", "whole")]

@@ -4,8 +4,9 @@
 
 Two tables land by `headwater apply` from 8 Parquet files: `added` (append), and `merged` (upsert), into which a
 second apply brings newer versions of 1% of the rows, spread over all keys. The views are those of `duck.db`, attached
-by the `duckdb` package alone; the plain file is what DuckDB's own COPY makes of the same rows and columns, also with
-zstd. Both are asked in one connection, in turns, after a warm-up; the figures are medians, and the answers must be
+by the `duckdb` package alone; the plain file is what DuckDB's own COPY makes of the same rows and columns, once
+with zstd, as Headwater's files are, and once as COPY does it unasked, with snappy, which is larger and quicker to
+read. All are asked in one connection, in turns, after a warm-up; the figures are medians, and the answers must be
 equal. `sum` adds up a column of 8-byte reals; `sum of few` one of a hundred different numbers, which takes DuckDB so
 little that what a view adds (a list of files, their columns by id) shows.
 """
@@ -24,6 +25,7 @@ import duckdb
 from measure import COLUMNS, ROW_SQL, Claim, arguments, headwater, machine, report, run_process, write_rows
 
 FILES = 8
+CODECS = ("zstd", "snappy")
 QUERIES = {
     "group-by": "SELECT city, ok, count(*), sum(amount), max(score) FROM {t} GROUP BY ALL ORDER BY ALL",
     "point": "SELECT id, amount, name FROM {t} WHERE id = {key}",
@@ -76,20 +78,21 @@ def seconds(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[float, Any
     return time.perf_counter() - began, answer
 
 
-def compare(connection: duckdb.DuckDBPyConnection, table: str, plain: str, rounds: int) -> dict[str, dict[str, float]]:
-    """Median milliseconds through the view and on the plain file, for each query."""
+def compare(
+    connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str], rounds: int
+) -> dict[str, dict[str, float]]:
+    """Median milliseconds through the view and on the plain files, for each query."""
     found = {}
     for name, sql in QUERIES.items():
-        times: dict[str, list[float]] = {"view": [], "plain": []}
+        times: dict[str, list[float]] = {source: [] for source in sources}
         for place in range(-2, rounds):
             key = 1234 + 100 * 17 * abs(place)
-            (view, answer), (file, same) = (
-                seconds(connection, sql.format(t=source, key=key)) for source in (f"store.{table}", plain)
-            )
-            assert rounded(answer) == rounded(same) and answer, (name, answer[:3], same[:3])
+            asked = {who: seconds(connection, sql.format(t=source, key=key)) for who, source in sources.items()}
+            answers = [rounded(answer) for _, answer in asked.values()]
+            assert answers[0] and all(answer == answers[0] for answer in answers), (name, answers)
             if place >= 0:
-                times["view"].append(view * 1000)
-                times["plain"].append(file * 1000)
+                for who, (taken, _) in asked.items():
+                    times[who].append(taken * 1000)
         found[name] = {who: round(statistics.median(values), 3) for who, values in times.items()}
     return found
 
@@ -105,12 +108,13 @@ def measure(store: Path, scratch: Path, rounds: int) -> dict[str, Any]:
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
         connection.execute(f"ATTACH '{store}/duck.db' AS store (READ_ONLY)")
         for table in TARGETS:
-            plain = scratch / f"{table}.parquet"
-            names = ", ".join(COLUMNS)
-            connection.execute(
-                f"COPY (SELECT {names} FROM store.{table} ORDER BY id) TO '{plain}' (FORMAT parquet, COMPRESSION zstd)"
-            )
-            results[table] = compare(connection, table, f"read_parquet('{plain}')", rounds)
+            sources = {"view": f"store.{table}"}
+            for codec in CODECS:
+                plain = scratch / f"{table}-{codec}.parquet"
+                rows = f"SELECT {', '.join(COLUMNS)} FROM store.{table} ORDER BY id"
+                connection.execute(f"COPY ({rows}) TO '{plain}' (FORMAT parquet, COMPRESSION {codec})")
+                sources[codec] = f"read_parquet('{plain}')"
+            results[table] = compare(connection, sources, rounds)
             counts = f"SELECT rows FROM store.headwater.tables WHERE name = '{table}'"
             times = [seconds(connection, counts) for _ in range(rounds)]
             counted = [seconds(connection, f"SELECT count(*) FROM store.{table}") for _ in range(rounds)]
@@ -123,12 +127,16 @@ def measure(store: Path, scratch: Path, rounds: int) -> dict[str, Any]:
 
 
 def table_of(results: Mapping[str, Any]) -> list[list[str]]:
-    lines = [["query (median ms)", "view", "plain file", "ratio"]]
+    lines = [["query (median ms)", "view", *CODECS, *(f"ratio to {codec}" for codec in CODECS)]]
     for table, found in results.items():
         for name, times in found.items():
-            other = times.get("plain", times.get("headwater.tables"))
-            label = f"{table}, {name}" if "plain" in times else f"{table}, count(*) / headwater.tables"
-            lines.append([label, f"{times['view']:.2f}", f"{other:.2f}", f"{times['view'] / other:.2f}"])
+            if name == "count":
+                label, others = f"{table}, count(*) / headwater.tables", [times["headwater.tables"], None]
+            else:
+                label, others = f"{table}, {name}", [times[codec] for codec in CODECS]
+            shown = [f"{other:.2f}" if other else "" for other in others]
+            ratios = [f"{times['view'] / other:.2f}" if other else "" for other in others]
+            lines.append([label, f"{times['view']:.2f}", *shown, *ratios])
     return lines
 
 
@@ -141,8 +149,9 @@ def main() -> int:
         results = measure(land(project, asked.rows), Path(scratch), asked.rounds)
     words = {"added": "append", "merged": "upsert with 1% newer rows"}
     claims = [
-        Claim(f"{words[table]}, {name}: time of one plain file", times["view"] / times["plain"], target)
+        Claim(f"{words[table]}, {name}: time of one plain {codec} file", times["view"] / times[codec], target)
         for table, targets in TARGETS.items()
+        for codec in CODECS
         for name, target in targets.items()
         for times in [results[table][name]]
     ]
