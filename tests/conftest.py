@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from postgres_server import PostgresServer
 from postgres_server import postgres_server as run_server
+
+if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A shell's background job ignores SIGINT, and so would every child that a test wants to interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
