@@ -7,9 +7,14 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from postgres_server import PostgresServer
 from postgres_server import postgres_server as run_server
+
+# No example has a time limit: machines are slow when they like.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
 
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell's background job ignores SIGINT, and so would every child that a test wants to interrupt.

@@ -85,7 +85,7 @@ def opened(root: Path) -> Source:
     return open_source("files", {"path": "**/*.ndjson"}, root=root, resolve=str, pipeline="p")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(runs=RUNS)
 @example(runs=[[("write", "a", [1], "now")], [("write", "a", [2], "kept")]])
 @example(runs=[[("write", "a", [1], "old")], [("delete", "a")], [("write", "a", [1], "now")]])

@@ -44,7 +44,7 @@ def tables(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str, Any]]]:
 
 
 @given(tables(), st.integers(0, 3), st.randoms(use_true_random=False))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_rows_hash_as_described_however_they_are_cut(
     table: tuple[dict[str, str], list[dict[str, Any]]], start: int, random: Any
 ) -> None:

@@ -21,7 +21,7 @@ COMMITS = st.lists(st.lists(KEYS, min_size=1, max_size=6), min_size=1, max_size=
 
 
 @given(COMMITS, st.booleans(), st.integers(0, 6), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_view_is_the_dict(
     commits: list[list[tuple[int, str | None]]], statistics: bool, widened_at: int, told: bool
 ) -> None:
@@ -54,7 +54,7 @@ def test_the_view_is_the_dict(
 
 
 @given(st.lists(st.integers(-(2**63) + 2, 2**63 - 2), min_size=1, max_size=20), st.integers(-(2**53), 2**53))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_times_are_floored_and_filtered_right(values: list[int], bound_us: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         table = HandMade(Path(directory), schema_of({"seen": "timestamp"}))

@@ -357,7 +357,7 @@ def with_comments(toml: str) -> tuple[str, list[str]]:
     return "\n".join(lines) + "\n", comments
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(PIPELINES, EDITS, st.sampled_from(["json", "toml", "inline"]))
 def test_an_edit_loads_as_the_edited_definition(
     tmp_path_factory: pytest.TempPathFactory, definition: dict[str, Any], edits: list[tuple[str, Any]], form: str
