@@ -130,7 +130,7 @@ WRITES = [
     "SELECT 1; COPY (SELECT 1 AS a) TO '{live}' (USE_TMP_FILE false)",
     "PREPARE p AS COPY (SELECT 1 AS a) TO '{live}' (USE_TMP_FILE false)",
     "COPY (SELECT 1) TO '{root}/out.csv'",
-    "COPY (SELECT 1) TO '/tmp/headwater-out.csv'",
+    "COPY (SELECT 1) TO 'headwater-out.csv'",
     "EXPORT DATABASE '{root}/out'",
     "ATTACH '{root}/new.db'",
     "ATTACH '{root}/meta.sqlite' (TYPE sqlite)",
