@@ -12,7 +12,7 @@ from headwater.app.workspace import Workspace, actor
 from headwater.base.errors import HeadwaterError
 from headwater.connectors.protocol import Source, TransientError
 from headwater.manifest.load import LoadedPipeline
-from headwater.runtime.apply import Applier, ApplyResult, PipelineJob, PipelineResult
+from headwater.runtime.apply import Applier, ApplyResult, PipelineJob, PipelineResult, no_answer
 from headwater.runtime.events import Event
 from headwater.runtime.inlet import inlet_of
 from headwater.runtime.plan import Plan, Planned, failed_plan, plan_inlet, plan_of
@@ -113,12 +113,7 @@ def _plan_job(workspace: Workspace, loaded: LoadedPipeline, view: CatalogView) -
     try:
         planned, source = look(view)
     except TransientError as error:
-        return HeadwaterError(
-            "HW-C03",
-            f"the source of `{loaded.spec.id}` did not answer: {error}",
-            hint="run the same command again when it is back",
-            retryable=True,
-        )
+        return no_answer(loaded.spec.id, error, hint="run the same command again when it is back")
     except HeadwaterError as error:
         return error
     return PipelineJob(loaded.spec.id, again, planned, source)

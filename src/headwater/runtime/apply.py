@@ -94,6 +94,11 @@ class PipelineJob:
     def inlet(self) -> Inlet:
         return self.planned.inlet
 
+    def plan_again(self) -> None:
+        """Look at the source and the catalog anew, with a source of its own."""
+        self.source.close()
+        self.planned, self.source = self.plan()
+
 
 @dataclass
 class _OpenRun:
@@ -105,7 +110,6 @@ class _OpenRun:
     """Planned by an earlier or another apply: its source may have more by now."""
     error: HeadwaterError | None = None
     moved: bool = False
-    slices: int = 0
 
 
 class Applier:
@@ -160,12 +164,10 @@ class Applier:
     def _look_again(self, job: PipelineJob, results: dict[str, PipelineResult]) -> bool:
         """Plan a pipeline once more: its source moved under a slice, or the run that ended had been planned before
         this apply began. True if there is more to do; a source that can no longer be looked at is a result."""
-        job.source.close()
         try:
-            job.planned, job.source = job.plan()
+            job.plan_again()
         except TransientError as error:
-            failed = HeadwaterError("HW-C03", f"the source of `{job.pipeline}` did not answer: {error}", retryable=True)
-            results[job.pipeline] = PipelineResult(job.pipeline, "failed", error=failed)
+            results[job.pipeline] = PipelineResult(job.pipeline, "failed", error=no_answer(job.pipeline, error))
             return False
         except HeadwaterError as error:
             results[job.pipeline] = PipelineResult(job.pipeline, "failed", error=error)
@@ -203,8 +205,7 @@ class Applier:
             except HeadwaterError as conflict:
                 if conflict.code != "HW-T02":
                     raise
-            job.source.close()
-            job.planned, job.source = job.plan()  # another apply was quicker: see what is left
+            job.plan_again()  # another apply was quicker: see what is left
         raise HeadwaterError("HW-T02", f"`{job.pipeline}` is being changed by others all the time", retryable=True)
 
     def _work(self, runs: list[_OpenRun]) -> None:
@@ -212,9 +213,9 @@ class Applier:
             return
         from concurrent.futures import ThreadPoolExecutor, wait
 
-        units = sum(self._units(run.run_id) for run in runs)
-        with LeaseKeeper(self.store.catalog) as keeper, ThreadPoolExecutor(max(1, min(self.threads, units))) as pool:
-            workers = [pool.submit(self._worker, runs, keeper) for _ in range(max(1, min(self.threads, units)))]
+        threads = max(1, min(self.threads, sum(self._units(run.run_id) for run in runs)))
+        with LeaseKeeper(self.store.catalog) as keeper, ThreadPoolExecutor(threads) as pool:
+            workers = [pool.submit(self._worker, runs, keeper) for _ in range(threads)]
             try:
                 for worker in workers:
                     worker.result()
@@ -277,7 +278,6 @@ class Applier:
             except BaseException:
                 release(self.store.catalog, lease)
                 raise
-        run.slices += 1
         self.on_event(SliceEnded(run.job.pipeline, lease.table, lease.ordinal, landed.rows, landed.bytes))
 
     def _land_patiently(self, run: _OpenRun, lease: Lease) -> Landed:
@@ -296,12 +296,8 @@ class Applier:
                 raise bad_rows_error(table.ask.name, error) from error
             except TransientError as error:
                 if tries == limits.SOURCE_RETRIES:
-                    raise HeadwaterError(
-                        "HW-C03",
-                        f"the source of `{table.ask.name}` did not answer: {error}",
-                        hint=f"it was asked {tries + 1} times; run the same command again when it is back",
-                        retryable=True,
-                    ) from error
+                    hint = f"it was asked {tries + 1} times; run the same command again when it is back"
+                    raise no_answer(table.ask.name, error, hint=hint) from error
                 self.on_event(SliceRetried(run.job.pipeline, lease.table, lease.ordinal, str(error)))
             if self.stopping.wait(delay):
                 raise KeyboardInterrupt
@@ -338,6 +334,11 @@ class Applier:
             evolved=run.job.evolved,
             error=error,
         )
+
+
+def no_answer(name: str, error: TransientError, *, hint: str = "") -> HeadwaterError:
+    """A source that failed for a moment, and was not asked again."""
+    return HeadwaterError("HW-C03", f"the source of `{name}` did not answer: {error}", hint=hint, retryable=True)
 
 
 def _together(earlier: PipelineResult | None, later: PipelineResult) -> PipelineResult:

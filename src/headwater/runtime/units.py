@@ -32,8 +32,8 @@ class StoredSlice:
 
 
 def begin_run(store: Store, planned: Planned, *, trigger: str, actor: str) -> RunId:
-    """Store a plan's slices as work units of a new run, before any is read. A run of an older definition that was
-    left open ends here. Raises HW-T02 if the cursor moved or another run began meanwhile."""
+    """Store a plan's slices as work units of a new run, before any is read. Raises HW-T02 if the cursor moved or
+    another run is open."""
     inlet = planned.inlet
     run_id = RunId(uuid7())
     units: list[r.UnitSpec] = []
