@@ -1,0 +1,176 @@
+"""What happened in a simulation, pipeline by pipeline and as a timeline: the answer of `headwater simulate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.freshness.events import (
+    Blocked,
+    Demanded,
+    DemandRefused,
+    Effect,
+    RippleCompleted,
+    RippleFailed,
+    RipplePassed,
+    RunCompleted,
+    RunFailed,
+    RunPassed,
+    RunStarted,
+    RunSuperseded,
+    StartRipple,
+    Unblocked,
+    WakeAt,
+)
+from headwater.freshness.explain import state_of
+from headwater.freshness.scenario import SECOND
+from headwater.freshness.state import NEVER, Pond, State
+
+_NAMES: dict[type[Effect], str] = {
+    Demanded: "demand",
+    DemandRefused: "demand_refused",
+    StartRipple: "ripple_started",
+    RippleCompleted: "ripple_completed",
+    RippleFailed: "ripple_failed",
+    RipplePassed: "ripple_passed",
+    RunStarted: "run_started",
+    RunCompleted: "run_completed",
+    RunPassed: "run_passed",
+    RunFailed: "run_failed",
+    RunSuperseded: "run_superseded",
+    Blocked: "blocked",
+    Unblocked: "unblocked",
+}
+
+
+@dataclass
+class PipelineAccount:
+    """The counts of one pipeline. Times are in microseconds."""
+
+    runs: int = 0
+    passes: int = 0
+    waste: int = 0
+    completions: list[int] = field(default_factory=list)
+    starts: dict[str, int] = field(default_factory=dict)
+    executions: dict[str, int] = field(default_factory=dict)
+    unread: bool = False
+    """Its newest completion was a run, and no sink has read it yet."""
+    fresh_at: int = 0
+    """The freshness of its newest completion minus the delay: staleness is the time since then."""
+    noted_until: int = 0
+    stale_area: int = 0
+    """Twice the integral of its staleness from its first completion to `noted_until`."""
+    stale_most: int = 0
+
+    def grow_stale(self, now: int) -> None:
+        """Adds the time since `noted_until` to the area under the staleness."""
+        if self.completions:
+            begin, end = self.noted_until - self.fresh_at, now - self.fresh_at
+            self.stale_area += (end - begin) * (begin + end)
+            self.stale_most = max(self.stale_most, end)
+        self.noted_until = now
+
+    def staleness(self, end: int) -> dict[str, float | None]:
+        """Mean and maximum from the first completion to the end."""
+        if not self.completions:
+            return {"mean": None, "max": None}
+        span = end - self.completions[0]
+        mean = self.stale_area / (2 * span) if span else float(self.stale_most)
+        return {"mean": mean / SECOND, "max": self.stale_most / SECOND}
+
+
+class Account:
+    """Notes the effects of every step; `close` ends it."""
+
+    def __init__(self, state: State) -> None:
+        self.pipelines: dict[str, PipelineAccount] = {}
+        for name, pond in state.ponds.items():
+            ripples = [ripple.spec.name for ripple in pond.ripples]
+            self.pipelines[name] = PipelineAccount(
+                starts=dict.fromkeys(ripples, 0), executions=dict.fromkeys(ripples, 0)
+            )
+        self.timeline: list[dict[str, Any]] = []
+        self._answers: dict[str, Any] = {}
+
+    def as_json(self) -> dict[str, Any]:
+        """The answer, as `docs/reference/scenarios.md` describes it."""
+        return {"pipelines": self._answers, "timeline": self.timeline}
+
+    def note(self, state: State, now: int, effects: list[Effect]) -> None:
+        """Takes down what a step has brought."""
+        for effect in effects:
+            if isinstance(effect, WakeAt):
+                continue
+            self._write(now, effect)
+            account = self.pipelines[effect.pond]
+            match effect:
+                case StartRipple():
+                    account.starts[effect.ripple] += 1
+                case RippleCompleted():
+                    account.executions[effect.ripple] += 1
+                case RunStarted():
+                    for source in state.ponds[effect.pond].sources:
+                        self.pipelines[source.name].unread = False
+                case RunCompleted() | RunPassed():
+                    _note_completion(account, effect, now, has_sinks=bool(state.ponds[effect.pond].sinks))
+                case _:
+                    pass
+
+    def close(self, state: State, end: int) -> None:
+        """The simulation is over."""
+        for name, account in self.pipelines.items():
+            account.grow_stale(end)
+            self._answers[name] = _answer(state.ponds[name], account, end)
+
+    def _write(self, now: int, effect: Effect) -> None:
+        entry: dict[str, Any] = {"at": now / SECOND, "event": _NAMES[type(effect)]}
+        for key, value in effect._asdict().items():
+            match key:
+                case "pond":
+                    entry["pipeline"] = value
+                case "freshness":
+                    entry["freshness"] = value / SECOND
+                case "target" if value is not None:
+                    entry["target"] = value / SECOND
+                case "ripple" | "attempt" | "kind" | "because":
+                    entry[key] = value
+                case _:
+                    pass
+        self.timeline.append(entry)
+
+
+def _note_completion(account: PipelineAccount, effect: RunCompleted | RunPassed, now: int, *, has_sinks: bool) -> None:
+    account.grow_stale(now)
+    account.fresh_at = effect.freshness - effect.delay
+    account.completions.append(now)
+    account.stale_most = max(account.stale_most, now - account.fresh_at)
+    account.waste += account.unread and has_sinks
+    account.unread = isinstance(effect, RunCompleted)
+    if account.unread:
+        account.runs += 1
+    else:
+        account.passes += 1
+
+
+def _answer(pond: Pond, account: PipelineAccount, end: int) -> dict[str, Any]:
+    return {
+        "runs": account.runs,
+        "passes": account.passes,
+        "failures": pond.failures,
+        "waste": account.waste,
+        "start_freshness": _seconds(pond.start_f),
+        "end_freshness": _seconds(pond.end_f),
+        "delay": pond.delay_end / SECOND,
+        "pull": pond.pull,
+        "targets": [target / SECOND for target in pond.targets],
+        "state": state_of(pond),
+        "staleness": account.staleness(end),
+        "completions": [time / SECOND for time in account.completions],
+        "ripples": {
+            name: {"starts": starts, "completions": account.executions[name]} for name, starts in account.starts.items()
+        },
+    }
+
+
+def _seconds(freshness: int) -> float | None:
+    return None if freshness == NEVER else freshness / SECOND

@@ -1,0 +1,216 @@
+"""What happens to the engine (events) and what it wants done (effects). Plain values; times are microseconds.
+
+They are named tuples, not dataclasses: an effect is made several times per event, and a named tuple is made
+in a third of the time.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from headwater.freshness.graph import PondSpec
+
+Version = int | str
+"""Names what a ripple's table holds. Equal versions mean equal contents."""
+
+
+class Trigger(NamedTuple):
+    """Standing demand on a pond: a Wave, or a Tide that keeps its staleness below `limit`."""
+
+    id: str
+    kind: Literal["wave", "tide"]
+    limit: int = 0
+    owner: str = ""
+    expires_at: int | None = None
+
+
+class SourceCut(NamedTuple):
+    """What a run reads of one source: the version of each of its ripples, None if the source never completed a run."""
+
+    source: str
+    freshness: int | None
+    versions: tuple[tuple[str, Version], ...] | None
+
+
+class Demand(NamedTuple):
+    """A Tap (pull, once) or a Pulse (push: at least as fresh as now)."""
+
+    pond: str
+    kind: Literal["tap", "pulse"]
+
+
+class TriggerSet(NamedTuple):
+    """A Wave or a Tide begins. One with the same id on the same pond is replaced."""
+
+    pond: str
+    trigger: Trigger
+
+
+class TriggerCleared(NamedTuple):
+    """A standing trigger ends; without an id all of the pond do. Demand it has made stays."""
+
+    pond: str
+    id: str | None = None
+
+
+class Completed(NamedTuple):
+    """An execution ended well. `version` names its result; it is ignored if nothing `changed`."""
+
+    pond: str
+    ripple: str
+    freshness: int
+    changed: bool
+    version: Version
+
+
+class Failed(NamedTuple):
+    """An execution ended badly."""
+
+    pond: str
+    ripple: str
+    freshness: int
+
+
+class Cleared(NamedTuple):
+    """Somebody says that what made the pond fail is mended: go on."""
+
+    pond: str
+
+
+class GraphChanged(NamedTuple):
+    """Ponds are added or replaced (by name), and removed."""
+
+    ponds: tuple[PondSpec, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class Tick(NamedTuple):
+    """Time has passed: a WakeAt has come."""
+
+
+Event = Demand | TriggerSet | TriggerCleared | Completed | Failed | Cleared | GraphChanged | Tick
+
+
+class StartRipple(NamedTuple):
+    """Execute this ripple, reading the cut of its run and these versions of its parents."""
+
+    pond: str
+    ripple: str
+    freshness: int
+    attempt: int
+    cut: tuple[SourceCut, ...]
+    parents: tuple[tuple[str, Version], ...]
+
+
+class RippleCompleted(NamedTuple):
+    """An execution ended well, and counts."""
+
+    pond: str
+    ripple: str
+    freshness: int
+
+
+class RippleFailed(NamedTuple):
+    """An execution ended badly, and counts."""
+
+    pond: str
+    ripple: str
+    freshness: int
+
+
+class RipplePassed(NamedTuple):
+    """The ripple's inputs are what they were: it took on the freshness without executing."""
+
+    pond: str
+    ripple: str
+    freshness: int
+
+
+class RunStarted(NamedTuple):
+    """A pond run began; it is known by its freshness."""
+
+    pond: str
+    freshness: int
+    delay: int
+
+
+class RunCompleted(NamedTuple):
+    """Every ripple reached the freshness, and at least one executed."""
+
+    pond: str
+    freshness: int
+    delay: int
+
+
+class RunPassed(NamedTuple):
+    """Every ripple reached the freshness, and none had to execute."""
+
+    pond: str
+    freshness: int
+    delay: int
+
+
+class RunFailed(NamedTuple):
+    """A ripple of the run failed and has no retry left in it."""
+
+    pond: str
+    freshness: int
+
+
+class RunSuperseded(NamedTuple):
+    """A fresher run completed first; this one will not complete."""
+
+    pond: str
+    freshness: int
+
+
+class Blocked(NamedTuple):
+    """The pond failed, or a source that it requires is failed or blocked: it takes no demand."""
+
+    pond: str
+
+
+class Unblocked(NamedTuple):
+    """The pond takes demand again."""
+
+    pond: str
+
+
+class Demanded(NamedTuple):
+    """Demand from outside or from a trigger was taken; `target` is None for a pull."""
+
+    pond: str
+    kind: Literal["tap", "pulse", "wave", "tide"]
+    target: int | None
+
+
+class DemandRefused(NamedTuple):
+    """The pond is blocked, because of the failed pond `because`."""
+
+    pond: str
+    kind: Literal["tap", "pulse"]
+    because: str
+
+
+class WakeAt(NamedTuple):
+    """Nothing can happen by itself before this time; None: not at all. Replaces the one before it."""
+
+    time: int | None
+
+
+Effect = (
+    StartRipple
+    | RippleCompleted
+    | RippleFailed
+    | RipplePassed
+    | RunStarted
+    | RunCompleted
+    | RunPassed
+    | RunFailed
+    | RunSuperseded
+    | Blocked
+    | Unblocked
+    | Demanded
+    | DemandRefused
+    | WakeAt
+)

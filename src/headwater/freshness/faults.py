@@ -1,0 +1,116 @@
+"""Fault tolerance: retries, failed and blocked ponds, recovery and clearing.
+
+A failure blocks the pond and everything downstream that requires it. It is the one thing that travels downstream.
+"""
+
+from __future__ import annotations
+
+from headwater.freshness.demand import receive_target, send_demand_again, stamp
+from headwater.freshness.events import Blocked, RippleFailed, RunFailed, Unblocked
+from headwater.freshness.gates import refresh_pond, refresh_ripple
+from headwater.freshness.state import NEVER, Pond, Ripple, State, add_target
+
+
+def fail_ripple_run(state: State, ripple: Ripple) -> None:
+    """An execution failed: retry immediately while the run's budget lasts; else the run gives up."""
+    pond, freshness = ripple.pond, ripple.start_f
+    state.effects.append(RippleFailed(pond.name, ripple.spec.name, freshness))
+    ripple.running = False
+    ripple.attempts = ripple.attempts + 1 if ripple.failed_f == freshness else 1
+    ripple.failed_f = freshness
+    pond.running -= 1
+    state.touch(pond)
+    run = pond.run_at(freshness)
+    if run is not None and not run.gave_up and not run.abandoned:
+        if run.retries_left > 0:
+            run.retries_left -= 1
+            stamp(state, ripple, freshness)
+        else:
+            run.gave_up = True
+            pond.failed_f = max(pond.failed_f, freshness)
+            pond.failures += 1
+            pond.failed = True
+            state.effects.append(RunFailed(pond.name, freshness))
+            set_blocked(state, pond)
+            _ask_for_change(state, pond, pulled=run.took_pull)
+    refresh_ripple(state, ripple)
+    refresh_pond(state, pond)
+
+
+def recover(state: State, pond: Pond) -> None:
+    """A run completed: one that is fresher than the failure ends the failure."""
+    if pond.failed and pond.end_f > pond.failed_f:
+        _forget_failure(pond)
+        refresh_pond(state, pond)
+        set_blocked(state, pond)
+
+
+def clear_failure(state: State, pond: Pond) -> None:
+    """Go on: the half-started runs are abandoned, and the demand that they had taken is demand again.
+
+    Does nothing to a pond that has not failed. An execution under way goes on.
+    """
+    if not pond.failed:
+        return
+    _forget_failure(pond)
+    for run in pond.runs:
+        run.abandoned = True
+        pond.pull = pond.pull or run.took_pull
+        for target in run.taken:
+            if target > pond.end_f:
+                add_target(pond.targets, target)
+    pond.start_f, pond.delay_start = pond.end_f, pond.delay_end
+    for ripple in pond.ripples:
+        ripple.targets.clear()
+        if not ripple.running:
+            ripple.start_f = ripple.end_f
+        refresh_ripple(state, ripple)
+    state.touch(pond)
+    refresh_pond(state, pond)
+    set_blocked(state, pond)
+
+
+def set_blocked(state: State, pond: Pond) -> None:
+    """Blocked is: failed, or a required source is blocked. A change is told to the sinks, and so on down."""
+    changed = [pond] if _set_blocked(state, pond) else []
+    for pond in changed:
+        changed.extend(sink for sink in pond.required_by if _set_blocked(state, sink))
+    # Only when the flags have settled does anybody ask: a pond asked too early would still refuse.
+    for pond in sorted(changed, key=lambda changed_pond: (changed_pond.depth, -changed_pond.order)):
+        if not pond.blocked:
+            send_demand_again(state, pond)
+
+
+def culprit(pond: Pond) -> str:
+    """The failed pond because of which this one is blocked."""
+    while not pond.failed:
+        pond = next(source for source in pond.sources if source.blocked and source.name in pond.spec.required)
+    return pond.name
+
+
+def _set_blocked(state: State, pond: Pond) -> bool:
+    blocked = pond.failed or pond.blocked_sources > 0
+    if blocked == pond.blocked:
+        return False
+    pond.blocked = blocked
+    for sink in pond.required_by:
+        sink.blocked_sources += 1 if blocked else -1
+    state.touch(pond)
+    state.effects.append(Blocked(pond.name) if blocked else Unblocked(pond.name))
+    return True
+
+
+def _ask_for_change(state: State, pond: Pond, *, pulled: bool) -> None:
+    """Retry on change needs sources that move on. After a push nobody has asked them to, so the pond does, once."""
+    if pulled or pond.failures > pond.spec.retry_on_change:
+        return
+    if any(source.pull or source.targets for source in pond.sources):
+        return
+    for source in pond.push_sources:
+        receive_target(state, source, state.now)
+
+
+def _forget_failure(pond: Pond) -> None:
+    pond.failed = False
+    pond.failed_f = NEVER
+    pond.failures = 0

@@ -1,0 +1,103 @@
+"""Change gating: from which freshness on a pond or ripple would start, and how many of its parents are behind that.
+
+`need` is the least freshness of its inputs at which it would start, None without demand; `behind` counts the parents
+that have not reached it. A parent that advances looks only at those who wait for it, so a completion costs as much
+as it sets free, however many others read the same pond.
+"""
+
+from __future__ import annotations
+
+from headwater.freshness.state import NEVER, Pond, Ripple, State
+
+
+def refresh_pond(state: State, pond: Pond) -> None:
+    """To be called whenever the pond's demand, its start_f or its failure has changed."""
+    need = _need_of_pond(pond)
+    if pond.push_sources:
+        if need != pond.need:
+            pond.need = need
+            if need is not None:
+                _count_behind(pond, need)
+    else:
+        pond.need = need
+    if need is not None and not pond.behind:
+        state.queue_pond(pond)
+
+
+def refresh_ripple(state: State, ripple: Ripple) -> None:
+    """To be called whenever the ripple's demand, its start_f, or (for a root) its pond's start_f has changed."""
+    need = None
+    if not ripple.running:
+        if ripple.targets:
+            need = ripple.targets[0]
+        if ripple.pull and (need is None or ripple.start_f < need):
+            need = ripple.start_f + 1
+    ripple.need = need
+    if need is None:
+        return
+    behind = 0
+    if ripple.parents:
+        for parent in ripple.parents:
+            if parent.end_f < need:
+                behind += 1
+    elif ripple.pond.start_f < need:
+        behind = 1
+    ripple.behind = behind
+    if not behind:
+        state.queue_ripple(ripple)
+
+
+def release_sinks(state: State, pond: Pond, before: int) -> None:
+    """The pond's end_f has advanced from `before`: sinks that waited for that may start."""
+    waiters = pond.waiters
+    if not waiters:
+        return
+    reached = pond.end_f
+    gone = []
+    for sink in waiters:
+        need = sink.need
+        if need is not None and need > reached:
+            continue
+        gone.append(sink)
+        if need is None or not sink.behind or need <= before:
+            continue
+        sink.behind = sink.behind - 1 if sink.gated_by_all else 0
+        if not sink.behind:
+            state.queue_pond(sink)
+    if len(gone) == len(waiters):
+        waiters.clear()
+    else:
+        for sink in gone:
+            del waiters[sink]
+
+
+def release_children(state: State, ripple: Ripple, before: int) -> None:
+    """The ripple's end_f has advanced from `before`: children in its pond may start."""
+    reached = ripple.end_f
+    for child in ripple.children:
+        need = child.need
+        if need is not None and need <= reached:
+            if before < need:
+                child.behind -= 1
+            if not child.behind:
+                state.queue_ripple(child)
+
+
+def _need_of_pond(pond: Pond) -> int | None:
+    if pond.failed:
+        return pond.start_f + 1 if pond.failures <= pond.spec.retry_on_change else None
+    if not pond.pull and not pond.targets:
+        return None
+    again = pond.due and pond.start_f != NEVER and pond.run_at(pond.start_f) is None
+    floor = pond.start_f if again else pond.start_f + 1
+    return floor if pond.pull else max(floor, pond.targets[0])
+
+
+def _count_behind(pond: Pond, need: int) -> None:
+    late = [source for source in pond.push_sources if source.end_f < need]
+    if pond.gated_by_all:
+        pond.behind = len(late)
+    else:
+        pond.behind = 1 if len(late) == len(pond.push_sources) else 0
+    for source in late:
+        source.waiters[pond] = None

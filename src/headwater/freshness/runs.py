@@ -1,0 +1,217 @@
+"""Pond runs and ripple runs: when they start, what starting does, what completing does."""
+
+from __future__ import annotations
+
+from headwater.freshness.demand import pull_parents, pull_sources, stamp
+from headwater.freshness.events import (
+    RippleCompleted,
+    RipplePassed,
+    RunCompleted,
+    RunPassed,
+    RunStarted,
+    RunSuperseded,
+    SourceCut,
+    StartRipple,
+    Version,
+)
+from headwater.freshness.faults import recover
+from headwater.freshness.gates import refresh_pond, refresh_ripple, release_children, release_sinks
+from headwater.freshness.state import NEVER, Inputs, Pond, Ripple, Run, State, take_targets
+from headwater.freshness.triggers import retap
+
+
+def source_freshness(pond: Pond, now: int) -> tuple[int, int] | None:
+    """The freshness that the pond's sources offer now, with its delay D; None while they offer nothing.
+
+    An Inlet mints it: the end of its open window, or now. Other ponds have that of their stalest required source,
+    or, if all are optional, of the freshest.
+    """
+    if pond.push_sources:
+        ends = [source.end_f for source in pond.push_sources]
+        offered = min(ends) if pond.gated_by_all else max(ends)
+        if offered == NEVER:
+            return None
+        return offered, max(source.delay_end for source in pond.push_sources if source.end_f == offered)
+    if pond.spec.windows is not None:
+        window = pond.spec.windows.current(now)
+        return (window[1], window[1] - window[0]) if window else None
+    if pond.start_f != NEVER and now < pond.start_f + pond.spec.min_interval:
+        return None
+    return now, 0
+
+
+def start_pond_run_if_due(state: State, pond: Pond) -> None:
+    """Starts a pond run if there is demand for it (or a retry on change) and the sources offer enough."""
+    need = pond.need
+    if need is None or pond.behind:
+        return
+    if pond.failed and (pond.running or any(is_startable(ripple) for ripple in pond.ripples)):
+        return
+    if pond.running and pond.is_inlet and any(root.running for root in pond.roots):
+        return
+    offer = source_freshness(pond, state.now)
+    if offer is not None and offer[0] >= need:
+        _start_pond_run(state, pond, *offer)
+
+
+def start_ripple_run_if_due(state: State, ripple: Ripple) -> None:
+    """Starts the ripple if its inputs satisfy its oldest target, or are fresher than it and there is pull."""
+    if not is_startable(ripple):
+        return
+    pond, freshness = ripple.pond, offered_freshness(ripple)
+    ripple.start_f = freshness
+    take_targets(ripple.targets, freshness)
+    if ripple.pull:
+        ripple.pull = False
+        if ripple.parents:
+            pull_parents(state, ripple)
+    state.touch(pond)
+    _execute_or_pass(state, ripple)
+
+
+def complete_ripple_run(state: State, ripple: Ripple, *, changed: bool, version: Version) -> None:
+    """An execution ended well: its version counts, and whoever waited for this ripple may go on."""
+    state.effects.append(RippleCompleted(ripple.pond.name, ripple.spec.name, ripple.start_f))
+    ripple.running = False
+    ripple.pond.running -= 1
+    ripple.inputs = ripple.trial
+    if changed or ripple.version is None:
+        ripple.version = version
+    run = ripple.pond.run_at(ripple.start_f)
+    if run is not None:
+        run.executed = True
+    _advance(state, ripple)
+
+
+def is_startable(ripple: Ripple) -> bool:
+    """Not running, there is demand, its parents have reached what it needs, and a run of that freshness is in flight.
+
+    A new ripple in an idle pond may have demand before there is a run: it waits for one.
+    """
+    if ripple.need is None or ripple.running:
+        return False
+    offered = offered_freshness(ripple)
+    return offered >= ripple.need and ripple.pond.run_at(offered) is not None
+
+
+def offered_freshness(ripple: Ripple) -> int:
+    """That of its stalest parent; for a root, that of the pond's newest run."""
+    if ripple.parents:
+        return min([parent.end_f for parent in ripple.parents])
+    return ripple.pond.start_f
+
+
+def settle_runs(state: State, pond: Pond) -> None:
+    """Ends the runs in flight whose freshness all ripples have reached: the newest completed, the others overtaken."""
+    done = [run for run in pond.runs if run.freshness <= pond.low_f]
+    if not done:
+        return
+    del pond.runs[: len(done)]
+    newest, before = done[-1], pond.end_f
+    for run in done[:-1]:
+        if not run.gave_up and not run.abandoned:
+            state.effects.append(RunSuperseded(pond.name, run.freshness))
+    pond.end_f, pond.delay_end = newest.freshness, newest.delay
+    if pond.start_f < pond.end_f:
+        # An abandoned run was completed after all.
+        pond.start_f, pond.delay_start = pond.end_f, pond.delay_end
+    pond.published = tuple([(ripple.spec.name, ripple.version_at(pond.end_f)) for ripple in pond.ripples])
+    take_targets(pond.targets, pond.end_f)
+    executed = any(run.executed for run in done)
+    state.effects.append((RunCompleted if executed else RunPassed)(pond.name, pond.end_f, pond.delay_end))
+    if executed and pond.end_f == before:
+        _make_sinks_due(state, pond)
+    release_sinks(state, pond, before)
+    refresh_pond(state, pond)
+    recover(state, pond)
+    if pond.triggers:
+        retap(state, pond)
+
+
+def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> None:
+    """Takes the pull and every target that this freshness satisfies, asks the sources for more, tells the ripples."""
+    run = Run(freshness, delay, cut=_cut(pond), retries=pond.spec.retry_immediately)
+    pond.start_f, pond.delay_start = freshness, delay
+    run.took_pull, pond.pull = pond.pull, False
+    run.taken = take_targets(pond.targets, freshness)
+    pond.due = False
+    pond.runs.append(run)
+    state.effects.append(RunStarted(pond.name, freshness, delay))
+    refresh_pond(state, pond)
+    state.touch(pond)
+    # A blocked pond consumes what its sources have, but never asks them for more.
+    if run.took_pull and not pond.blocked:
+        pull_sources(state, pond)
+    for ripple in pond.ripples:
+        stamp(state, ripple, freshness)
+    if pond.low_f >= freshness:
+        settle_runs(state, pond)
+
+
+def _cut(pond: Pond) -> tuple[SourceCut, ...]:
+    """The versions of the newest completed run of each source, as of now: what every ripple of the run will read."""
+    return tuple(
+        [
+            SourceCut(source.name, None if source.end_f == NEVER else source.end_f, source.published)
+            for source in pond.sources
+        ]
+    )
+
+
+def _execute_or_pass(state: State, ripple: Ripple) -> None:
+    """A no-change pass: what it would read and do is what it read and did when it last executed well."""
+    pond, freshness = ripple.pond, ripple.start_f
+    run = pond.run_at(freshness)
+    assert run is not None
+    parents = tuple([(parent.spec.name, parent.version_at(freshness)) for parent in ripple.parents])
+    ripple.trial = None
+    # An Inlet always executes: looking at the source is how it knows.
+    if pond.sources and not pond.spec.always_run:
+        ripple.trial = _inputs(ripple, run.cut, parents)
+        if ripple.trial == ripple.inputs:
+            state.effects.append(RipplePassed(pond.name, ripple.spec.name, freshness))
+            _advance(state, ripple)
+            return
+    ripple.running = True
+    ripple.need = None
+    pond.running += 1
+    attempt = ripple.attempts + 1 if ripple.failed_f == freshness else 1
+    state.effects.append(StartRipple(pond.name, ripple.spec.name, freshness, attempt, run.cut, parents))
+
+
+def _inputs(ripple: Ripple, cut: tuple[SourceCut, ...], parents: tuple[tuple[str, Version], ...]) -> Inputs:
+    reads = ripple.spec.reads
+    if reads is None:
+        sources = [] if ripple.parents else [(part.source, part.versions) for part in cut]
+    else:
+        sources = [(part.source, part.versions) for part in cut if part.source in reads]
+    return repr((ripple.spec.fingerprint, sources, parents))
+
+
+def _advance(state: State, ripple: Ripple) -> None:
+    """The ripple has reached start_f, by an execution or a pass."""
+    pond, before = ripple.pond, ripple.end_f
+    ripple.end_f = ripple.start_f
+    take_targets(ripple.targets, ripple.end_f)
+    if len(pond.ripples) > 1 and ripple.version is not None:
+        ripple.past = [past for past in ripple.past if past[0] >= pond.low_f]
+        ripple.past.append((ripple.end_f, ripple.version))
+    state.touch(pond)
+    refresh_ripple(state, ripple)
+    release_children(state, ripple, before)
+    if before == pond.low_f:
+        pond.at_low -= 1
+        if not pond.at_low:
+            pond.find_low()
+            settle_runs(state, pond)
+    # A root that stopped, or a failed pond that went quiet, may be what the next run waited for.
+    if pond.need is not None:
+        refresh_pond(state, pond)
+
+
+def _make_sinks_due(state: State, pond: Pond) -> None:
+    """It ran again at the freshness it had, because it had changed: so must those who read it."""
+    for sink in pond.sinks:
+        sink.due = True
+        refresh_pond(state, sink)
+        state.touch(sink)

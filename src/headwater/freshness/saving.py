@@ -1,0 +1,155 @@
+"""The state as a plain value that JSON can hold, one record per pond, and back.
+
+Saved are the facts; links, order, gates and timers are derived again. Only the ponds that a step touched need to be
+saved again, and the header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from headwater.freshness.change import derive, link_ripples
+from headwater.freshness.events import SourceCut, Trigger, Version
+from headwater.freshness.graph import PondSpec, RippleSpec, check_graph
+from headwater.freshness.machine import set_timers
+from headwater.freshness.state import NEVER, Pond, Ripple, Run, State
+
+FORMAT = 1
+"""Version of the saved form."""
+
+Saved = dict[str, Any]
+"""A JSON object."""
+
+
+def save_header(state: State) -> Saved:
+    """What belongs to no pond."""
+    return {"format": FORMAT, "now": state.now, "announced": state.announced}
+
+
+def save_pond(state: State, name: str) -> Saved:
+    """The record of one pond."""
+    pond = state.ponds[name]
+    return {
+        "start_f": _freshness(pond.start_f),
+        "end_f": _freshness(pond.end_f),
+        "delay_start": pond.delay_start,
+        "delay_end": pond.delay_end,
+        "pull": pond.pull,
+        "targets": list(pond.targets),
+        "failed": pond.failed,
+        "failed_f": _freshness(pond.failed_f),
+        "failures": pond.failures,
+        "blocked": pond.blocked,
+        "due": pond.due,
+        "published": _pairs(pond.published),
+        "triggers": [list(trigger) for trigger in pond.triggers.values()],
+        "runs": [_save_run(run) for run in pond.runs],
+        "ripples": {ripple.spec.name: _save_ripple(ripple) for ripple in pond.ripples},
+    }
+
+
+def save(state: State) -> Saved:
+    """The whole state."""
+    return {**save_header(state), "ponds": {name: save_pond(state, name) for name in state.ponds}}
+
+
+def load(ponds: Iterable[PondSpec], saved: Mapping[str, Any]) -> State:
+    """The state that was saved, for the graph it was saved with. Raises ValueError for another format.
+
+    A pond or ripple that the saved value does not know has never run; use GraphChanged to change a graph.
+    """
+    if saved.get("format") != FORMAT:
+        raise ValueError(f"the state was saved in format {saved.get('format')!r}; this version reads {FORMAT}")
+    state = State()
+    state.now, state.announced = saved["now"], saved["announced"]
+    specs = {spec.name: spec for spec in ponds}
+    check_graph(specs)
+    for name, spec in specs.items():
+        pond = state.ponds[name] = Pond(spec)
+        record = saved["ponds"].get(name)
+        ripples = record["ripples"] if record else {}
+        link_ripples(pond, [_load_ripple(pond, ripple, ripples) for ripple in spec.ripples])
+        if record:
+            _load_pond(pond, record)
+    derive(state)
+    set_timers(state)
+    return state
+
+
+def _save_run(run: Run) -> Saved:
+    return {
+        "freshness": run.freshness,
+        "delay": run.delay,
+        "cut": [[part.source, part.freshness, _pairs(part.versions)] for part in run.cut],
+        "retries_left": run.retries_left,
+        "taken": list(run.taken),
+        "took_pull": run.took_pull,
+        "gave_up": run.gave_up,
+        "abandoned": run.abandoned,
+        "executed": run.executed,
+    }
+
+
+def _save_ripple(ripple: Ripple) -> Saved:
+    return {
+        "start_f": _freshness(ripple.start_f),
+        "end_f": _freshness(ripple.end_f),
+        "pull": ripple.pull,
+        "targets": list(ripple.targets),
+        "running": ripple.running,
+        "failed_f": _freshness(ripple.failed_f),
+        "attempts": ripple.attempts,
+        "version": ripple.version,
+        "past": _pairs(ripple.past),
+        "inputs": ripple.inputs,
+        "trial": ripple.trial,
+    }
+
+
+def _load_pond(pond: Pond, record: Saved) -> None:
+    pond.start_f, pond.end_f = _loaded(record["start_f"]), _loaded(record["end_f"])
+    pond.delay_start, pond.delay_end = record["delay_start"], record["delay_end"]
+    pond.pull, pond.targets = record["pull"], list(record["targets"])
+    pond.failed, pond.failed_f = record["failed"], _loaded(record["failed_f"])
+    pond.failures, pond.blocked, pond.due = record["failures"], record["blocked"], record["due"]
+    pond.published = _loaded_pairs(record["published"])
+    pond.triggers = {trigger[0]: Trigger(*trigger) for trigger in record["triggers"]}
+    pond.runs = [_load_run(run) for run in record["runs"]]
+
+
+def _load_run(record: Saved) -> Run:
+    cut = tuple(SourceCut(source, freshness, _loaded_pairs(pairs)) for source, freshness, pairs in record["cut"])
+    run = Run(record["freshness"], record["delay"], cut=cut, retries=record["retries_left"])
+    run.taken, run.took_pull = list(record["taken"]), record["took_pull"]
+    run.gave_up, run.abandoned, run.executed = record["gave_up"], record["abandoned"], record["executed"]
+    return run
+
+
+def _load_ripple(pond: Pond, spec: RippleSpec, ripples: Mapping[str, Saved]) -> Ripple:
+    ripple = Ripple(pond, spec)
+    record = ripples.get(spec.name)
+    if record is not None:
+        ripple.start_f, ripple.end_f = _loaded(record["start_f"]), _loaded(record["end_f"])
+        ripple.pull, ripple.targets = record["pull"], list(record["targets"])
+        ripple.running = record["running"]
+        ripple.failed_f, ripple.attempts = _loaded(record["failed_f"]), record["attempts"]
+        ripple.version, ripple.past = record["version"], [(past[0], past[1]) for past in record["past"]]
+        ripple.inputs, ripple.trial = record["inputs"], record["trial"]
+    return ripple
+
+
+def _freshness(value: int) -> int | None:
+    return None if value == NEVER else value
+
+
+def _loaded(value: int | None) -> int:
+    return NEVER if value is None else value
+
+
+def _pairs(pairs: Iterable[tuple[object, object]] | None) -> list[list[object]] | None:
+    return None if pairs is None else [list(pair) for pair in pairs]
+
+
+def _loaded_pairs(pairs: list[list[Any]] | None) -> tuple[tuple[str, Version], ...] | None:
+    return None if pairs is None else tuple((name, version) for name, version in pairs)

@@ -1,0 +1,149 @@
+"""The engine on virtual time: a scenario in, what happened out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import assert_never
+
+from headwater.freshness.account import Account
+from headwater.freshness.events import (
+    Cleared,
+    Completed,
+    Demand,
+    Effect,
+    Event,
+    Failed,
+    StartRipple,
+    Tick,
+    Trigger,
+    TriggerCleared,
+    TriggerSet,
+    WakeAt,
+)
+from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.machine import new_state, step
+from headwater.freshness.scenario import Scenario, ScenarioEvent, ScenarioPipeline
+from headwater.freshness.state import State
+from headwater.freshness.windows import Windows
+
+MOST_STEPS = 2_000_000
+"""A simulation of more steps is refused: it would not end in reasonable time."""
+
+
+class EndlessScenario(ValueError):
+    """The scenario needs more than MOST_STEPS steps."""
+
+
+def simulate(scenario: Scenario) -> Account:
+    """Runs the scenario to its end. Raises EndlessScenario if there is none within reason."""
+    world = _World(scenario)
+    for _ in range(MOST_STEPS):
+        now = world.next_time()
+        if now is None or (scenario.until is not None and now > scenario.until):
+            world.account.close(world.state, world.now if scenario.until is None else scenario.until)
+            return world.account
+        world.live(now)
+    raise EndlessScenario(f"the scenario is not over after {MOST_STEPS} steps, at {world.now / 1e6} s")
+
+
+def pond_of(pipeline: ScenarioPipeline) -> PondSpec:
+    """The pond that a pipeline of a scenario stands for."""
+    return PondSpec(
+        name=pipeline.name,
+        ripples=tuple(RippleSpec(ripple.name, ripple.after) for ripple in pipeline.ripples),
+        required=pipeline.sources,
+        optional=pipeline.optional,
+        windows=Windows(pipeline.windows) if pipeline.windows else None,
+        min_interval=pipeline.min_interval,
+        retry_immediately=pipeline.retry_immediately,
+        retry_on_change=pipeline.retry_on_change,
+        always_run=pipeline.always_run,
+    )
+
+
+@dataclass
+class _World:
+    """Everything outside the engine: executions that take their time, failures to come, sources that are quiet."""
+
+    scenario: Scenario
+    now: int = 0
+    wake: int | None = None
+    next_event: int = 0
+    started: int = 0
+    executions: list[tuple[int, int, StartRipple]] = field(default_factory=list)
+    failing: dict[tuple[str, str], int] = field(default_factory=dict)
+    quiet: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        pipelines = self.scenario.pipelines
+        self.state: State = new_state(pond_of(pipeline) for pipeline in pipelines)
+        self.events = sorted(self.scenario.events, key=lambda event: event.at)
+        self.durations = {(p.name, ripple.name): ripple.duration for p in pipelines for ripple in p.ripples}
+        self.account = Account(self.state)
+
+    def next_time(self) -> int | None:
+        times = [self.executions[0][0]] if self.executions else []
+        if self.next_event < len(self.events):
+            times.append(self.events[self.next_event].at)
+        if self.wake is not None:
+            times.append(self.wake)
+        return min(times, default=None)
+
+    def live(self, now: int) -> None:
+        """One instant: what ends, as one batch; else what time alone brings; then what the scenario says."""
+        self.now = now
+        ended: list[Event] = []
+        while self.executions and self.executions[0][0] == now:
+            ended.append(self._outcome(heappop(self.executions)[2]))
+        if ended:
+            self._step(ended)
+        elif self.wake is not None and self.wake <= now:
+            self._step([Tick()])
+        while self.next_event < len(self.events) and self.events[self.next_event].at == now:
+            event = self._event(self.events[self.next_event])
+            self.next_event += 1
+            if event is not None:
+                self._step([event])
+
+    def _step(self, events: list[Event]) -> None:
+        effects: list[Effect] = step(self.state, events, self.now)[0]
+        self.account.note(self.state, self.now, effects)
+        for effect in effects:
+            if isinstance(effect, StartRipple):
+                end = self.now + self.durations[effect.pond, effect.ripple]
+                heappush(self.executions, (end, self.started, effect))
+                self.started += 1
+            elif isinstance(effect, WakeAt):
+                self.wake = effect.time
+
+    def _outcome(self, start: StartRipple) -> Completed | Failed:
+        ripple = start.pond, start.ripple
+        if self.failing.get(ripple, 0):
+            self.failing[ripple] -= 1
+            return Failed(start.pond, start.ripple, start.freshness)
+        changed = start.pond not in self.quiet
+        return Completed(start.pond, start.ripple, start.freshness, changed, version=self.started)
+
+    def _event(self, event: ScenarioEvent) -> Event | None:
+        """What the engine is told; None if the event is about the world only."""
+        match event.do:
+            case "tap" | "pulse":
+                return Demand(event.pipeline, event.do)
+            case "wave" | "tide":
+                trigger = Trigger(event.trigger_id or event.do, event.do, limit=event.max_staleness)
+                return TriggerSet(event.pipeline, trigger)
+            case "untrigger":
+                return TriggerCleared(event.pipeline, event.trigger_id or None)
+            case "clear":
+                return Cleared(event.pipeline)
+            case "fail":
+                ripple = event.pipeline, event.ripple
+                self.failing[ripple] = max(self.failing.get(ripple, 0), event.times)
+            case "unchanged":
+                self.quiet.add(event.pipeline)
+            case "changed":
+                self.quiet.discard(event.pipeline)
+            case _:
+                assert_never(event.do)
+        return None

@@ -1,0 +1,282 @@
+"""The state of the engine: one record per pond with its ripples and its runs in flight, and what is ready now.
+
+The field names are those of the theory: start_f, end_f, pull, targets. What can be derived (who reads whom, the
+order, the gates) stands beside them and is made anew when a state is loaded. Only the rules change these records.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from heapq import heappush
+
+from headwater.freshness.events import Effect, SourceCut, Trigger, Version
+from headwater.freshness.graph import PondSpec, RippleSpec
+
+NEVER = -(2**63)
+"""The freshness of what has never run: below every other."""
+
+Inputs = str
+"""What a ripple executed on, in one word: its fingerprint, and the versions of its inputs."""
+
+
+class Ripple:
+    """One step of a pond. At most one execution of it is under way, and `start_f` is then its freshness."""
+
+    __slots__ = (
+        "attempts",
+        "behind",
+        "children",
+        "end_f",
+        "failed_f",
+        "inputs",
+        "need",
+        "order",
+        "parents",
+        "past",
+        "pond",
+        "pull",
+        "queued",
+        "running",
+        "spec",
+        "start_f",
+        "targets",
+        "trial",
+        "version",
+    )
+
+    def __init__(self, pond: Pond, spec: RippleSpec) -> None:
+        self.pond = pond
+        self.spec = spec
+        self.start_f = NEVER
+        self.end_f = NEVER
+        self.pull = False
+        self.targets: list[int] = []
+        self.running = False
+        self.failed_f = NEVER
+        self.attempts = 0
+        """How often it has failed at failed_f."""
+        self.version: Version | None = None
+        self.past: list[tuple[int, Version]] = []
+        """(freshness, version) of completions that a slower ripple of the pond may still read, oldest first."""
+        self.inputs: Inputs | None = None
+        """Of the last successful execution."""
+        self.trial: Inputs | None = None
+        """Of the execution under way."""
+        # Derived.
+        self.parents: tuple[Ripple, ...] = ()
+        self.children: tuple[Ripple, ...] = ()
+        self.order = 0
+        self.need: int | None = None
+        self.behind = 0
+        self.queued = False
+
+    def version_at(self, freshness: int) -> Version:
+        """Its version at a freshness it has reached; at the next one, if a fresher run overtook that one."""
+        for past_freshness, version in self.past:
+            if past_freshness >= freshness:
+                return version
+        assert self.version is not None
+        return self.version
+
+
+class Run:
+    """A pond run in flight: begun, and neither completed nor overtaken yet."""
+
+    __slots__ = ("abandoned", "cut", "delay", "executed", "freshness", "gave_up", "retries_left", "taken", "took_pull")
+
+    def __init__(self, freshness: int, delay: int, *, cut: tuple[SourceCut, ...], retries: int) -> None:
+        self.freshness = freshness
+        self.delay = delay
+        self.cut = cut
+        self.retries_left = retries
+        self.taken: list[int] = []
+        """The targets it was started for: demand again if a failure is cleared."""
+        self.took_pull = False
+        self.gave_up = False
+        """A ripple of it failed, and had no retry left."""
+        self.abandoned = False
+        """The failure was cleared: its demand is the pond's again. Ripples that it started may still complete it."""
+        self.executed = False
+
+
+class Pond:
+    """One pond. `start_f` is the freshness of its newest run, `end_f` of its newest completed run."""
+
+    __slots__ = (
+        "at_low",
+        "behind",
+        "blocked",
+        "blocked_sources",
+        "delay_end",
+        "delay_start",
+        "depth",
+        "due",
+        "end_f",
+        "failed",
+        "failed_f",
+        "failures",
+        "gated_by_all",
+        "leaves",
+        "looked_for",
+        "low_f",
+        "name",
+        "need",
+        "order",
+        "published",
+        "pull",
+        "push_sources",
+        "queued",
+        "required_by",
+        "ripples",
+        "roots",
+        "running",
+        "runs",
+        "sinks",
+        "sources",
+        "spec",
+        "start_f",
+        "targets",
+        "touched",
+        "triggers",
+        "waiters",
+        "wake",
+    )
+
+    def __init__(self, spec: PondSpec) -> None:
+        self.name = spec.name
+        self.spec = spec
+        self.start_f = NEVER
+        self.end_f = NEVER
+        self.delay_start = 0
+        self.delay_end = 0
+        self.pull = False
+        self.targets: list[int] = []
+        self.failed = False
+        self.failed_f = NEVER
+        self.failures = 0
+        self.runs: list[Run] = []
+        """In flight, oldest first."""
+        self.due = False
+        """What it does has changed: it may run again at the freshness it has."""
+        self.published: tuple[tuple[str, Version], ...] | None = None
+        """Its ripples and their versions in its newest completed run: what a sink reads."""
+        self.triggers: dict[str, Trigger] = {}
+        self.ripples: tuple[Ripple, ...] = ()
+        # Derived.
+        self.blocked = False
+        self.blocked_sources = 0
+        self.sources: tuple[Pond, ...] = ()
+        self.push_sources: tuple[Pond, ...] = ()
+        """The sources that gate it: the required ones; the optional ones if there are no others."""
+        self.gated_by_all = True
+        self.sinks: list[Pond] = []
+        self.required_by: list[Pond] = []
+        self.roots: tuple[Ripple, ...] = ()
+        self.leaves: tuple[Ripple, ...] = ()
+        self.depth = 0
+        self.order = 0
+        self.need: int | None = None
+        self.behind = 0
+        self.waiters: dict[Pond, None] = {}
+        self.low_f = NEVER
+        self.at_low = 0
+        self.running = 0
+        self.wake: int | None = None
+        self.queued = False
+        self.looked_for = False
+        self.touched = False
+
+    @property
+    def is_inlet(self) -> bool:
+        return not self.sources
+
+    @property
+    def is_running(self) -> bool:
+        return self.start_f != self.end_f or self.running > 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.start_f != self.end_f or self.running or self.pull or self.targets)
+
+    def run_at(self, freshness: int) -> Run | None:
+        """The run in flight of that freshness; the newest, if one was abandoned and begun again."""
+        for run in reversed(self.runs):
+            if run.freshness == freshness:
+                return run
+        return None
+
+    def find_low(self) -> None:
+        """Finds the least end_f of its ripples, and how many are there."""
+        self.low_f = min(ripple.end_f for ripple in self.ripples)
+        self.at_low = sum(ripple.end_f == self.low_f for ripple in self.ripples)
+
+
+class State:
+    """All ponds, and what is to be looked at. Between two steps nothing is ready: only time or an event moves it."""
+
+    __slots__ = (
+        "announced",
+        "effects",
+        "now",
+        "pond_at",
+        "ponds",
+        "ready_ponds",
+        "ready_ripples",
+        "ripple_at",
+        "timers",
+        "to_look",
+        "touched",
+    )
+
+    def __init__(self) -> None:
+        self.ponds: dict[str, Pond] = {}
+        self.now = 0
+        self.announced: int | None = None
+        self.effects: list[Effect] = []
+        self.touched: list[Pond] = []
+        self.pond_at: list[Pond] = []
+        self.ripple_at: list[Ripple] = []
+        self.ready_ponds: list[int] = []
+        self.ready_ripples: list[int] = []
+        self.to_look: list[int] = []
+        self.timers: list[tuple[int, str]] = []
+
+    def touch(self, pond: Pond) -> None:
+        """Notes that the pond's record has changed: it is to be saved, and its triggers are to be looked at."""
+        if not pond.touched:
+            pond.touched = True
+            self.touched.append(pond)
+        if pond.triggers and not pond.looked_for:
+            pond.looked_for = True
+            heappush(self.to_look, pond.order)
+
+    def queue_pond(self, pond: Pond) -> None:
+        """Has the pond looked at as one that may start a run."""
+        if not pond.queued:
+            pond.queued = True
+            heappush(self.ready_ponds, pond.order)
+
+    def queue_ripple(self, ripple: Ripple) -> None:
+        """Has the ripple looked at as one that may start."""
+        if not ripple.queued:
+            ripple.queued = True
+            heappush(self.ready_ripples, ripple.order)
+
+
+def add_target(targets: list[int], target: int) -> bool:
+    """Adds to an ascending list; False if it was there."""
+    if not targets or targets[-1] < target:
+        targets.append(target)
+        return True
+    if targets[bisect_left(targets, target)] == target:
+        return False
+    insort(targets, target)
+    return True
+
+
+def take_targets(targets: list[int], freshness: int) -> list[int]:
+    """Removes and gives those that the freshness satisfies."""
+    count = bisect_right(targets, freshness)
+    taken = targets[:count]
+    del targets[:count]
+    return taken

@@ -1,0 +1,83 @@
+"""Triggers: Tap and Pulse once, Wave and Tide for as long as they stand.
+
+A trigger is one more sink of its pond, of zero duration.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, assert_never
+
+from headwater.freshness.demand import receive_pull, receive_target
+from headwater.freshness.events import Demanded, DemandRefused, Trigger
+from headwater.freshness.faults import culprit
+from headwater.freshness.state import NEVER, Pond, State
+
+
+def demand_once(state: State, pond: Pond, kind: Literal["tap", "pulse"]) -> None:
+    """A Tap or a Pulse. A blocked pond refuses, and says who is the cause."""
+    if pond.blocked:
+        state.effects.append(DemandRefused(pond.name, kind, culprit(pond)))
+        return
+    match kind:
+        case "tap":
+            state.effects.append(Demanded(pond.name, "tap", None))
+            receive_pull(state, pond)
+        case "pulse":
+            state.effects.append(Demanded(pond.name, "pulse", state.now))
+            receive_target(state, pond, state.now)
+        case _:
+            assert_never(kind)
+
+
+def retap(state: State, pond: Pond) -> None:
+    """Every Wave taps again when a run of its pond completes."""
+    if pond.blocked:
+        return
+    for trigger in pond.triggers.values():
+        if trigger.kind == "wave":
+            _tap(state, pond)
+
+
+def look_at_triggers(state: State, pond: Pond) -> None:
+    """Nothing more can start now: a Wave taps an idle pond, a Tide pushes one that has become too stale."""
+    _expire(state, pond)
+    if pond.blocked:
+        return
+    for trigger in pond.triggers.values():
+        if trigger.kind == "wave":
+            if pond.is_idle:
+                _tap(state, pond)
+        elif tide_time(pond, trigger, now=state.now) <= state.now:
+            state.effects.append(Demanded(pond.name, "tide", state.now))
+            receive_target(state, pond, state.now)
+
+
+def tide_time(pond: Pond, tide: Trigger, *, now: int) -> int:
+    """When the Tide is to push, if nothing changes. While the pond is fresh until later than now, it sleeps."""
+    if now <= pond.end_f:
+        return pond.end_f + 1
+    if pond.targets:
+        return pond.targets[-1] + tide.limit
+    if pond.start_f == NEVER:
+        return now
+    return pond.start_f - pond.delay_start + tide.limit
+
+
+def trigger_wake(pond: Pond, *, now: int) -> int | None:
+    """When one of its triggers has to be looked at again."""
+    times = [trigger.expires_at for trigger in pond.triggers.values() if trigger.expires_at is not None]
+    if not pond.blocked:
+        times += [tide_time(pond, trigger, now=now) for trigger in pond.triggers.values() if trigger.kind == "tide"]
+    return min(times, default=None)
+
+
+def _tap(state: State, pond: Pond) -> None:
+    state.effects.append(Demanded(pond.name, "wave", None))
+    receive_pull(state, pond)
+
+
+def _expire(state: State, pond: Pond) -> None:
+    gone = [t.id for t in pond.triggers.values() if t.expires_at is not None and t.expires_at <= state.now]
+    for trigger_id in gone:
+        del pond.triggers[trigger_id]
+        state.touch(pond)

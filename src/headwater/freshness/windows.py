@@ -1,0 +1,56 @@
+"""Windows of an Inlet: when it may look at its source, and until when what it sees counts as fresh.
+
+Between `start` (inclusive) and `end` (exclusive) of a window the Inlet may run once; its freshness is the window's
+end, its delay D the window's length. Calendars and time zones belong to whoever makes the iterator.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+
+class Windows:
+    """Windows in ascending order, read from an iterator as far as needed; it may be endless.
+
+    Engine time never goes back, so windows that have ended are forgotten.
+    """
+
+    __slots__ = ("_ahead", "_rest")
+
+    def __init__(self, windows: Iterable[tuple[int, int]]) -> None:
+        self._rest: Iterator[tuple[int, int]] = iter(windows)
+        self._ahead: deque[tuple[int, int]] = deque()
+
+    def current(self, now: int) -> tuple[int, int] | None:
+        """The window with start <= now < end."""
+        first = self._first_not_over(now)
+        return first if first is not None and first[0] <= now else None
+
+    def next_start(self, now: int, until_at_least: int) -> int | None:
+        """When the next window after now opens whose end is `until_at_least` or later."""
+        self._first_not_over(now)
+        index = 0
+        while index < len(self._ahead) or self._read():
+            start, end = self._ahead[index]
+            if start > now and end >= until_at_least:
+                return start
+            index += 1
+        return None
+
+    def _first_not_over(self, now: int) -> tuple[int, int] | None:
+        while self._ahead or self._read():
+            if self._ahead[0][1] > now:
+                return self._ahead[0]
+            self._ahead.popleft()
+        return None
+
+    def _read(self) -> bool:
+        window = next(self._rest, None)
+        if window is None:
+            return False
+        start, end = window
+        if start >= end or (self._ahead and start < self._ahead[-1][1]):
+            raise ValueError(f"window {window} is empty or overlaps the one before it")
+        self._ahead.append(window)
+        return True
