@@ -1,12 +1,53 @@
-"""Why a pond runs, waits, is blocked or is idle."""
+"""Why a pond runs, waits, is blocked or is idle: as a record, and as one English sentence."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Literal
 
-from headwater.freshness.state import Pond
+from headwater.freshness.faults import culprit
+from headwater.freshness.runs import inlet_wake
+from headwater.freshness.state import NEVER, Pond, State
 
 PondState = Literal["failed", "blocked", "running", "queued", "idle"]
+
+Rule = Literal[
+    "failed",
+    "retry-on-change",
+    "source-blocked",
+    "executing",
+    "ripple-waits",
+    "window-closed",
+    "min-interval",
+    "source-behind",
+    "up-to-date",
+    "never-demanded",
+]
+"""The rule that decides about the pond now."""
+
+MOST_ORIGINS = 10_000
+"""So many ponds downstream are looked at, at most, to find who made the demand."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where demand comes from: a pond, and the triggers standing on it (none: it was asked once)."""
+
+    pond: str
+    triggers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """`values` holds what the rule compared: freshness values and times are microseconds, None is never."""
+
+    pond: str
+    state: PondState
+    rule: Rule
+    sentence: str
+    values: dict[str, int | str | list[str] | None] = field(default_factory=dict)
+    origins: tuple[Origin, ...] = ()
 
 
 def state_of(pond: Pond) -> PondState:
@@ -18,3 +59,141 @@ def state_of(pond: Pond) -> PondState:
     if pond.is_running:
         return "running"
     return "queued" if pond.pull or pond.targets else "idle"
+
+
+def seconds(time: int) -> str:
+    """How a sentence names a time, unless told otherwise: seconds from 0."""
+    return f"{time / 1e6:g} s"
+
+
+def explain(state: State, name: str, *, clock: Callable[[int], str] = seconds) -> Explanation:
+    """Why the pond is in the state it is in, as of the last step."""
+    pond = state.ponds[name]
+    match state_of(pond):
+        case "failed":
+            return _explain_failed(pond, clock)
+        case "blocked":
+            because = culprit(pond)
+            sentence = (
+                f"`{name}` is blocked because `{because}` failed; it takes no demand until `{because}` is cleared"
+            )
+            return Explanation(name, "blocked", "source-blocked", sentence, {"because": because}, origins(pond))
+        case "running":
+            return _explain_running(pond, clock)
+        case "queued":
+            return _explain_queued(state, pond, clock)
+        case "idle":
+            return _explain_idle(pond, clock)
+
+
+def origins(pond: Pond) -> tuple[Origin, ...]:
+    """The ponds furthest downstream whose unsatisfied demand reaches this one."""
+    found: dict[str, Origin] = {}
+    seen, reached = {pond.name}, [pond]
+    for asking in reached:
+        sinks = [sink for sink in asking.sinks if sink.pull or sink.targets]
+        if not sinks or asking.triggers:
+            found[asking.name] = Origin(asking.name, tuple(asking.triggers))
+        for sink in sinks:
+            if sink.name not in seen and len(reached) < MOST_ORIGINS:
+                seen.add(sink.name)
+                reached.append(sink)
+    return tuple(found.values())
+
+
+def _explain_failed(pond: Pond, clock: Callable[[int], str]) -> Explanation:
+    budget = pond.spec.retry_on_change
+    values: dict[str, int | str | list[str] | None] = {
+        "failed_f": pond.failed_f,
+        "failures": pond.failures,
+        "retry_on_change": budget,
+    }
+    said = f"`{pond.name}` failed at freshness {clock(pond.failed_f)}"
+    if pond.running:
+        busy = _running(pond)
+        sentence = f"{said}, and still executes {_list(busy)}"
+        return Explanation(pond.name, "failed", "executing", sentence, {**values, "running": busy})
+    if pond.failures <= budget:
+        sentence = f"{said}; it will try again ({pond.failures} of {budget}) when its sources have moved on"
+        return Explanation(pond.name, "failed", "retry-on-change", sentence, values)
+    sentence = f"{said} and has no retry left; it waits for `headwater clear {pond.name}`"
+    return Explanation(pond.name, "failed", "failed", sentence, values)
+
+
+def _explain_running(pond: Pond, clock: Callable[[int], str]) -> Explanation:
+    values: dict[str, int | str | list[str] | None] = {"start_f": _known(pond.start_f), "end_f": _known(pond.end_f)}
+    said = f"`{pond.name}` runs to become as fresh as {clock(pond.start_f)}"
+    busy = _running(pond)
+    if busy:
+        return Explanation(
+            pond.name,
+            "running",
+            "executing",
+            f"{said}: {_list(busy)} {'is' if len(busy) == 1 else 'are'} executing",
+            {**values, "running": busy},
+            origins(pond),
+        )
+    late = [ripple.spec.name for ripple in pond.ripples if ripple.end_f < pond.start_f]
+    sentence = f"{said}: {_list(late)} {'waits' if len(late) == 1 else 'wait'} to start"
+    return Explanation(pond.name, "running", "ripple-waits", sentence, {**values, "waiting": late}, origins(pond))
+
+
+def _explain_queued(state: State, pond: Pond, clock: Callable[[int], str]) -> Explanation:
+    asked = origins(pond)
+    who = _who(pond, asked)
+    values: dict[str, int | str | list[str] | None] = {"need": pond.need, "start_f": _known(pond.start_f)}
+    if pond.sources:
+        assert pond.need is not None
+        late = [source for source in pond.push_sources if source.end_f < pond.need]
+        names = [source.name for source in late]
+        offered = (min if pond.gated_by_all else max)(source.end_f for source in late)
+        has = "has never completed a run" if offered == NEVER else f"is at {clock(offered)}"
+        sentence = f"`{pond.name}` is demanded by {who} and waits for {_list(names)}, which {has}"
+        values |= {"source_f": _known(offered), "sources": names}
+        return Explanation(pond.name, "queued", "source-behind", sentence, values, asked)
+    wake = inlet_wake(pond, state.now)
+    rule: Rule
+    if pond.spec.windows is None:
+        assert wake is not None
+        rule, because = "min-interval", f"it looks at its source again at {clock(wake)}"
+    elif wake is None:
+        rule, because = "window-closed", "no window will open any more"
+    else:
+        rule, because = "window-closed", f"its next window opens at {clock(wake)}"
+    sentence = f"`{pond.name}` is demanded by {who} and waits: {because}"
+    return Explanation(pond.name, "queued", rule, sentence, {**values, "wake": wake}, asked)
+
+
+def _explain_idle(pond: Pond, clock: Callable[[int], str]) -> Explanation:
+    if pond.end_f == NEVER:
+        sentence = f"`{pond.name}` has never been demanded"
+        return Explanation(pond.name, "idle", "never-demanded", sentence, {"end_f": None})
+    sentence = f"`{pond.name}` is as fresh as {clock(pond.end_f)}, and nobody demands more"
+    return Explanation(pond.name, "idle", "up-to-date", sentence, {"end_f": pond.end_f})
+
+
+def _running(pond: Pond) -> list[str]:
+    return [ripple.spec.name for ripple in pond.ripples if ripple.running]
+
+
+def _who(pond: Pond, asked: tuple[Origin, ...]) -> str:
+    told = []
+    for origin in asked:
+        if origin.triggers:
+            told.append(f"{_list(origin.triggers)} on `{origin.pond}`")
+        elif origin.pond == pond.name:
+            told.append("a single request")
+        else:
+            told.append(f"`{origin.pond}`")
+    return " and ".join(told) if len(told) < 4 else f"{', '.join(told[:3])} and {len(told) - 3} more"
+
+
+def _list(names: list[str] | tuple[str, ...]) -> str:
+    quoted = [f"`{name}`" for name in names[:3]]
+    if len(names) > 3:
+        return f"{', '.join(quoted)} and {len(names) - 3} more"
+    return " and ".join(quoted)
+
+
+def _known(freshness: int) -> int | None:
+    return None if freshness == NEVER else freshness

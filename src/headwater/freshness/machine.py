@@ -29,8 +29,8 @@ from headwater.freshness.events import (
 )
 from headwater.freshness.faults import clear_failure, fail_ripple_run
 from headwater.freshness.graph import PondSpec
-from headwater.freshness.runs import complete_ripple_run, start_pond_run_if_due, start_ripple_run_if_due
-from headwater.freshness.state import NEVER, Pond, Ripple, State
+from headwater.freshness.runs import complete_ripple_run, inlet_wake, start_pond_run_if_due, start_ripple_run_if_due
+from headwater.freshness.state import Pond, Ripple, State
 from headwater.freshness.triggers import demand_once, look_at_triggers, trigger_wake
 
 
@@ -49,8 +49,10 @@ def step(state: State, events: Iterable[Event], now: int) -> tuple[list[Effect],
     A clock that jumps back counts as one that stands still. Events about ponds, ripples or executions that are not
     there (any more) are ignored, so that an event may come twice.
     """
-    state.now = max(state.now, now)
-    _wake_up(state)
+    if now > state.now:
+        state.now = now
+    if state.timers:
+        _wake_up(state)
     for event in events:
         _apply(state, event)
     _start_all(state)
@@ -157,7 +159,7 @@ def _close(state: State) -> tuple[list[Effect], list[str]]:
     if len(state.timers) > 64 + 2 * len(state.ponds):
         state.timers = [(pond.wake, pond.name) for pond in state.ponds.values() if pond.wake is not None]
         heapify(state.timers)
-    earliest = _earliest(state)
+    earliest = _earliest(state) if state.timers else None
     if earliest != state.announced:
         state.announced = earliest
         state.effects.append(WakeAt(earliest))
@@ -167,7 +169,7 @@ def _close(state: State) -> tuple[list[Effect], list[str]]:
 
 
 def _set_timer(state: State, pond: Pond) -> None:
-    wake = _inlet_wake(pond, state.now) if pond.need is not None and not pond.sources else None
+    wake = inlet_wake(pond, state.now) if pond.need is not None and not pond.sources else None
     if pond.triggers:
         trigger = trigger_wake(pond, now=state.now)
         wake = trigger if wake is None or (trigger is not None and trigger < wake) else wake
@@ -175,17 +177,6 @@ def _set_timer(state: State, pond: Pond) -> None:
         pond.wake = wake
         if wake is not None:
             heappush(state.timers, (wake, pond.name))
-
-
-def _inlet_wake(pond: Pond, now: int) -> int | None:
-    """When an Inlet that holds demand may look at its source again."""
-    assert pond.need is not None
-    if pond.spec.windows is not None:
-        window = pond.spec.windows.current(now)
-        return None if window and window[1] >= pond.need else pond.spec.windows.next_start(now, pond.need)
-    if pond.start_f == NEVER or pond.start_f + pond.spec.min_interval <= now:
-        return None
-    return pond.start_f + pond.spec.min_interval
 
 
 def _earliest(state: State) -> int | None:

@@ -40,6 +40,17 @@ def source_freshness(pond: Pond, now: int) -> tuple[int, int] | None:
     return now, 0
 
 
+def inlet_wake(pond: Pond, now: int) -> int | None:
+    """When an Inlet that holds demand may look at its source again; None if time alone does not let it."""
+    assert pond.need is not None
+    if pond.spec.windows is not None:
+        window = pond.spec.windows.current(now)
+        return None if window and window[1] >= pond.need else pond.spec.windows.next_start(now, pond.need)
+    if pond.start_f == NEVER or pond.start_f + pond.spec.min_interval <= now:
+        return None
+    return pond.start_f + pond.spec.min_interval
+
+
 def start_pond_run_if_due(state: State, pond: Pond) -> None:
     """Starts a pond run if there is demand for it (or a retry on change) and the sources offer enough."""
     need = pond.need
@@ -60,7 +71,8 @@ def start_ripple_run_if_due(state: State, ripple: Ripple) -> None:
         return
     pond, freshness = ripple.pond, offered_freshness(ripple)
     ripple.start_f = freshness
-    take_targets(ripple.targets, freshness)
+    if ripple.targets:
+        take_targets(ripple.targets, freshness)
     if ripple.pull:
         ripple.pull = False
         if ripple.parents:
@@ -103,21 +115,26 @@ def offered_freshness(ripple: Ripple) -> int:
 
 def settle_runs(state: State, pond: Pond) -> None:
     """Ends the runs in flight whose freshness all ripples have reached: the newest completed, the others overtaken."""
-    done = [run for run in pond.runs if run.freshness <= pond.low_f]
+    done = []
+    for run in pond.runs:
+        if run.freshness > pond.low_f:
+            break
+        done.append(run)
     if not done:
         return
     del pond.runs[: len(done)]
-    newest, before = done[-1], pond.end_f
-    for run in done[:-1]:
-        if not run.gave_up and not run.abandoned:
+    newest, before, executed = done[-1], pond.end_f, False
+    for run in done:
+        executed = executed or run.executed
+        if run is not newest and not run.gave_up and not run.abandoned:
             state.effects.append(RunSuperseded(pond.name, run.freshness))
     pond.end_f, pond.delay_end = newest.freshness, newest.delay
     if pond.start_f < pond.end_f:
         # An abandoned run was completed after all.
         pond.start_f, pond.delay_start = pond.end_f, pond.delay_end
     pond.published = tuple([(ripple.spec.name, ripple.version_at(pond.end_f)) for ripple in pond.ripples])
-    take_targets(pond.targets, pond.end_f)
-    executed = any(run.executed for run in done)
+    if pond.targets:
+        take_targets(pond.targets, pond.end_f)
     state.effects.append((RunCompleted if executed else RunPassed)(pond.name, pond.end_f, pond.delay_end))
     if executed and pond.end_f == before:
         _make_sinks_due(state, pond)
@@ -133,7 +150,8 @@ def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> Non
     run = Run(freshness, delay, cut=_cut(pond), retries=pond.spec.retry_immediately)
     pond.start_f, pond.delay_start = freshness, delay
     run.took_pull, pond.pull = pond.pull, False
-    run.taken = take_targets(pond.targets, freshness)
+    if pond.targets:
+        run.taken = take_targets(pond.targets, freshness)
     pond.due = False
     pond.runs.append(run)
     state.effects.append(RunStarted(pond.name, freshness, delay))
@@ -192,7 +210,8 @@ def _advance(state: State, ripple: Ripple) -> None:
     """The ripple has reached start_f, by an execution or a pass."""
     pond, before = ripple.pond, ripple.end_f
     ripple.end_f = ripple.start_f
-    take_targets(ripple.targets, ripple.end_f)
+    if ripple.targets:
+        take_targets(ripple.targets, ripple.end_f)
     if len(pond.ripples) > 1 and ripple.version is not None:
         ripple.past = [past for past in ripple.past if past[0] >= pond.low_f]
         ripple.past.append((ripple.end_f, ripple.version))
