@@ -40,6 +40,7 @@ CODES: dict[str, tuple[str, Exit]] = {
     "HW-M10": ("several errors in the manifest", Exit.INVALID),
     "HW-M11": ("a pipeline that is not in the manifest", Exit.INVALID),
     "HW-M12": ("a file or directory that is in the way", Exit.INVALID),
+    "HW-M13": ("a scenario file cannot be read, or says something that cannot be simulated", Exit.INVALID),
     # connectors
     "HW-C01": ("a source is configured wrongly", Exit.INVALID),
     "HW-C02": ("a source failed for good", Exit.FAILED),
@@ -133,24 +134,24 @@ class HeadwaterError(Exception):
 class ErrorList(HeadwaterError):
     """Several errors found in one go; shown one after the other."""
 
-    def __init__(self, errors: Sequence[HeadwaterError]):
-        self.errors = tuple(errors)
+    def __init__(self, errors: Sequence[HeadwaterError], code: str = "HW-M10", where: str = "the manifest"):
+        self.errors, self.where = tuple(errors), where
         detail: dict[str, object] = {"errors": [e.as_json() for e in self.errors]}
-        super().__init__("HW-M10", f"{len(self.errors)} errors in the manifest", detail=detail)
+        super().__init__(code, f"{len(self.errors)} errors in {where}", detail=detail)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.errors,)
+        return type(self), (self.errors, self.code, self.where)
 
     def render(self) -> str:
         return "\n\n".join(e.render() for e in self.errors)
 
 
-def raise_all(errors: Sequence[HeadwaterError]) -> None:
+def raise_all(errors: Sequence[HeadwaterError], *, code: str = "HW-M10", where: str = "the manifest") -> None:
     """Raise nothing, the one error, or all of them together."""
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise ErrorList(errors)
+        raise ErrorList(errors, code, where)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headwater.freshness.demand import stamp
+from headwater.freshness.demand import send_demand_again
 from headwater.freshness.events import GraphChanged
 from headwater.freshness.faults import set_blocked
 from headwater.freshness.gates import refresh_pond, refresh_ripple
 from headwater.freshness.graph import PondSpec, check_graph, depths
-from headwater.freshness.runs import settle_runs
-from headwater.freshness.state import NEVER, Pond, Ripple, State
+from headwater.freshness.runs import settle_runs, stamp_again
+from headwater.freshness.state import Pond, Ripple, State
 
 
 def change_graph(state: State, change: GraphChanged) -> None:
@@ -99,24 +99,15 @@ def _change_pond(pond: Pond, spec: PondSpec) -> None:
         ripple.spec = ripple_spec
         ripples.append(ripple)
     link_ripples(pond, ripples)
-    for ripple in stale:
-        if ripple.children:
-            stale.extend(child for child in ripple.children if child not in stale)
-        ripple.end_f = NEVER
-        if not ripple.running:
-            ripple.start_f = NEVER
-    if stale and pond.end_f != NEVER:
-        pond.due = True
-    pond.find_low()
+    pond.make_due(stale)
 
 
 def _go_on(state: State, pond: Pond) -> None:
     """Demand that the pond holds reaches its new ripples and sources, and a run may turn out to be complete."""
-    for run in pond.runs:
-        if not run.gave_up and not run.abandoned:
-            for ripple in pond.ripples:
-                stamp(state, ripple, run.freshness)
+    stamp_again(state, pond)
     settle_runs(state, pond)
+    if not pond.blocked:
+        send_demand_again(state, pond)
     state.touch(pond)
 
 

@@ -145,6 +145,14 @@ def settle_runs(state: State, pond: Pond) -> None:
         retap(state, pond)
 
 
+def stamp_again(state: State, pond: Pond) -> None:
+    """Runs in flight want every ripple to reach them, also one that is new or due again."""
+    for run in pond.runs:
+        if not run.gave_up and not run.abandoned:
+            for ripple in pond.ripples:
+                stamp(state, ripple, run.freshness)
+
+
 def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> None:
     """Takes the pull and every target that this freshness satisfies, asks the sources for more, tells the ripples."""
     run = Run(freshness, delay, cut=_cut(pond), retries=pond.spec.retry_immediately)
@@ -231,6 +239,12 @@ def _advance(state: State, ripple: Ripple) -> None:
 def _make_sinks_due(state: State, pond: Pond) -> None:
     """It ran again at the freshness it had, because it had changed: so must those who read it."""
     for sink in pond.sinks:
-        sink.due = True
+        sink.make_due(ripple for ripple in sink.ripples if _reads(ripple, pond))
+        stamp_again(state, sink)
         refresh_pond(state, sink)
         state.touch(sink)
+
+
+def _reads(ripple: Ripple, source: Pond) -> bool:
+    """Root ripples read all sources of their pond unless they say which."""
+    return not ripple.parents if ripple.spec.reads is None else source.name in ripple.spec.reads

@@ -57,15 +57,17 @@ class Found:
             return self._kept
         return [*self._kept, Problem((), f"there are {self._left_out:,} more mistakes")]
 
-    def nearest(self, name: str, known: Iterable[str], *, else_: str = "there is") -> str:
-        """A hint with the name that was meant, or with those that there are."""
+    def nearest(self, name: str, known: Iterable[str], *, otherwise: str | None = None) -> str:
+        """A hint with the name that was meant; else what there is, or what to say instead."""
         if len(self._kept) >= MAX_PROBLEMS:
             return ""
         names = list(islice(known, MAX_COMPARED))
         meant = next((other for other in names if other.casefold() == name.casefold()), None) or nearest(name, names)
         if meant is not None:
             return f"did you mean `{meant}`?"
-        return f"{else_} {some_names(names)}" if names else ""
+        if otherwise is not None:
+            return otherwise
+        return f"there is {some_names(names)}" if names else ""
 
 
 def some_names(names: Sequence[str]) -> str:
@@ -122,7 +124,8 @@ class Table:
         """Every key is one of `known`."""
         for key in self.values:
             if key not in known:
-                hint = self.found.nearest(key, suggested or known, else_="known keys:")
+                keys = suggested or known
+                hint = self.found.nearest(key, keys, otherwise=f"known keys: {', '.join(keys)}")
                 self.found.add((*self.path, key), f"unknown key `{shown(key)}` in {self.subject}", hint=hint, key=True)
 
     def time(self, key: str, *, least: int = 0) -> int | None:
@@ -188,7 +191,7 @@ class Table:
         value = self.values[key]
         found = next((word for word in words if word == value), None)
         if found is None and isinstance(value, str):
-            hint = self.found.nearest(value, words)
+            hint = self.found.nearest(value, words, otherwise="")
             self._wrong(key, f"is `{shown(value)}`, it must be one of {', '.join(words)}", hint)
         elif found is None:
             self._wrong(key, f"must be text, not {word_for(value)}")

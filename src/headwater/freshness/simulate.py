@@ -27,7 +27,7 @@ from headwater.freshness.scenario import Scenario, ScenarioEvent, ScenarioPipeli
 from headwater.freshness.state import State
 from headwater.freshness.windows import Windows
 
-MOST_STEPS = 2_000_000
+MOST_STEPS = 1_000_000
 """A simulation of more steps is refused: it would not end in reasonable time."""
 
 
@@ -37,7 +37,7 @@ class EndlessScenario(ValueError):
 
 def simulate(scenario: Scenario) -> Account:
     """Runs the scenario to its end. Raises EndlessScenario if there is none within reason."""
-    world = _World(scenario)
+    world = World(scenario)
     for _ in range(MOST_STEPS):
         now = world.next_time()
         if now is None or (scenario.until is not None and now > scenario.until):
@@ -63,7 +63,7 @@ def pond_of(pipeline: ScenarioPipeline) -> PondSpec:
 
 
 @dataclass
-class _World:
+class World:
     """Everything outside the engine: executions that take their time, failures to come, sources that are quiet."""
 
     scenario: Scenario
@@ -71,6 +71,8 @@ class _World:
     wake: int | None = None
     next_event: int = 0
     started: int = 0
+    touched: list[str] = field(default_factory=list)
+    """The ponds that the last step touched."""
     executions: list[tuple[int, int, StartRipple]] = field(default_factory=list)
     failing: dict[tuple[str, str], int] = field(default_factory=dict)
     quiet: set[str] = field(default_factory=set)
@@ -83,6 +85,7 @@ class _World:
         self.account = Account(self.state)
 
     def next_time(self) -> int | None:
+        """When something will happen next; None: nothing will."""
         times = [self.executions[0][0]] if self.executions else []
         if self.next_event < len(self.events):
             times.append(self.events[self.next_event].at)
@@ -97,17 +100,18 @@ class _World:
         while self.executions and self.executions[0][0] == now:
             ended.append(self._outcome(heappop(self.executions)[2]))
         if ended:
-            self._step(ended)
+            self.step(ended)
         elif self.wake is not None and self.wake <= now:
-            self._step([Tick()])
+            self.step([Tick()])
         while self.next_event < len(self.events) and self.events[self.next_event].at == now:
             event = self._event(self.events[self.next_event])
             self.next_event += 1
             if event is not None:
-                self._step([event])
+                self.step([event])
 
-    def _step(self, events: list[Event]) -> None:
-        effects: list[Effect] = step(self.state, events, self.now)[0]
+    def step(self, events: list[Event]) -> list[Effect]:
+        """Tells the engine, and begins what it wants begun."""
+        effects, self.touched = step(self.state, events, self.now)
         self.account.note(self.state, self.now, effects)
         for effect in effects:
             if isinstance(effect, StartRipple):
@@ -116,6 +120,7 @@ class _World:
                 self.started += 1
             elif isinstance(effect, WakeAt):
                 self.wake = effect.time
+        return effects
 
     def _outcome(self, start: StartRipple) -> Completed | Failed:
         ripple = start.pond, start.ripple

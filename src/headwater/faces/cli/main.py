@@ -14,7 +14,7 @@ import typer
 
 from headwater.base.crash import arm_driver
 from headwater.base.errors import Exit, HeadwaterError
-from headwater.faces.cli import context, landing, looking, pipelines, projects, schemas
+from headwater.faces.cli import context, landing, looking, pipelines, projects, schemas, simulate
 from headwater.faces.cli.output import Face, say, show_error
 
 app = typer.Typer(
@@ -49,7 +49,7 @@ def headwater(
     context_.obj = Face(project or Path.cwd())
 
 
-for part in (projects, landing, looking):
+for part in (projects, landing, looking, simulate):
     part.register(app)
 app.add_typer(schemas.app, name="schema")
 app.add_typer(context.app, name="context")

@@ -1,0 +1,198 @@
+"""The graph changes while it runs: what is still valid stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from freshness.driving import pond, settle
+from headwater.freshness.events import (
+    Blocked,
+    Cleared,
+    Completed,
+    Demand,
+    Failed,
+    GraphChanged,
+    RunCompleted,
+    RunStarted,
+    StartRipple,
+    Trigger,
+    TriggerSet,
+)
+from headwater.freshness.graph import GraphError, PondSpec, RippleSpec
+from headwater.freshness.machine import new_state, step
+from headwater.freshness.saving import load, save
+from headwater.freshness.state import NEVER
+from headwater.freshness.windows import Windows
+
+
+def starts(effects: list[object]) -> list[tuple[str, str]]:
+    return [(effect.pond, effect.ripple) for effect in effects if isinstance(effect, StartRipple)]
+
+
+def test_a_pond_that_is_added_can_be_demanded_and_the_others_keep_their_freshness() -> None:
+    state = new_state([pond("a")])
+    settle(state, [Demand("a", "pulse")])
+    fresh = state.ponds["a"].end_f
+    step(state, [GraphChanged((pond("b", "a"),))], state.now)
+    assert state.ponds["a"].end_f == fresh
+    assert ("b", "r0") in starts(settle(state, [Demand("b", "tap")]))
+
+
+def test_a_removed_pond_is_forgotten_and_its_late_completion_ignored() -> None:
+    state = new_state([pond("a"), pond("b", "a")])
+    step(state, [Demand("b", "pulse")], 5)
+    step(state, [GraphChanged((pond("b"),), removed=("a",))], 6)
+    assert list(state.ponds) == ["b"]
+    assert step(state, [Completed("a", "r0", 5, True, 1)], 7)[0] == []
+    # What was asked of b is still asked; it is an Inlet now and has run for it.
+    assert state.ponds["b"].start_f == 6
+
+
+def test_removing_a_pond_that_others_read_is_refused_and_changes_nothing() -> None:
+    state = new_state([pond("a"), pond("b", "a")])
+    before = save(state)
+    with pytest.raises(GraphError, match="does not exist"):
+        step(state, [GraphChanged(removed=("a",))], 0)
+    assert save(state) == before
+
+
+def test_a_new_ripple_makes_the_pond_due_and_its_freshness_never_goes_back() -> None:
+    state = new_state([pond("a"), pond("b", "a")])
+    settle(state, [Demand("b", "pulse")])
+    fresh = state.ponds["b"].end_f
+    step(state, [GraphChanged((pond("b", "a", ripples=2),))], state.now)
+    assert state.ponds["b"].end_f == fresh
+    assert starts(step(state, [], state.now + 1)[0]) == [], "due is not demand"
+    effects = settle(state, [Demand("b", "tap")])
+    assert starts(effects)[0] == ("b", "r1"), "only what is new is executed"
+    assert RunCompleted("b", fresh, 0) in effects
+
+
+def test_a_changed_ripple_and_what_reads_it_run_again_in_the_same_window() -> None:
+    inlet = PondSpec("a", (RippleSpec("r0"),), windows=Windows([(0, 1000)]))
+    model = PondSpec("b", (RippleSpec("x", fingerprint="1"), RippleSpec("y", ("x",)), RippleSpec("z")), ("a",))
+    sink = PondSpec("c", (RippleSpec("r0"),), ("b",))
+    state = new_state([inlet, model, sink])
+    settle(state, [Demand("c", "pulse")])
+    assert state.ponds["c"].end_f == 1000
+    changed = replace(model, ripples=(RippleSpec("x", fingerprint="2"), *model.ripples[1:]))
+    step(state, [GraphChanged((changed,))], 50)
+    assert starts(settle(state, [Demand("b", "pulse")])) == [("b", "x"), ("b", "y")]
+    assert starts(settle(state, [Demand("c", "pulse")])) == [("c", "r0")], "its reader is due, too"
+
+
+def test_a_change_of_nothing_makes_nothing_due() -> None:
+    specs = [pond("a"), pond("b", "a")]
+    state = new_state(specs)
+    settle(state, [Demand("b", "pulse")])
+    before = save(state)
+    step(state, [GraphChanged(tuple(specs))], state.now)
+    assert save(state) == before
+
+
+def test_a_new_source_is_asked_for_what_the_pond_waits_for() -> None:
+    state = new_state([PondSpec("a", (RippleSpec("r0"),), windows=Windows([(100, 200)])), pond("b", "a"), pond("n")])
+    step(state, [Demand("b", "pulse")], 1)
+    effects, _ = step(state, [GraphChanged((pond("b", "a", "n"),))], 2)
+    assert starts(effects) == [("n", "r0")]
+
+
+def test_a_new_ripple_joins_the_run_in_flight() -> None:
+    state = new_state([pond("a"), pond("b", "a")])
+    step(state, [Demand("b", "pulse")], 1)
+    step(state, [Completed("a", "r0", 1, True, 1)], 2)
+    effects, _ = step(state, [GraphChanged((replace(pond("b", "a"), ripples=(RippleSpec("r0"), RippleSpec("s"))),))], 3)
+    assert starts(effects) == [("b", "s")]
+    assert not any(isinstance(e, RunCompleted) for e in step(state, [Completed("b", "r0", 1, True, 1)], 4)[0])
+    assert RunCompleted("b", 1, 0) in step(state, [Completed("b", "s", 1, True, 1)], 5)[0]
+
+
+def test_a_run_that_waited_for_a_removed_ripple_completes() -> None:
+    state = new_state([pond("a"), pond("b", "a", ripples=2)])
+    step(state, [Demand("b", "pulse")], 1)
+    step(state, [Completed("a", "r0", 1, True, 1)], 2)
+    step(state, [Completed("b", "r0", 1, True, 1)], 3)
+    effects, _ = step(state, [GraphChanged((pond("b", "a"),))], 4)
+    assert RunCompleted("b", 1, 0) in effects
+
+
+def test_a_source_that_is_blocked_blocks_its_new_reader() -> None:
+    state = new_state([pond("a"), pond("b")])
+    step(state, [Demand("a", "pulse")], 1)
+    step(state, [Failed("a", "r0", 1)], 2)
+    effects, _ = step(state, [GraphChanged((pond("b", "a"),))], 3)
+    assert Blocked("b") in effects
+    effects, _ = step(state, [GraphChanged((pond("b"),))], 4)
+    assert not state.ponds["b"].blocked
+
+
+def test_triggers_and_failures_stay() -> None:
+    state = new_state([pond("a"), pond("b", "a")])
+    step(state, [TriggerSet("b", Trigger("w", "wave"))], 1)
+    step(state, [Failed("a", "r0", 1)], 2)
+    assert state.ponds["a"].failed
+    step(state, [GraphChanged((pond("a"), pond("b", "a"), pond("c", "b")))], 3)
+    assert state.ponds["a"].failed and state.ponds["c"].blocked
+    assert "w" in state.ponds["b"].triggers
+    effects, _ = step(state, [Cleared("a")], 4)
+    assert any(isinstance(effect, RunStarted) and effect.pond == "a" for effect in effects)
+
+
+def test_a_state_is_loaded_into_a_graph_with_a_pond_it_does_not_know() -> None:
+    state = new_state([pond("a")])
+    settle(state, [Demand("a", "pulse")])
+    loaded = load([pond("a"), pond("b", "a")], save(state))
+    assert loaded.ponds["a"].end_f == state.ponds["a"].end_f
+    assert loaded.ponds["b"].end_f == NEVER
+
+
+CHANGES = st.one_of(
+    st.tuples(st.just("demand"), st.sampled_from("abc"), st.sampled_from(["tap", "pulse"])),
+    st.tuples(st.just("end"), st.integers(0, 5), st.booleans()),
+    st.tuples(st.just("clear"), st.sampled_from("abc")),
+    st.tuples(st.just("change"), st.integers(1, 3), st.text("xyz", max_size=2), st.booleans(), st.booleans()),
+)
+
+
+@given(st.lists(CHANGES, max_size=25))
+def test_however_the_graph_changes_demand_is_met_in_the_end(deeds: list[tuple[object, ...]]) -> None:
+    def graph(ripples: int, fingerprint: str, chained: bool, both: bool) -> tuple[PondSpec, ...]:
+        steps = tuple(
+            RippleSpec(f"r{i}", (f"r{i - 1}",) if chained and i else (), fingerprint=fingerprint[i : i + 1])
+            for i in range(ripples)
+        )
+        third = PondSpec("c", (RippleSpec("r0"),), ("a", "b") if both else ("b",))
+        return pond("a"), PondSpec("b", steps, ("a",)), third
+
+    state = new_state(graph(2, "", True, False))
+    running: dict[tuple[str, str, int], StartRipple] = {}
+
+    def tell(*events: object) -> None:
+        effects, _ = step(state, events, state.now + 1)  # type: ignore[arg-type]
+        running.update({effect[:3]: effect for effect in effects if isinstance(effect, StartRipple)})
+
+    def end(start: StartRipple, *, well: bool) -> None:
+        del running[start[:3]]
+        tell(Completed(*start[:3], True, state.now) if well else Failed(*start[:3]))
+
+    for do, *how in deeds:
+        match do:
+            case "demand":
+                tell(Demand(*how))  # type: ignore[arg-type]
+            case "clear":
+                tell(Cleared(*how))  # type: ignore[arg-type]
+            case "change":
+                tell(GraphChanged(graph(*how)))  # type: ignore[arg-type]
+            case "end" if running:
+                end(list(running.values())[int(how[0]) % len(running)], well=bool(how[1]))  # type: ignore[call-overload]
+    tell(*(Cleared(name) for name in "abc"))
+    for _ in range(500):
+        if running:
+            end(next(iter(running.values())), well=True)
+    assert not running
+    assert {name: each.is_idle for name, each in state.ponds.items()} == {"a": True, "b": True, "c": True}
+    assert all(ripple.end_f >= each.end_f for each in state.ponds.values() for ripple in each.ripples if not each.due)

@@ -1,0 +1,136 @@
+"""The engine at its edges: late and repeated events, clocks, expiry, what a run reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from freshness.driving import pond, settle
+from headwater.freshness.events import (
+    Completed,
+    Demand,
+    Demanded,
+    Failed,
+    RunCompleted,
+    RunStarted,
+    SourceCut,
+    StartRipple,
+    Tick,
+    Trigger,
+    TriggerCleared,
+    TriggerSet,
+    WakeAt,
+)
+from headwater.freshness.graph import GraphError, PondSpec, RippleSpec
+from headwater.freshness.machine import new_state, step
+from headwater.freshness.saving import save
+from headwater.freshness.windows import Windows
+
+
+def test_without_demand_nothing_runs() -> None:
+    state = new_state([pond("a"), pond("b", "a")])
+    assert step(state, [Tick()], 10**12) == ([], [])
+
+
+def test_an_event_that_comes_twice_or_too_late_is_ignored() -> None:
+    state = new_state([pond("a")])
+    step(state, [Demand("a", "pulse")], 5)
+    done = Completed("a", "r0", 5, changed=True, version=1)
+    assert any(isinstance(effect, RunCompleted) for effect in step(state, [done], 6)[0])
+    before = save(state)
+    for event in (
+        done,
+        Failed("a", "r0", 5),
+        Completed("a", "r0", 4, True, 1),
+        Completed("x", "r0", 5, True, 1),
+        Completed("a", "x", 5, True, 1),
+        Demand("x", "tap"),
+    ):
+        assert step(state, [event], 7)[0] == []
+    assert save(state) == {**before, "now": 7}
+
+
+def test_a_clock_that_jumps_back_stands_still() -> None:
+    state = new_state([pond("a")])
+    settle(state, [Demand("a", "pulse")])
+    at = state.now
+    effects, _ = step(state, [Demand("a", "pulse")], at - 1000)
+    assert [effect for effect in effects if isinstance(effect, Demanded)] == [Demanded("a", "pulse", at)]
+    assert state.now == at
+
+
+def test_a_live_inlet_asks_to_be_woken_instead_of_spinning() -> None:
+    inlet = PondSpec("a", (RippleSpec("r0"),), min_interval=100)
+    state = new_state([inlet])
+    step(state, [Demand("a", "pulse")], 0)
+    step(state, [Completed("a", "r0", 0, True, 1)], 10)
+    effects, _ = step(state, [Demand("a", "tap")], 20)
+    assert effects == [Demanded("a", "tap", None), WakeAt(100)]
+    effects, _ = step(state, [Tick()], 100)
+    assert [type(effect) for effect in effects] == [RunStarted, StartRipple, WakeAt]
+    assert effects[-1] == WakeAt(None)
+
+
+def test_a_run_reads_one_cut_however_long_it_takes() -> None:
+    state = new_state([pond("a"), pond("b", "a", ripples=2)])
+    step(state, [Demand("b", "pulse")], 1)
+    effects, _ = step(state, [Completed("a", "r0", 1, True, "a@1")], 2)
+    first = next(effect for effect in effects if isinstance(effect, StartRipple))
+    assert first.cut == (SourceCut("a", 1, (("r0", "a@1"),)),)
+    step(state, [Demand("a", "pulse")], 3)
+    step(state, [Completed("a", "r0", 3, True, "a@3")], 4)
+    effects, _ = step(state, [Completed("b", "r0", 1, True, "b@1")], 5)
+    second = next(effect for effect in effects if isinstance(effect, StartRipple))
+    assert (second.ripple, second.cut, second.parents) == ("r1", first.cut, (("r0", "b@1"),))
+
+
+def test_an_optional_source_that_never_ran_reads_as_nothing() -> None:
+    state = new_state([pond("a"), pond("slow"), pond("b", "a", optional=("slow",))])
+    step(state, [Demand("b", "pulse")], 1)
+    effects, _ = step(state, [Completed("a", "r0", 1, True, 7)], 2)
+    start = next(effect for effect in effects if isinstance(effect, StartRipple))
+    assert start.cut == (SourceCut("a", 1, (("r0", 7),)), SourceCut("slow", None, None))
+
+
+def test_a_trigger_ends_when_it_expires() -> None:
+    state = new_state([pond("a")])
+    effects, _ = step(state, [TriggerSet("a", Trigger("t", "tide", limit=50, owner="me", expires_at=120))], 0)
+    assert effects[-1] == WakeAt(50)
+    pushed = []
+    for now in range(10, 400, 10):
+        effects, _ = step(state, [Tick()], now)
+        pushed += [now for effect in effects if isinstance(effect, Demanded)]
+        for start in [effect for effect in effects if isinstance(effect, StartRipple)]:
+            step(state, [Completed(start.pond, start.ripple, start.freshness, True, now)], now)
+    step(state, [Completed("a", "r0", 0, True, 0)], 400)
+    assert max(pushed) <= 120
+    assert state.ponds["a"].triggers == {}
+
+
+def test_a_cleared_trigger_leaves_its_demand() -> None:
+    inlet = PondSpec("a", (RippleSpec("r0"),), windows=Windows([(100, 200)]))
+    state = new_state([inlet])
+    step(state, [TriggerSet("a", Trigger("w", "wave"))], 0)
+    effects, _ = step(state, [TriggerCleared("a", "w")], 1)
+    assert state.ponds["a"].pull
+    effects, _ = step(state, [Tick()], 100)
+    assert RunStarted("a", 200, 100) in effects
+
+
+@pytest.mark.parametrize(
+    ("specs", "words"),
+    [
+        ([pond("a", "b"), pond("b", "a")], "cycle"),
+        ([pond("a", "x")], "does not exist"),
+        ([PondSpec("a", ())], "no ripple"),
+        ([pond("a"), PondSpec("b", (RippleSpec("r"),), ("a",), ("a",))], "twice"),
+        ([pond("a"), PondSpec("b", (RippleSpec("r"),), ("a",), windows=Windows([]))], "windows are for Inlets"),
+        ([PondSpec("a", (RippleSpec("r", ("q",)), RippleSpec("q", ("r",))))], "cycle"),
+        ([PondSpec("a", (RippleSpec("r", ("q",)),))], "does not exist"),
+        ([PondSpec("a", (RippleSpec("r"), RippleSpec("r")))], "two ripples"),
+        ([PondSpec("a", (RippleSpec("r", reads=("z",)),))], "no source"),
+        ([PondSpec("a", (RippleSpec("r"),), min_interval=0)], "min_interval"),
+    ],
+)
+def test_what_is_no_graph_is_refused(specs: list[PondSpec], words: str) -> None:
+    with pytest.raises(GraphError, match=words):
+        new_state(specs)
