@@ -29,6 +29,7 @@ SCRIPTS = {
     "query": [],
     "noop": [],
     "coerce": [],
+    "engine": [],
 }
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
