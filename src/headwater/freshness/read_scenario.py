@@ -86,12 +86,10 @@ def _pipeline(name: str, table: Table, known: Iterable[str]) -> ScenarioPipeline
             message = f"{table.subject} reads `{source}` both as a required and as an optional source"
             table.found.add((*table.path, "optional", index), message, hint=hint)
     has_sources = bool(_listed(table, "sources") or _listed(table, "optional"))
-    for key in ("windows", "min_interval"):
-        if has_sources and key in table.values:
-            hint = f"it follows its sources by itself: put `{key}` on the pipeline that reads the outside"
-            table.found.add(
-                (*table.path, key), f"{table.subject} has sources, so it has no `{key}`", hint=hint, key=True
-            )
+    if has_sources and _listed(table, "windows"):
+        hint = "it follows its sources by itself: put `windows` on the pipeline that reads the outside"
+        message = f"{table.subject} has sources, so it has no `windows`"
+        table.found.add((*table.path, "windows"), message, hint=hint, key=True)
     immediately, on_change = _retry(table)
     return ScenarioPipeline(
         name,
@@ -161,9 +159,6 @@ def _retry(table: Table) -> tuple[int, int]:
 
 def _windows(table: Table) -> tuple[tuple[int, int], ...]:
     """The windows in the order of time. Two that overlap are refused; one may begin where another ends."""
-    if table.values.get("windows") == []:
-        hint = "leave `windows` out for a source that can be read at any time"
-        table.found.add((*table.path, "windows"), f"`windows` of {table.subject} is empty", hint=hint)
     read: list[tuple[int, int, int]] = []
     for index, value in enumerate(table.items("windows")):
         window = Table.of(value, (*table.path, "windows", index), f"`windows[{index}]` of {table.subject}", table.found)

@@ -190,9 +190,7 @@ WRONG: dict[str, tuple[object, Path, str, str]] = {
         "has sources, so it has no `windows`",
         "reads the outside",
     ),
-    "an interval behind a source": (reader(min_interval=1), (*DAILY, "min_interval"), "has no `min_interval`", ""),
     # windows, retry and the rest
-    "no window": (orders(windows=[]), (*ORDERS, "windows"), "is empty", "leave `windows` out"),
     "a window without an end": (orders(windows=[{"start": 0}]), (*ORDERS, "windows", 0), "`end` is missing", ""),
     "an unknown key of a window": (
         orders(windows=[{"start": 0, "end": 1, "every": 2}]),
