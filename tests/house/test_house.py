@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,15 +42,20 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Every node of a file. Read once: each rule looks through all files."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imports(path: Path, *, typing_too: bool) -> Iterator[tuple[str, int]]:
     """Every module that a file imports, wherever in the file, with the line."""
-    tree = ast.parse(path.read_text())
     skipped: set[int] = set()
     if not typing_too:
-        for node in ast.walk(tree):
+        for node in nodes(path):
             if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
                 skipped.update(id(inner) for child in node.body for inner in ast.walk(child))
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if id(node) in skipped:
             continue
         if isinstance(node, ast.Import):
@@ -126,7 +132,7 @@ def room_cycles(found: dict[str, Path]) -> list[str]:
 
 def long_functions(path: Path) -> list[str]:
     wrong = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > MAX_FUNCTION_LINES:
@@ -160,6 +166,20 @@ def test_pyspark_stays_in_its_room() -> None:
         if target.split(".")[0] in ("pyspark", "py4j") and room(module) != "spark"
     ]
     assert wrong == []
+
+
+def test_the_freshness_engine_knows_nothing_but_itself() -> None:
+    """Pure: it imports its own room, base, and parts of the standard library that look at nothing outside."""
+    pure = {"__future__", "bisect", "collections", "dataclasses", "heapq", "itertools", "math", "typing"}
+    allowed = ("headwater.freshness", "headwater.base")
+    wrong = [
+        f"{path.name}:{line} imports {target}"
+        for module, path in modules().items()
+        if room(module) == "freshness"
+        for target, line in imports(path, typing_too=True)
+        if not target.startswith(allowed) and target.split(".")[0] not in pure
+    ]
+    assert not wrong, wrong
 
 
 def test_files_and_functions_are_short() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import assert_never
@@ -29,6 +30,10 @@ from headwater.freshness.windows import Windows
 
 MOST_STEPS = 1_000_000
 """A simulation of more steps is refused: it would not end in reasonable time."""
+
+
+FACTS = ("fail", "unchanged", "changed")
+"""Events that are about what executions will do; the engine learns of them by what it is told of the executions."""
 
 
 class EndlessScenario(ValueError):
@@ -69,7 +74,6 @@ class World:
     scenario: Scenario
     now: int = 0
     wake: int | None = None
-    next_event: int = 0
     started: int = 0
     touched: list[str] = field(default_factory=list)
     """The ponds that the last step touched."""
@@ -80,22 +84,28 @@ class World:
     def __post_init__(self) -> None:
         pipelines = self.scenario.pipelines
         self.state: State = new_state(pond_of(pipeline) for pipeline in pipelines)
-        self.events = sorted(self.scenario.events, key=lambda event: event.at)
+        coming = sorted(self.scenario.events, key=lambda event: event.at)
+        self.facts = deque(event for event in coming if event.do in FACTS)
+        self.events = deque(event for event in coming if event.do not in FACTS)
         self.durations = {(p.name, ripple.name): ripple.duration for p in pipelines for ripple in p.ripples}
         self.account = Account(self.state)
 
     def next_time(self) -> int | None:
         """When something will happen next; None: nothing will."""
         times = [self.executions[0][0]] if self.executions else []
-        if self.next_event < len(self.events):
-            times.append(self.events[self.next_event].at)
+        times += [waiting[0].at for waiting in (self.facts, self.events) if waiting]
         if self.wake is not None:
             times.append(self.wake)
         return min(times, default=None)
 
     def live(self, now: int) -> None:
-        """One instant: what ends, as one batch; else what time alone brings; then what the scenario says."""
+        """One instant: what ends, as one batch; else what time alone brings; then what the scenario says.
+
+        What the scenario says about executions holds for those that end at this very instant, too.
+        """
         self.now = now
+        while self.facts and self.facts[0].at == now:
+            self._learn(self.facts.popleft())
         ended: list[Event] = []
         while self.executions and self.executions[0][0] == now:
             ended.append(self._outcome(heappop(self.executions)[2]))
@@ -103,11 +113,8 @@ class World:
             self.step(ended)
         elif self.wake is not None and self.wake <= now:
             self.step([Tick()])
-        while self.next_event < len(self.events) and self.events[self.next_event].at == now:
-            event = self._event(self.events[self.next_event])
-            self.next_event += 1
-            if event is not None:
-                self.step([event])
+        while self.events and self.events[0].at == now:
+            self.step([_told(self.events.popleft())])
 
     def step(self, events: list[Event]) -> list[Effect]:
         """Tells the engine, and begins what it wants begun."""
@@ -130,25 +137,30 @@ class World:
         changed = start.pond not in self.quiet
         return Completed(start.pond, start.ripple, start.freshness, changed, version=self.started)
 
-    def _event(self, event: ScenarioEvent) -> Event | None:
-        """What the engine is told; None if the event is about the world only."""
-        match event.do:
-            case "tap" | "pulse":
-                return Demand(event.pipeline, event.do)
-            case "wave" | "tide":
-                trigger = Trigger(event.trigger_id or event.do, event.do, limit=event.max_staleness)
-                return TriggerSet(event.pipeline, trigger)
-            case "untrigger":
-                return TriggerCleared(event.pipeline, event.trigger_id or None)
-            case "clear":
-                return Cleared(event.pipeline)
-            case "fail":
-                ripple = event.pipeline, event.ripple
-                self.failing[ripple] = max(self.failing.get(ripple, 0), event.times)
-            case "unchanged":
-                self.quiet.add(event.pipeline)
-            case "changed":
-                self.quiet.discard(event.pipeline)
-            case _:
-                assert_never(event.do)
-        return None
+    def _learn(self, fact: ScenarioEvent) -> None:
+        if fact.do == "fail":
+            ripple = fact.pipeline, fact.ripple
+            self.failing[ripple] = max(self.failing.get(ripple, 0), fact.times)
+        elif fact.do == "unchanged":
+            self.quiet.add(fact.pipeline)
+        else:
+            self.quiet.discard(fact.pipeline)
+
+
+def _told(event: ScenarioEvent) -> Event:
+    """What the engine is told."""
+    match event.do:
+        case "tap" | "pulse":
+            return Demand(event.pipeline, event.do)
+        case "wave" | "tide":
+            return TriggerSet(
+                event.pipeline, Trigger(event.trigger_id or event.do, event.do, limit=event.max_staleness)
+            )
+        case "untrigger":
+            return TriggerCleared(event.pipeline, event.trigger_id or None)
+        case "clear":
+            return Cleared(event.pipeline)
+        case "fail" | "unchanged" | "changed":
+            raise AssertionError("a fact about executions is not told to the engine")
+        case _:
+            assert_never(event.do)
