@@ -29,6 +29,8 @@ ENDS = (10, 20, 6, 40)
 RIPPLE_SECONDS = 400
 """At most so many ripples times seconds."""
 
+EVENTS = 20
+
 MORE = int(os.environ.get("HEADWATER_EXAMPLES", "0"))
 """So many times as many examples as usual; see `many`."""
 
@@ -38,14 +40,15 @@ NUMBERS = [st.integers(0, largest) for largest in range(64)]
 
 @dataclass(frozen=True)
 class Emphasis:
-    """What a family of scenarios has much of. Each list is drawn from evenly, the plainest first."""
+    """What a family of scenarios has much of. Each tuple is drawn from evenly, the plainest first; after each event
+    there is one chance in `likely` that it was the last."""
 
     pipelines: int
     ripples: tuple[int, ...]
     first: tuple[str, ...]
     deeds: tuple[str, ...]
     fewest: int = 2
-    events: int = 8
+    likely: int = 6
     always_run: tuple[bool, ...] = (True,)
     unchanged: tuple[bool, ...] = (False,)
     retries: tuple[int, ...] = (0,)
@@ -70,7 +73,7 @@ FAULTS = Emphasis(
     ripples=(1, 1, 2, 3),
     first=("wave", "tap", "pulse", "tide", "wave"),
     deeds=("tap", "fail", "clear", "pulse", "fail", "fail", "wave", "clear", "tide"),
-    events=12,
+    likely=10,
     always_run=(True, True, False),
     unchanged=(False, False, True),
     retries=(0, 0, 1, 2),
@@ -79,11 +82,11 @@ FAULTS = Emphasis(
 )
 MENDING = Emphasis(
     pipelines=4,
-    ripples=(2, 3, 1, 4),
+    ripples=(1, 2, 2, 3, 4),
     first=("wave", "tap", "pulse", "wave"),
     deeds=("fail", "clear", "tap", "fail", "pulse", "clear"),
-    events=14,
-    retries=(0, 1, 0, 2),
+    likely=10,
+    retries=(0, 0, 1, 2),
     kinds_of_source=("sources", "sources", "sources", "optional"),
 )
 WINDOWS = Emphasis(
@@ -93,27 +96,27 @@ WINDOWS = Emphasis(
     deeds=("tap", "pulse", "tide", "wave", "tide", "untrigger", "fail", "clear"),
     retries=(0, 0, 1),
     kinds_of_source=("sources", "sources", "optional"),
-    windowed=(True, True, False),
+    windowed=(False, True, True),
 )
 PASSES = Emphasis(
     pipelines=6,
-    ripples=(1, 2, 1, 3, 2, 4, 5),
+    ripples=(1, 1, 2, 2, 3, 4, 5),
     first=("wave", "wave", "tide", "tap"),
     deeds=("tap", "unchanged", "pulse", "wave", "changed", "tap", "fail", "clear"),
-    always_run=(False, False, False, False, True),
-    unchanged=(True, True, False),
+    always_run=(True, False, False, False, False),
+    unchanged=(False, True, True),
     retries=(0, 0, 0, 1),
     kinds_of_source=("sources", "optional"),
     windowed=(False, False, False, False, True),
 )
 VERSIONS = Emphasis(
     pipelines=3,
-    ripples=(2, 3, 1, 4),
-    first=("wave",),
-    deeds=("unchanged", "changed", "unchanged", "changed", "tap", "pulse"),
-    events=20,
+    ripples=(1, 2, 2, 3, 4),
+    first=("wave", "tide"),
+    deeds=("unchanged", "changed", "pulse", "unchanged", "tap", "tide"),
+    likely=14,
     always_run=(False,),
-    unchanged=(True, False),
+    unchanged=(False, True, True),
     kinds_of_source=("sources", "sources", "optional"),
 )
 LARGE = Emphasis(
@@ -121,7 +124,7 @@ LARGE = Emphasis(
     ripples=(1, 1, 1, 2),
     first=("wave", "tap", "pulse", "tide"),
     deeds=("tap", "pulse", "fail", "clear", "wave", "fail", "tide", "unchanged", "untrigger"),
-    events=12,
+    likely=10,
     always_run=(True, False),
     unchanged=(False, False, True),
     retries=(0, 0, 1, 2),
@@ -166,13 +169,12 @@ def scenarios(draw: st.DrawFn, emphasis: Emphasis) -> Scenario:
     events: list[dict[str, Any]] = [
         {"at": 0, "do": "unchanged", "pipeline": name} for name in pipelines if pick(draw, emphasis.unchanged)
     ]
-    events.append(happening(draw, pipelines, deeds=emphasis.first, until=1))
-    for _ in range(draw(NUMBERS[emphasis.events])):
-        event = happening(draw, pipelines, deeds=emphasis.deeds, until=until)
-        events.append(event)
-        if event["do"] == "fail" and draw(NUMBERS[1]):
-            later = event["at"] + draw(NUMBERS[12]) / 2
-            events.append({"at": later, "do": "clear", "pipeline": event["pipeline"]})
+    first = happenings(pipelines, deeds=emphasis.first, until=1, likely=1)
+    later = happenings(pipelines, deeds=emphasis.deeds, until=until, likely=emphasis.likely)
+    happened = draw(first)
+    while happened and len(events) < EVENTS:
+        events += happened
+        happened = draw(later)
     events.sort(key=lambda event: float(event["at"]))
     only_known_ids(events)
     ends_by_itself = all(event["do"] not in ("wave", "tide") for event in events)
@@ -232,23 +234,31 @@ def windows(draw: st.DrawFn) -> list[dict[str, float]]:
     return chosen
 
 
-def happening(draw: st.DrawFn, pipelines: dict[str, Any], *, deeds: tuple[str, ...], until: float) -> dict[str, Any]:
-    """One listed event. Outlets come first, and faults come early, while there is something to hit."""
+@st.composite
+def happenings(
+    draw: st.DrawFn, pipelines: dict[str, Any], *, deeds: tuple[str, ...], until: float, likely: int
+) -> list[dict[str, Any]]:
+    """One listed event, or with one chance in `likely` none. A fault may come with its clear; it comes early, while
+    there is something to hit."""
+    if likely > 1 and not draw(NUMBERS[likely - 1]):
+        return []
     do = pick(draw, deeds)
     name = pick(draw, sorted(pipelines, reverse=True))
     event: dict[str, Any] = {"do": do, "pipeline": name}
-    match do:
-        case "fail":
-            until = min(until, 6)
-            ripples = list(pipelines[name]["ripples"])
-            if len(ripples) > 1 or draw(NUMBERS[1]):
-                event["ripple"] = pick(draw, ripples)
-            event["times"] = pick(draw, (1, 1, 2, 3))
-        case "tide":
-            event["max_staleness"] = pick(draw, LIMITS)
+    time = draw(NUMBERS[int(2 * min(until, 6 if do == "fail" else 20))]) / 2
+    cleared = []
+    if do == "fail":
+        ripples = list(pipelines[name]["ripples"])
+        if len(ripples) > 1 or draw(NUMBERS[1]):
+            event["ripple"] = pick(draw, ripples)
+        event["times"] = pick(draw, (1, 1, 2, 3))
+        if draw(NUMBERS[1]):
+            cleared = [{"at": time + draw(NUMBERS[12]) / 2, "do": "clear", "pipeline": name}]
+    if do == "tide":
+        event["max_staleness"] = pick(draw, LIMITS)
     if do in ("wave", "tide", "untrigger") and pick(draw, (False, False, True)):
         event["id"] = pick(draw, ("one", "two", "wave"))
-    return {"at": draw(NUMBERS[int(2 * min(until, 20))]) / 2, **event}
+    return [{"at": time, **event}, *cleared]
 
 
 def only_known_ids(events: list[dict[str, Any]]) -> None:

@@ -7,11 +7,12 @@ saved again, and the header.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from headwater.freshness.change import derive, link_ripples
-from headwater.freshness.events import SourceCut, Trigger, Version
-from headwater.freshness.graph import PondSpec, RippleSpec, check_graph
+from headwater.freshness.events import GraphChanged, SourceCut, Trigger, Version
+from headwater.freshness.graph import PondSpec, RippleSpec
 from headwater.freshness.machine import set_timers
 from headwater.freshness.state import NEVER, Pond, Ripple, Run, State
 
@@ -31,6 +32,8 @@ def save_pond(state: State, name: str) -> Saved:
     """The record of one pond."""
     pond = state.ponds[name]
     return {
+        "required": list(pond.spec.required),
+        "optional": list(pond.spec.optional),
         "start_f": _freshness(pond.start_f),
         "end_f": _freshness(pond.end_f),
         "delay_start": pond.delay_start,
@@ -55,26 +58,51 @@ def save(state: State) -> Saved:
 
 
 def load(ponds: Iterable[PondSpec], saved: Mapping[str, Any]) -> State:
-    """The state that was saved, for the graph it was saved with. Raises ValueError for another format.
+    """The state that was saved, with the graph it was saved with. Raises ValueError for another format.
 
-    A pond or ripple that the saved value does not know has never run; use GraphChanged to change a graph.
+    Of the declared ponds it takes what is no part of a graph's shape: windows, intervals, budgets. What has changed
+    since is for `graph_change` to find, and for a step to apply.
     """
     if saved.get("format") != FORMAT:
         raise ValueError(f"the state was saved in format {saved.get('format')!r}; this version reads {FORMAT}")
     state = State()
     state.now, state.announced = saved["now"], saved["announced"]
-    specs = {spec.name: spec for spec in ponds}
-    check_graph(specs)
-    for name, spec in specs.items():
+    declared = {spec.name: spec for spec in ponds}
+    for name, record in saved["ponds"].items():
+        spec = _saved_spec(declared.get(name), name, record)
         pond = state.ponds[name] = Pond(spec)
-        record = saved["ponds"].get(name)
-        ripples = record["ripples"] if record else {}
-        link_ripples(pond, [_load_ripple(pond, ripple, ripples) for ripple in spec.ripples])
-        if record:
-            _load_pond(pond, record)
+        link_ripples(pond, [_load_ripple(pond, ripple, record["ripples"][ripple.name]) for ripple in spec.ripples])
+        _load_pond(pond, record)
     derive(state)
     set_timers(state)
     return state
+
+
+def graph_change(state: State, ponds: Iterable[PondSpec]) -> GraphChanged | None:
+    """What a step has to apply for the state to have the declared graph; None if it has it."""
+    declared = {spec.name: spec for spec in ponds}
+    removed = tuple(name for name in state.ponds if name not in declared)
+    changed = tuple(
+        spec for name, spec in declared.items() if name not in state.ponds or state.ponds[name].spec != spec
+    )
+    return GraphChanged(changed, removed) if changed or removed else None
+
+
+def _saved_spec(declared: PondSpec | None, name: str, record: Saved) -> PondSpec:
+    ripples = tuple(
+        RippleSpec(
+            ripple,
+            tuple(saved["after"]),
+            None if saved["reads"] is None else tuple(saved["reads"]),
+            saved["fingerprint"],
+        )
+        for ripple, saved in record["ripples"].items()
+    )
+    required, optional = tuple(record["required"]), tuple(record["optional"])
+    if declared is None:
+        return PondSpec(name, ripples, required, optional)
+    windows = None if required or optional else declared.windows
+    return replace(declared, ripples=ripples, required=required, optional=optional, windows=windows)
 
 
 def _save_run(run: Run) -> Saved:
@@ -92,7 +120,11 @@ def _save_run(run: Run) -> Saved:
 
 
 def _save_ripple(ripple: Ripple) -> Saved:
+    spec = ripple.spec
     return {
+        "after": list(spec.after),
+        "reads": None if spec.reads is None else list(spec.reads),
+        "fingerprint": spec.fingerprint,
         "start_f": _freshness(ripple.start_f),
         "end_f": _freshness(ripple.end_f),
         "pull": ripple.pull,
@@ -126,16 +158,14 @@ def _load_run(record: Saved) -> Run:
     return run
 
 
-def _load_ripple(pond: Pond, spec: RippleSpec, ripples: Mapping[str, Saved]) -> Ripple:
+def _load_ripple(pond: Pond, spec: RippleSpec, record: Saved) -> Ripple:
     ripple = Ripple(pond, spec)
-    record = ripples.get(spec.name)
-    if record is not None:
-        ripple.start_f, ripple.end_f = _loaded(record["start_f"]), _loaded(record["end_f"])
-        ripple.pull, ripple.targets = record["pull"], list(record["targets"])
-        ripple.running = record["running"]
-        ripple.failed_f, ripple.attempts = _loaded(record["failed_f"]), record["attempts"]
-        ripple.version, ripple.past = record["version"], [(past[0], past[1]) for past in record["past"]]
-        ripple.inputs, ripple.trial = record["inputs"], record["trial"]
+    ripple.start_f, ripple.end_f = _loaded(record["start_f"]), _loaded(record["end_f"])
+    ripple.pull, ripple.targets = record["pull"], list(record["targets"])
+    ripple.running = record["running"]
+    ripple.failed_f, ripple.attempts = _loaded(record["failed_f"]), record["attempts"]
+    ripple.version, ripple.past = record["version"], [(past[0], past[1]) for past in record["past"]]
+    ripple.inputs, ripple.trial = record["inputs"], record["trial"]
     return ripple
 
 

@@ -24,7 +24,7 @@ from headwater.freshness.events import (
 )
 from headwater.freshness.graph import GraphError, PondSpec, RippleSpec
 from headwater.freshness.machine import new_state, step
-from headwater.freshness.saving import load, save
+from headwater.freshness.saving import graph_change, load, save
 from headwater.freshness.state import NEVER
 from headwater.freshness.windows import Windows
 
@@ -142,12 +142,24 @@ def test_triggers_and_failures_stay() -> None:
     assert any(isinstance(effect, RunStarted) and effect.pond == "a" for effect in effects)
 
 
-def test_a_state_is_loaded_into_a_graph_with_a_pond_it_does_not_know() -> None:
-    state = new_state([pond("a")])
-    settle(state, [Demand("a", "pulse")])
-    loaded = load([pond("a"), pond("b", "a")], save(state))
-    assert loaded.ponds["a"].end_f == state.ponds["a"].end_f
-    assert loaded.ponds["b"].end_f == NEVER
+def test_a_loaded_state_learns_what_was_declared_meanwhile() -> None:
+    inlet = PondSpec("a", (RippleSpec("r0"),), windows=Windows([(0, 1000)]))
+    model = PondSpec("b", (RippleSpec("x", fingerprint="1"),), ("a",))
+    state = new_state([inlet, model, pond("gone")])
+    settle(state, [Demand("b", "pulse")])
+    declared = [
+        replace(inlet, windows=Windows([(0, 1000)])),
+        PondSpec("b", (RippleSpec("x", fingerprint="2"),), ("a",)),
+    ]
+    declared.append(pond("c", "b"))
+    loaded = load(declared, save(state))
+    assert save(loaded) == save(state)
+    change = graph_change(loaded, declared)
+    assert change == GraphChanged((declared[1], declared[2]), removed=("gone",))
+    step(loaded, [change], 50)
+    assert graph_change(loaded, declared) is None
+    assert starts(settle(loaded, [Demand("b", "pulse")])) == [("b", "x")], "its definition changed while it was down"
+    assert loaded.ponds["c"].end_f == NEVER
 
 
 CHANGES = st.one_of(
