@@ -19,10 +19,12 @@ from headwater.manifest.durations import DAY_US, duration_us, time_of_day_us
 from headwater.manifest.keywords import needs_quotes
 from headwater.manifest.positions import Path
 from headwater.manifest.references import pipeline_secrets
-from headwater.manifest.spec import PipelineSpec, TableSettings, TableSpec, WindowSpec
+from headwater.manifest.spec import PipelineSpec, RippleSpec, TableSettings, TableSpec, WindowSpec
 from headwater.manifest.support import PLANNED_CONNECTORS
 from headwater.manifest.table_checks import check_source_table, check_table
 from headwater.manifest.violations import explain
+
+_NOT_OF_A_VIEW = ("mode", "primary_key", "compaction", "cluster_by", "partition_by", "retain_runs", "indexes")
 
 CheckConfig = Callable[[str, Mapping[str, JsonValue]], Iterable[tuple[Path, str, str]]]
 """Judges a connector's config: (connector, config) -> (path inside the config, message, hint) of each fault."""
@@ -112,6 +114,34 @@ def tables_of(pipeline: Declared) -> Iterator[tuple[Path, TableSettings]]:
         yield ("ripples", index), ripple
 
 
+def circles(graph: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+    """One circle of each knot, found without recursion."""
+    state: dict[str, int] = {}
+    for start in graph:
+        if start in state:
+            continue
+        trail: list[str] = [start]
+        pending: list[Iterator[str]] = [iter(graph[start])]
+        state[start] = 1
+        while pending:
+            step = next(pending[-1], None)
+            if step is None:
+                pending.pop()
+                state[trail.pop()] = 2
+            elif step not in graph or state.get(step) == 2:
+                continue
+            elif state.get(step) == 1:
+                yield trail[trail.index(step) :]
+            else:
+                state[step] = 1
+                trail.append(step)
+                pending.append(iter(graph[step]))
+
+
+def arrows(circle: Sequence[str]) -> str:
+    return " -> ".join(f"`{name}`" for name in [*circle, circle[0]])
+
+
 def _salvage(part: Part, data: Mapping[str, JsonValue], wrong: frozenset[str]) -> Declared | None:
     kept: dict[str, JsonValue] = {key: value for key, value in data.items() if key not in wrong}
     if "id" in wrong:
@@ -135,9 +165,14 @@ def _check_shape(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
         message = f"{part.subject} reads nothing: it has neither `source` nor `sources`"
         hint = 'add `source = { connector = "files", config = { path = "data/*.ndjson" } }`'
         yield part.error("HW-M03", (), message, hint=hint)
-    elif spec.source is not None and not spec.tables:
-        message = f"{part.subject} names no table"
-        yield part.error("HW-M03", ("tables",), message, hint='add `tables = ["orders"]`')
+    elif spec.source is not None:
+        if not spec.tables:
+            message = f"{part.subject} names no table"
+            yield part.error("HW-M03", ("tables",), message, hint='add `tables = ["orders"]`')
+        if spec.ripples:
+            message = f"`ripples` of {part.subject} belong to a pipeline with `sources`"
+            hint = f'make a second pipeline with `sources = ["{spec.id}"]` and put them there'
+            yield part.error("HW-M03", ("ripples",), message, hint=hint, key=True)
     elif spec.source is None:
         for key, belongs in (("tables", spec.tables), ("incremental", spec.incremental), ("poll", spec.poll)):
             if belongs:
@@ -156,6 +191,7 @@ def _check_ripples(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
         if (ripple.sql is None) == (ripple.python is None):
             message = f"the ripple `{ripple.name}` of {part.subject} needs one of `sql` and `python`"
             yield part.error("HW-M03", at, message)
+        yield from _check_ripple_table(part, at, ripple)
         for position, parent in enumerate(ripple.after):
             if parent not in names:
                 meant = nearest(parent, names)
@@ -165,10 +201,28 @@ def _check_ripples(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
                 hint = f"did you mean `{meant}`?" if meant else ""
                 yield part.error("HW-M07", (*at, "after", position), message, hint=hint)
     after = {ripple.name: ripple.after for ripple in spec.ripples}
-    for circle in _circles(after):
+    for circle in circles(after):
         index = names.index(circle[0])
-        message = f"ripples of {part.subject} wait for each other in a circle: {_arrows(circle)}"
+        message = f"ripples of {part.subject} wait for each other in a circle: {arrows(circle)}"
         yield part.error("HW-M07", ("ripples", index, "after"), message, hint="remove one of the `after`s")
+
+
+def _check_ripple_table(part: Part, at: Path, ripple: RippleSpec) -> Iterator[HeadwaterError]:
+    """What is said of the table or view that a ripple makes."""
+    name = f"the ripple `{ripple.name}` of {part.subject}"
+    if ripple.materialize == "view":
+        if ripple.python is not None:
+            message = f"{name} is a view, which is made of `sql`"
+            yield part.error(
+                "HW-M03", (*at, "python"), message, hint='write `sql`, or `materialize = "table"`', key=True
+            )
+        for key in _NOT_OF_A_VIEW:
+            if getattr(ripple, key):
+                message = f"{name} is a view, which has no rows of its own: `{key}` does nothing"
+                yield part.error("HW-M03", (*at, key), message, hint="remove it", key=True)
+    elif ripple.mode == "upsert" and not ripple.primary_key:
+        message = f"{name} upserts, and has no `primary_key` to find rows by"
+        yield part.error("HW-M03", (*at, "mode"), message, hint='add `primary_key = ["..."]`, or use `replace`')
 
 
 def _check_ids(parts: Sequence[Part]) -> Iterator[HeadwaterError]:
@@ -229,10 +283,10 @@ def _check_cycles(parts: Sequence[Part]) -> Iterator[HeadwaterError]:
     graph = {
         name: {source: path for path, source in _named(part, "sources", "pipeline")} for name, part in by_id.items()
     }
-    for circle in _circles({name: tuple(sources) for name, sources in graph.items()}):
+    for circle in circles({name: tuple(sources) for name, sources in graph.items()}):
         pairs = zip(circle, circle[1:] + circle[:1])
         places = tuple(by_id[reader].place(graph[reader][source]) for reader, source in pairs)
-        message = f"pipelines read each other in a circle: {_arrows(circle)}"
+        message = f"pipelines read each other in a circle: {arrows(circle)}"
         if len(circle) == 1:
             message = f"pipeline `{circle[0]}` reads itself"
         yield HeadwaterError("HW-M07", message, hint="remove one of these sources", places=places)
@@ -249,34 +303,6 @@ def _named(part: Part, key: str, *names: str) -> Iterator[tuple[Path, str]]:
             name = next((name for name in names if isinstance(item.get(name), str)), None)
             if name is not None:
                 yield (key, index, name), str(item[name])
-
-
-def _circles(graph: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
-    """One circle of each knot, found without recursion."""
-    state: dict[str, int] = {}
-    for start in graph:
-        if start in state:
-            continue
-        trail: list[str] = [start]
-        pending: list[Iterator[str]] = [iter(graph[start])]
-        state[start] = 1
-        while pending:
-            step = next(pending[-1], None)
-            if step is None:
-                pending.pop()
-                state[trail.pop()] = 2
-            elif step not in graph or state.get(step) == 2:
-                continue
-            elif state.get(step) == 1:
-                yield trail[trail.index(step) :]
-            else:
-                state[step] = 1
-                trail.append(step)
-                pending.append(iter(graph[step]))
-
-
-def _arrows(circle: Sequence[str]) -> str:
-    return " -> ".join(f"`{name}`" for name in [*circle, circle[0]])
 
 
 def _check_windows(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
@@ -308,15 +334,15 @@ def _overlap(one: WindowSpec, other: WindowSpec) -> bool:
 
 
 def _zone_shifts(one: str, other: str) -> set[int]:
-    """By how much the clocks of two zones differ, in winter and in summer."""
+    """By how much the clocks of two zones differ, on any day of a year: two zones may change on different days."""
     if one == other:
         return {0}
-    from datetime import datetime, timedelta
+    from datetime import UTC, datetime, timedelta
     from zoneinfo import ZoneInfo
 
     shifts: set[int] = set()
-    for month in (1, 7):
-        moment = datetime(2024, month, 1)
-        offsets = [moment.replace(tzinfo=ZoneInfo(zone)).utcoffset() or timedelta() for zone in (one, other)]
+    for day in range(366):
+        moment = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=day)
+        offsets = [moment.astimezone(ZoneInfo(zone)).utcoffset() or timedelta() for zone in (one, other)]
         shifts.add((offsets[0] - offsets[1]) // timedelta(microseconds=1) % DAY_US)
     return shifts

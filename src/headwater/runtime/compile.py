@@ -1,0 +1,159 @@
+"""From the manifest to what the freshness engine runs: ponds, standing triggers, and the ripples of the models.
+
+Pure but for the SQL and Python files that ripples name: no store, no Spark, no clock. Compiling the same files gives
+equal records, whatever the order of their keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from headwater.base.errors import HeadwaterError, raise_all
+from headwater.freshness.events import Trigger
+from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.windows import Windows
+from headwater.manifest.durations import SECOND_US, Every, duration_us, parse_schedule
+from headwater.manifest.load import Project
+from headwater.manifest.spec import CronSpec, PipelineSpec, TideSpec, WaveSpec
+from headwater.runtime.calendars import windows_of
+from headwater.runtime.definition import landing_fingerprint
+from headwater.runtime.model import ModelRipple, project_tables, read_ripples
+
+OWNER = "manifest"
+"""Who set a trigger that stands in the manifest."""
+POLL_US = SECOND_US
+"""The least time between two looks at a source that says nothing else."""
+
+
+@dataclass(frozen=True)
+class CronTrigger:
+    """A pulse at each tick of a cron expression, on the wall clock of the time zone."""
+
+    id: str
+    pipeline: str
+    at: str
+    timezone: str
+
+
+@dataclass(frozen=True)
+class CompiledPipeline:
+    """One pipeline. The ripples of its pond are the tables of an Inlet, else `ripples`, in the manifest's order.
+    Triggers have ids that say what they are: an equal id is an equal trigger."""
+
+    id: str
+    pond: PondSpec
+    triggers: tuple[Trigger, ...] = ()
+    crons: tuple[CronTrigger, ...] = ()
+    ripples: tuple[ModelRipple, ...] = ()
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A whole project, by pipeline, in the manifest's order."""
+
+    pipelines: Mapping[str, CompiledPipeline]
+
+    @property
+    def ponds(self) -> tuple[PondSpec, ...]:
+        return tuple(pipeline.pond for pipeline in self.pipelines.values())
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files beside the manifests that were read: a change in one of them is a change of the project."""
+        ripples = (ripple for pipeline in self.pipelines.values() for ripple in pipeline.ripples)
+        return tuple(dict.fromkeys(ripple.file for ripple in ripples if not ripple.is_inline))
+
+
+def compile_pipelines(project: Project, *, now_us: int) -> Compiled:
+    """The project as the engine sees it; windows begin with the one that is open at `now_us`, or the next. Raises
+    every error of every pipeline together."""
+    tables = project_tables(project.pipelines)
+    errors: list[HeadwaterError] = []
+    pipelines: dict[str, CompiledPipeline] = {}
+    for loaded in project.pipelines:
+        spec = loaded.spec
+        ripples, wrong = read_ripples(loaded, root=project.root, tables=tables)
+        errors += wrong
+        triggers, crons = _triggers(spec)
+        pond = _inlet(spec, now_us) if spec.is_inlet else _model(spec, ripples)
+        pipelines[spec.id] = CompiledPipeline(spec.id, pond, triggers, crons, ripples)
+    raise_all(errors)
+    return Compiled(pipelines)
+
+
+def _inlet(spec: PipelineSpec, now_us: int) -> PondSpec:
+    return _pond(
+        spec,
+        ripples=tuple(
+            RippleSpec(name=table.table, reads=(), fingerprint=landing_fingerprint(spec, table))
+            for table in spec.tables
+        ),
+        windows=Windows(windows_of(spec.windows, after_us=now_us)) if spec.windows else None,
+        min_interval=duration_us(spec.poll) if spec.poll else POLL_US,
+    )
+
+
+def _model(spec: PipelineSpec, ripples: tuple[ModelRipple, ...]) -> PondSpec:
+    return _pond(spec, ripples=tuple(_step(spec, ripple) for ripple in ripples))
+
+
+def _step(spec: PipelineSpec, ripple: ModelRipple) -> RippleSpec:
+    read = {item.source for item in ripple.inputs}
+    return RippleSpec(
+        name=ripple.name,
+        after=ripple.after,
+        reads=tuple(source.pipeline for source in spec.sources if source.pipeline in read),
+        fingerprint=ripple.fingerprint,
+    )
+
+
+def _pond(
+    spec: PipelineSpec, *, ripples: tuple[RippleSpec, ...], windows: Windows | None = None, min_interval: int = 1
+) -> PondSpec:
+    return PondSpec(
+        name=spec.id,
+        ripples=ripples,
+        required=tuple(source.pipeline for source in spec.sources if source.required),
+        optional=tuple(source.pipeline for source in spec.sources if not source.required),
+        windows=windows,
+        min_interval=min_interval,
+        retry_immediately=spec.retry.immediately if spec.retry else 0,
+        retry_on_change=spec.retry.on_change if spec.retry else 0,
+        always_run=spec.always_run,
+    )
+
+
+def _triggers(spec: PipelineSpec) -> tuple[tuple[Trigger, ...], tuple[CronTrigger, ...]]:
+    """The standing demand on a pipeline; what is said twice counts once."""
+    triggers: dict[str, Trigger] = {}
+    crons: dict[str, CronTrigger] = {}
+
+    def tide(limit: int) -> None:
+        text = f"{limit // SECOND_US}s" if limit % SECOND_US == 0 else f"{limit // 1000}ms"
+        trigger = Trigger(id=f"{OWNER}:tide {text}", kind="tide", limit=limit, owner=OWNER)
+        triggers[trigger.id] = trigger
+
+    def cron(at: str, timezone: str) -> None:
+        at = " ".join(at.split())
+        trigger = CronTrigger(id=f"{OWNER}:cron {at} {timezone}", pipeline=spec.id, at=at, timezone=timezone)
+        crons[trigger.id] = trigger
+
+    if spec.schedule is not None:
+        schedule = parse_schedule(spec.schedule)
+        if isinstance(schedule, Every):
+            tide(schedule.interval_us)
+        else:
+            cron(spec.schedule, "UTC")
+    for trigger in spec.triggers:
+        match trigger:
+            case WaveSpec():
+                triggers[f"{OWNER}:wave"] = Trigger(id=f"{OWNER}:wave", kind="wave", owner=OWNER)
+            case TideSpec():
+                tide(duration_us(trigger.max_staleness))
+            case CronSpec():
+                cron(trigger.at, trigger.timezone)
+            case _:
+                assert_never(trigger)
+    return tuple(triggers.values()), tuple(crons.values())

@@ -1,0 +1,59 @@
+"""What a ripple does, as one word: equal for any order of keys, any comment in the manifest, any way of writing a
+type; another one when its text, its mode, its key or its columns change. When it runs is no part of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from headwater.base.types import parse_type
+from headwater.manifest.spec import PipelineSpec, TableSettings, TableSpec
+from headwater.store.evolution import DeclaredColumn
+
+
+def declared_columns(table: TableSettings) -> dict[str, DeclaredColumn]:
+    """The columns that the manifest declares, by name."""
+    return {
+        name: DeclaredColumn(
+            type=parse_type(column.type),
+            nullable=column.nullable is not False,
+            default=None if column.default is None else json.dumps(column.default, sort_keys=True),
+            renamed_from=column.renamed_from,
+        )
+        for name, column in table.columns.items()
+    }
+
+
+def landing_fingerprint(spec: PipelineSpec, table: TableSpec) -> str:
+    """Of one table of an Inlet: where it is read from and how it lands. A secret is in it by reference only."""
+    assert spec.source is not None
+    return _fingerprint(
+        {
+            "connector": spec.source.connector,
+            "config": spec.source.config,
+            "name": table.name,
+            "incremental": spec.incremental_of(table),
+            "transforms": spec.transforms,
+            "on_bad_row": spec.on_bad_row,
+            **_lands(table, table.effective_mode),
+        }
+    )
+
+
+def ripple_fingerprint(table: TableSettings, *, kind: str, text: str, function: str | None, mode: str) -> str:
+    """Of one ripple of a model. A Python file counts as a whole: what its functions share is not known."""
+    return _fingerprint({"kind": kind, "text": text.strip(), "function": function, **_lands(table, mode)})
+
+
+def _lands(table: TableSettings, mode: str) -> dict[str, object]:
+    columns = {
+        name: [str(column.type), column.nullable, column.default, column.renamed_from]
+        for name, column in declared_columns(table).items()
+    }
+    return {"mode": mode, "primary_key": table.primary_key, "columns": columns}
+
+
+def _fingerprint(definition: Mapping[str, object]) -> str:
+    text = json.dumps(definition, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,83 @@
+"""The text of a ripple: SQL in the manifest, in a file of its own, or a Python file; and where in it something
+stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from headwater.base.errors import HeadwaterError, Place, nearest
+from headwater.manifest.documents import MAX_FILE_BYTES, PROJECT_FILE, Part
+from headwater.manifest.positions import Path, Positions
+
+SQL_SUFFIX = ".sql"
+_FROM_ROOT = f"paths begin at the directory of `{PROJECT_FILE}`"
+
+
+@dataclass(frozen=True, eq=False)
+class ModelText:
+    """A text and the file it stands in, relative to the project. `part` and `path` are what names it in the
+    manifest; `is_inline`: it stands there itself."""
+
+    text: str
+    file: str
+    part: Part
+    path: Path
+    is_inline: bool = False
+
+    def place(self, offset: int) -> Place:
+        """Where a character of the text stands. In the manifest, the text's beginning if it is written with escapes."""
+        if not self.is_inline:
+            return Positions(self.text).place(self.file, offset)
+        written = self.part.document.positions
+        span = written.values.get((*self.part.base, *self.path))
+        begins = written.text.find(self.text, span.start, span.end) if span is not None else -1
+        return self.part.place(self.path) if begins < 0 else written.place(self.file, begins + offset)
+
+    def error(self, code: str, message: str, *, hint: str, place: Place) -> HeadwaterError:
+        """An error at a place of the text; for a file of its own, with the place that names it."""
+        places = (place,) if self.is_inline else (place, self.part.place(self.path))
+        return HeadwaterError(code, message, hint=hint, places=places)
+
+
+def sql_text(root: FilePath, part: Part, path: Path, value: str) -> ModelText:
+    """The SQL of a ripple: the value itself, or, if that is one line that ends in `.sql`, a file. Raises HW-M02."""
+    file = value.strip()
+    if "\n" in file or not file.endswith(SQL_SUFFIX):
+        return ModelText(value, part.document.file, part, path, is_inline=True)
+    return ModelText(_read(root, file, part, path), file, part, path)
+
+
+def python_text(root: FilePath, part: Part, path: Path, value: str) -> tuple[ModelText, str]:
+    """The text of the file in `file.py:function`, and the function. Raises HW-M02."""
+    file, _, function = value.rpartition(":")
+    return ModelText(_read(root, file, part, path), file, part, path), function
+
+
+def _read(root: FilePath, file: str, part: Part, path: Path) -> str:
+    """Line ends are made equal, so that a checkout on another system changes nothing."""
+    try:
+        if (root / file).stat().st_size > MAX_FILE_BYTES:
+            raise _unreadable(part, path, file, f"it is larger than {MAX_FILE_BYTES >> 20} MiB")
+        text = (root / file).read_bytes().decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise _unreadable(part, path, file, "there is no such file", hint=_near(root / file)) from error
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise _unreadable(part, path, file, reason, hint="check the file and its permissions") from error
+    except UnicodeDecodeError as error:
+        raise _unreadable(part, path, file, "it is not UTF-8 text", hint="save it as UTF-8") from error
+    return text.replace("\r\n", "\n")
+
+
+def _unreadable(part: Part, path: Path, file: str, reason: str, *, hint: str = "") -> HeadwaterError:
+    return part.error("HW-M02", path, f"cannot read `{file[:160]}` of {part.subject}: {reason}", hint=hint)
+
+
+def _near(missing: FilePath) -> str:
+    try:
+        beside = [path.name for path in missing.parent.iterdir() if path.suffix == missing.suffix]
+    except OSError:
+        return _FROM_ROOT
+    meant = nearest(missing.name, beside)
+    return f"did you mean `{meant}`?" if meant else _FROM_ROOT

@@ -1,0 +1,51 @@
+"""Which tables a query reads, and what is no query, from the case files. `tests/spark/test_sql_tables.py` asks Spark
+about the same queries."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from headwater.runtime.model_sql import SqlFault, TableRead, tables_read
+from unit.runtime.sql_cases import sql_cases
+
+QUERIES, FAULTS = sql_cases("queries"), sql_cases("faults")
+
+
+@pytest.mark.parametrize("case", QUERIES, ids=[case["claim"].replace(" ", "_") for case in QUERIES])
+def test_the_tables_of_a_query(case: dict[str, Any]) -> None:
+    reads = tables_read(case["sql"])
+    assert [read.name for read in reads] == case["tables"]
+    for read in reads:
+        assert case["sql"][read.offset :].lstrip("`").lower().startswith(read.name)
+
+
+@pytest.mark.parametrize("case", FAULTS, ids=[case["claim"].replace(" ", "_") for case in FAULTS])
+def test_what_is_no_query_is_refused_in_these_words(case: dict[str, Any]) -> None:
+    with pytest.raises(SqlFault) as caught:
+        tables_read(case["sql"])
+    before = case["sql"][: caught.value.offset]
+    place = f"{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
+    assert (place, caught.value.message, caught.value.hint) == (case["at"], case["message"], case["hint"])
+
+
+def test_a_table_is_placed_where_its_name_first_stands() -> None:
+    assert tables_read("select 1 from b join a on true, b c") == (TableRead("b", 14), TableRead("a", 21))
+
+
+def test_a_query_of_thousands_of_tables_is_read() -> None:
+    sql = " union all ".join(f"select * from t{number}" for number in range(3_000))
+    assert [read.name for read in tables_read(sql)] == [f"t{number}" for number in range(3_000)]
+
+
+def test_a_query_too_deep_to_read_is_refused() -> None:
+    with pytest.raises(SqlFault, match="nested too deeply"):
+        tables_read("select " + "(" * 5_000 + "1" + ")" * 5_000)
+
+
+def test_sqlglot_is_not_loaded_before_a_query_is_read() -> None:
+    code = "import sys, headwater.runtime.compile, headwater.runtime.model_sql; sys.exit('sqlglot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
