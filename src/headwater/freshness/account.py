@@ -7,6 +7,7 @@ from typing import Any
 
 from headwater.freshness.events import (
     Blocked,
+    CancelRipple,
     Demanded,
     DemandRefused,
     Effect,
@@ -99,7 +100,7 @@ class Account:
     def note(self, state: State, now: int, effects: list[Effect]) -> None:
         """Takes down what a step has brought."""
         for effect in effects:
-            if isinstance(effect, WakeAt):
+            if isinstance(effect, WakeAt | CancelRipple):
                 continue
             self._write(now, effect)
             account = self.pipelines[effect.pond]

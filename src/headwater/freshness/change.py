@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headwater.freshness.demand import send_demand_again
+from headwater.freshness.due import forget_execution, make_due
 from headwater.freshness.events import GraphChanged
 from headwater.freshness.faults import set_blocked
 from headwater.freshness.gates import refresh_pond, refresh_ripple
@@ -26,13 +27,15 @@ def change_graph(state: State, change: GraphChanged) -> None:
     specs.update({spec.name: spec for spec in change.ponds})
     check_graph(specs)
     for name in change.removed:
-        state.ponds.pop(name, None)
+        gone = state.ponds.pop(name, None)
+        for ripple in gone.ripples if gone is not None else ():
+            forget_execution(state, ripple)
     changed = []
     for spec in change.ponds:
         pond = state.ponds.get(spec.name)
         if pond is None:
             pond = state.ponds[spec.name] = Pond(spec)
-        _change_pond(pond, spec)
+        _change_pond(state, pond, spec)
         changed.append(pond)
     derive(state)
     for pond in state.ponds.values():
@@ -83,7 +86,7 @@ def link_ripples(pond: Pond, ripples: Iterable[Ripple]) -> None:
     pond.find_low()
 
 
-def _change_pond(pond: Pond, spec: PondSpec) -> None:
+def _change_pond(state: State, pond: Pond, spec: PondSpec) -> None:
     was = {ripple.spec.name: ripple for ripple in pond.ripples}
     new_sources = pond.spec.sources != spec.sources
     pond.spec = spec
@@ -98,8 +101,10 @@ def _change_pond(pond: Pond, spec: PondSpec) -> None:
             stale.append(ripple)
         ripple.spec = ripple_spec
         ripples.append(ripple)
+    for name in was.keys() - {ripple.spec.name for ripple in ripples}:
+        forget_execution(state, was[name])
     link_ripples(pond, ripples)
-    pond.make_due(stale)
+    make_due(state, pond, stale)
 
 
 def _go_on(state: State, pond: Pond) -> None:

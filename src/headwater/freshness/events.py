@@ -102,6 +102,14 @@ class StartRipple(NamedTuple):
     parents: tuple[tuple[str, Version], ...]
 
 
+class CancelRipple(NamedTuple):
+    """Nobody wants this execution any more: the ripple, or what it reads, has changed or is gone."""
+
+    pond: str
+    ripple: str
+    freshness: int
+
+
 class RippleCompleted(NamedTuple):
     """An execution ended well, and counts."""
 
@@ -200,6 +208,7 @@ class WakeAt(NamedTuple):
 
 Effect = (
     StartRipple
+    | CancelRipple
     | RippleCompleted
     | RippleFailed
     | RipplePassed

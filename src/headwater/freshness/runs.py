@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headwater.freshness.demand import pull_parents, pull_sources, stamp
+from headwater.freshness.due import make_due
 from headwater.freshness.events import (
     RippleCompleted,
     RipplePassed,
@@ -239,7 +240,7 @@ def _advance(state: State, ripple: Ripple) -> None:
 def _make_sinks_due(state: State, pond: Pond) -> None:
     """It ran again at the freshness it had, because it had changed: so must those who read it."""
     for sink in pond.sinks:
-        sink.make_due(ripple for ripple in sink.ripples if _reads(ripple, pond))
+        make_due(state, sink, [ripple for ripple in sink.ripples if _reads(ripple, pond)])
         stamp_again(state, sink)
         refresh_pond(state, sink)
         state.touch(sink)

@@ -7,7 +7,6 @@ order, the gates) stands beside them and is made anew when a state is loaded. On
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable
 from heapq import heappush
 
 from headwater.freshness.events import Effect, SourceCut, Trigger, Version
@@ -205,18 +204,6 @@ class Pond:
             if run.freshness == freshness:
                 return run
         return None
-
-    def make_due(self, ripples: Iterable[Ripple]) -> None:
-        """These ripples, and all that read them inside the pond, are to run again, at the freshness it has if need be."""
-        stale = list(ripples)
-        for ripple in stale:
-            stale.extend(child for child in ripple.children if child not in stale)
-            ripple.end_f = NEVER
-            ripple.past.clear()
-            if not ripple.running:
-                ripple.start_f = NEVER
-        self.due = self.due or (bool(stale) and self.end_f != NEVER)
-        self.find_low()
 
     def find_low(self) -> None:
         """Finds the least end_f of its ripples, and how many are there."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from freshness.driving import pond, settle
 from headwater.freshness.events import (
     Blocked,
+    CancelRipple,
     Cleared,
     Completed,
     Demand,
@@ -21,6 +22,7 @@ from headwater.freshness.events import (
     StartRipple,
     Trigger,
     TriggerSet,
+    WakeAt,
 )
 from headwater.freshness.graph import GraphError, PondSpec, RippleSpec
 from headwater.freshness.machine import new_state, step
@@ -45,7 +47,8 @@ def test_a_pond_that_is_added_can_be_demanded_and_the_others_keep_their_freshnes
 def test_a_removed_pond_is_forgotten_and_its_late_completion_ignored() -> None:
     state = new_state([pond("a"), pond("b", "a")])
     step(state, [Demand("b", "pulse")], 5)
-    step(state, [GraphChanged((pond("b"),), removed=("a",))], 6)
+    effects, _ = step(state, [GraphChanged((pond("b"),), removed=("a",))], 6)
+    assert CancelRipple("a", "r0", 5) in effects
     assert list(state.ponds) == ["b"]
     assert step(state, [Completed("a", "r0", 5, True, 1)], 7)[0] == []
     # What was asked of b is still asked; it is an Inlet now and has run for it.
@@ -120,6 +123,15 @@ def test_a_run_that_waited_for_a_removed_ripple_completes() -> None:
     assert RunCompleted("b", 1, 0) in effects
 
 
+def test_an_execution_of_an_old_definition_is_cancelled_and_done_anew() -> None:
+    state = new_state([pond("a"), PondSpec("b", (RippleSpec("x", fingerprint="1"),), ("a",))])
+    step(state, [Demand("b", "pulse")], 1)
+    step(state, [Completed("a", "r0", 1, True, 1)], 2)
+    effects, _ = step(state, [GraphChanged((PondSpec("b", (RippleSpec("x", fingerprint="2"),), ("a",)),))], 3)
+    assert [type(effect) for effect in effects if not isinstance(effect, WakeAt)] == [CancelRipple, StartRipple]
+    assert RunCompleted("b", 1, 0) in step(state, [Completed("b", "x", 1, True, 2)], 4)[0]
+
+
 def test_a_source_that_is_blocked_blocks_its_new_reader() -> None:
     state = new_state([pond("a"), pond("b")])
     step(state, [Demand("a", "pulse")], 1)
@@ -185,7 +197,11 @@ def test_however_the_graph_changes_demand_is_met_in_the_end(deeds: list[tuple[ob
 
     def tell(*events: object) -> None:
         effects, _ = step(state, events, state.now + 1)  # type: ignore[arg-type]
-        running.update({effect[:3]: effect for effect in effects if isinstance(effect, StartRipple)})
+        for effect in effects:
+            if isinstance(effect, StartRipple):
+                running[effect[:3]] = effect
+            elif isinstance(effect, CancelRipple):
+                del running[effect[:3]]
 
     def end(start: StartRipple, *, well: bool) -> None:
         del running[start[:3]]

@@ -1,0 +1,31 @@
+"""Ripples that are to run again although nothing is fresher: they, or what they read, have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headwater.freshness.events import CancelRipple
+from headwater.freshness.state import NEVER, Pond, Ripple, State
+
+
+def make_due(state: State, pond: Pond, ripples: Iterable[Ripple]) -> None:
+    """These ripples, and all that read them inside the pond, are to run again, at the freshness it has if need be.
+
+    An execution of one of them that is under way would bring what nobody wants any more: it is forgotten.
+    """
+    stale = list(ripples)
+    for ripple in stale:
+        stale.extend(child for child in ripple.children if child not in stale)
+        forget_execution(state, ripple)
+        ripple.start_f = ripple.end_f = NEVER
+        ripple.past.clear()
+    pond.due = pond.due or (bool(stale) and pond.end_f != NEVER)
+    pond.find_low()
+
+
+def forget_execution(state: State, ripple: Ripple) -> None:
+    """Its completion, should it come, will be ignored."""
+    if ripple.running:
+        ripple.running = False
+        ripple.pond.running -= 1
+        state.effects.append(CancelRipple(ripple.pond.name, ripple.spec.name, ripple.start_f))
