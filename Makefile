@@ -12,12 +12,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --requir
 demo: .venv/.run
 	@$(BIN)/headwater demo demo
 
-test: .venv/.dev
-	$(BIN)/python -m pytest -m "not spark" --numprocesses 2
+test: .venv/.dev test-fast
+	$(BIN)/python -m pytest -m long --numprocesses 2 --dist worksteal
 	$(BIN)/python -m pytest -m spark
 
 test-fast: .venv/.dev
-	$(BIN)/python -m pytest -m "not spark" --numprocesses 2
+	$(BIN)/python -m pytest -m "not spark and not long" --numprocesses 2 --dist worksteal
 
 check: .venv/.dev
 	$(BIN)/ruff check src tests benchmarks

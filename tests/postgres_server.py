@@ -4,8 +4,8 @@ Only the binaries are used, not that package's start-up code: as root it adds a 
 permissions of every directory above its files. Here a root test run hands the server to `nobody`.
 
 The server is the child of the test process. It does not sync to disk (a test machine may lose power, a test
-database may not matter), so that a fresh database takes milliseconds. Roles whose name begins with `pw_` must give
-a password; all others are trusted.
+database may not matter), and a database that a test is done with is emptied and given to the next one. Roles whose
+name begins with `pw_` must give a password; all others are trusted.
 """
 
 from __future__ import annotations
@@ -30,9 +30,28 @@ from psycopg import sql
 
 SUPERUSER = "postgres"
 _SERVER_ACCOUNT = "nobody"
-_MEMORY_BYTES = 1 << 30
 _START_CHECKS = 1_200
 _START_CHECK_SECONDS = 0.05
+_LEAVE = """select pg_terminate_backend(pid, 60000) from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid()"""
+_DROP_SCHEMAS = """do $$ declare name text; begin
+    for name in select nspname from pg_namespace where nspname !~ '^pg_' and nspname <> 'information_schema' loop
+        execute format('drop schema %I cascade', name);
+    end loop;
+    create schema public authorization pg_database_owner;
+    grant usage on schema public to public;
+end $$"""
+_OUTSIDE_SCHEMAS = (
+    "pg_extension", "pg_cast", "pg_language", "pg_publication", "pg_event_trigger", "pg_foreign_data_wrapper",
+    "pg_foreign_server", "pg_default_acl", "pg_largeobject_metadata",
+)  # fmt: skip
+_LEFT = " + ".join(
+    [
+        "select (select count(*) from pg_db_role_setting s, pg_database d where d.oid = s.setdatabase and d.datname = current_database())",
+        *(f"(select count(*) from {name} where oid >= 16384)" for name in _OUTSIDE_SCHEMAS),
+    ]
+)
+"""How much a database holds that no schema does: the numbers of what initdb makes are smaller."""
 _HBA = "host all /^pw_ all scram-sha-256\nhost all all all trust\nlocal all all trust\n"
 
 
@@ -46,6 +65,7 @@ class PostgresServer:
         self.log = directory / "server.log"
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._empty: list[str] = []
         self._account = pwd.getpwnam(_SERVER_ACCOUNT) if os.geteuid() == 0 else None
         if self._account is not None:
             os.chown(directory, self._account.pw_uid, self._account.pw_gid)
@@ -108,11 +128,25 @@ class PostgresServer:
         self.start()
 
     def create_database(self) -> str:
-        """The URL of a new, empty database."""
+        """The URL of an empty database, which nobody else has until it is given back."""
+        if self._empty:
+            return self._empty.pop()
         name = f"test_{uuid.uuid4().hex[:16]}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
             connection.execute(sql.SQL("create database {} strategy file_copy").format(sql.Identifier(name)))
         return self.url(name)
+
+    def give_back(self, url: str) -> None:
+        """Ends the connections that are left to a database and empties it; drops it where more than schemas was made
+        in it, since only an empty database is given away again."""
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(_LEAVE)
+            connection.execute(_DROP_SCHEMAS)
+            found = connection.execute(_LEFT.encode()).fetchone()
+        if found == (0,):
+            self._empty.append(url)
+        else:
+            self.drop_database(url)
 
     def drop_database(self, url: str) -> None:
         """Ends the connections that are left to a database, and drops it."""
@@ -160,7 +194,7 @@ class PostgresServer:
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
     """A running server that is gone, with its files, when the block ends."""
-    directory = Path(tempfile.mkdtemp(prefix="headwater-postgres-", dir=_fast_directory()))
+    directory = Path(tempfile.mkdtemp(prefix="headwater-postgres-"))
     server: PostgresServer | None = None
     try:
         server = PostgresServer(directory)
@@ -170,13 +204,6 @@ def postgres_server() -> Iterator[PostgresServer]:
         if server is not None:
             server.stop()
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _fast_directory() -> Path | None:
-    """Memory, where there is enough of it: a database is hundreds of small files, made and deleted for each test."""
-    memory = Path("/dev/shm")
-    usable = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= _MEMORY_BYTES
-    return memory if usable else None
 
 
 def _free_port() -> int:

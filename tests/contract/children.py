@@ -1,8 +1,7 @@
-"""What other processes do to a store. They are forked off a server that has the imports done already."""
+"""What other processes do to a store."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -10,26 +9,22 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
 from contract.stores import Place, attempt_path, commit, landed, written
+from forked import context
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId
 from headwater.store import records as r
 from headwater.store.units import claim
 
 if TYPE_CHECKING:
-    from multiprocessing.context import ForkServerContext, ForkServerProcess
+    from multiprocessing.context import ForkServerProcess
+    from multiprocessing.queues import SimpleQueue
 
 PAUSE_CHECKS = 2_000
 PAUSE_CHECK_SECONDS = 0.01
 
 
-def _context() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["headwater.store.commit", "sqlalchemy.dialects.sqlite", "psycopg"])
-    return context
-
-
 def pool(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(processes, mp_context=_context())
+    return ProcessPoolExecutor(processes, mp_context=context())
 
 
 def commit_items(place: Place, name: str, count: int) -> list[int]:
@@ -41,7 +36,7 @@ def commit_items(place: Place, name: str, count: int) -> list[int]:
         store.close()
 
 
-def land_one(place: Place, run_id: RunId, crash_at: str, answer: multiprocessing.SimpleQueue[str]) -> None:
+def land_one(place: Place, run_id: RunId, crash_at: str, answer: SimpleQueue[str]) -> None:
     """Claim a unit, write its file, commit it; the sequence, or the code of the error."""
     os.environ["HEADWATER_CRASH_AT"] = crash_at
     store = place.open()
@@ -57,9 +52,9 @@ class Lander:
     """`land_one` in a process of its own, which dies or stops at a crash point."""
 
     def __init__(self, place: Place, run_id: RunId, crash_at: str):
-        context = _context()
-        self.answer = context.SimpleQueue()
-        self.process: ForkServerProcess = context.Process(
+        forking = context()
+        self.answer = forking.SimpleQueue()
+        self.process: ForkServerProcess = forking.Process(
             target=land_one, args=(place, run_id, crash_at, self.answer), daemon=True
         )
         self.process.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,14 +20,12 @@ from headwater.store.units import Lease
 ACTOR = "operator:ada"
 PROJECT = "shop"
 DAY_US = 24 * 3600 * 1_000_000
-_MEMORY = "/dev/shm"
 
 
 @contextmanager
 def quick_directory() -> Iterator[Path]:
-    """A directory in memory where there is one: these stores sync several times a commit, and mean it."""
-    base = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="headwater-test-", dir=base) as directory:
+    """A directory that is gone as soon as the block ends."""
+    with tempfile.TemporaryDirectory(prefix="headwater-test-") as directory:
         yield Path(directory)
 
 

@@ -232,7 +232,7 @@ def test_a_store_of_a_newer_format_is_refused_and_not_touched(place: Place) -> N
 def test_a_process_that_was_open_before_an_upgrade_commits_nothing_more(store: Store) -> None:
     commit(store, NOTE)
     with store.catalog.transaction() as connection:
-        connection.execute(update(t.store).values(format_version=2))
+        connection.execute(update(t.store).values(format_version=t.FORMAT_VERSION + 1))
     before = dump(store.catalog)
     with pytest.raises(HeadwaterError) as refused:
         commit(store, NOTE)
@@ -240,7 +240,8 @@ def test_a_process_that_was_open_before_an_upgrade_commits_nothing_more(store: S
     assert dump(store.catalog) == before
 
 
-MIGRATIONS = {1: ("ALTER TABLE run ADD COLUMN colour TEXT",), 2: ("UPDATE run SET colour = 'blue'",)}
+NOW = t.FORMAT_VERSION
+MIGRATIONS = {NOW: ("ALTER TABLE run ADD COLUMN colour TEXT",), NOW + 1: ("UPDATE run SET colour = 'blue'",)}
 
 
 def colours(store: Store) -> list[str]:
@@ -252,7 +253,7 @@ def test_migrations_run_in_order_and_once(place: Place, monkeypatch: pytest.Monk
     store = place.open()
     begin_run(store)
     store.close()
-    monkeypatch.setattr(t, "FORMAT_VERSION", 3)
+    monkeypatch.setattr(t, "FORMAT_VERSION", NOW + 2)
     monkeypatch.setattr(catalog_module, "MIGRATIONS", MIGRATIONS)
     with ThreadPoolExecutor(4) as threads:
         stores = list(threads.map(lambda _: place.open(), range(4)))
@@ -266,12 +267,12 @@ def test_a_migration_that_fails_leaves_the_last_good_format(place: Place, monkey
     store = place.open()
     begin_run(store)
     store.close()
-    monkeypatch.setattr(t, "FORMAT_VERSION", 3)
+    monkeypatch.setattr(t, "FORMAT_VERSION", NOW + 2)
     half = ("UPDATE run SET colour = 'red'", "SELECT no_such_column FROM run")
-    monkeypatch.setattr(catalog_module, "MIGRATIONS", {**MIGRATIONS, 2: half})
+    monkeypatch.setattr(catalog_module, "MIGRATIONS", {**MIGRATIONS, NOW + 1: half})
     with pytest.raises(HeadwaterError):
         place.open()
-    monkeypatch.setattr(catalog_module, "MIGRATIONS", {2: MIGRATIONS[2]})
+    monkeypatch.setattr(catalog_module, "MIGRATIONS", {NOW + 1: MIGRATIONS[NOW + 1]})
     store = place.open()
     assert colours(store) == ["blue"]
     store.close()

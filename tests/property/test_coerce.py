@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pyarrow as pa
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headwater.base.schema import TableSchema, schema_of
@@ -100,7 +100,6 @@ def exactly(data: bytes, schema: TableSchema) -> Coerced:
     return coerce_objects(read_lines(without_bom(data), first_line=1, place=""), schema, exactly=True)
 
 
-@settings(max_examples=100, deadline=None)
 @given(lines, schemas, st.sampled_from(["\n", "\r\n"]))
 def test_all_ways_give_the_same_verdict(rows: list[str], schema: TableSchema, end: str) -> None:
     data = end.join(rows).encode()
@@ -109,7 +108,6 @@ def test_all_ways_give_the_same_verdict(rows: list[str], schema: TableSchema, en
     assert same(found, exactly(data, schema))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.data(), st.sampled_from(TYPES))
 def test_a_column_of_one_type_is_the_same_on_all_ways(data: st.DataObject, type_text: str) -> None:
     """Mostly good values, so that the quick way over a whole piece is really taken."""
@@ -136,7 +134,6 @@ def test_a_column_of_one_type_is_the_same_on_all_ways(data: st.DataObject, type_
     assert coerce_document(document, schema).batch.equals(exactly(text, schema).batch)
 
 
-@settings(max_examples=100, deadline=None)
 @given(lines, schemas)
 def test_each_line_alone_has_the_verdict_it_has_among_others(rows: list[str], schema: TableSchema) -> None:
     whole = coerce_lines("\n".join(rows).encode(), schema)
@@ -147,7 +144,6 @@ def test_each_line_alone_has_the_verdict_it_has_among_others(rows: list[str], sc
     )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(objects, junk), max_size=5), schemas)
 def test_documents_are_judged_the_same_on_all_ways(rows: list[str], schema: TableSchema) -> None:
     data = ("[" + ",\n".join(rows) + "]").encode()
@@ -155,7 +151,6 @@ def test_documents_are_judged_the_same_on_all_ways(rows: list[str], schema: Tabl
     assert same(coerce_document(data, schema), coerce_objects(taken_apart, schema, exactly=True))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=12), objects.map(str.encode), junk.map(str.encode)), max_size=5), schemas)
 def test_any_bytes_are_taken_or_refused_line_by_line(rows: list[bytes], schema: TableSchema) -> None:
     data = b"\n".join(rows)
@@ -165,7 +160,6 @@ def test_any_bytes_are_taken_or_refused_line_by_line(rows: list[bytes], schema: 
     assert found.rows + found.bad_rows + blank == without_bom(data).count(b"\n") + 1
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=30))
 @example(b'{"a":"\\ud83d\\ude00"}')
 def test_a_line_is_valid_json_if_a_strict_reader_says_so(line: bytes) -> None:
@@ -233,7 +227,6 @@ def test_a_decimal_is_exact_or_refused_in_every_precision(
         assert next(error.reason for error in found.errors) in ("decimal_scale", "decimal_out_of_range")
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(times, times, st.none()), max_size=6))
 def test_many_timestamps_at_once_are_as_each_alone(texts: list[str | None]) -> None:
     try:
@@ -266,7 +259,6 @@ def test_timestamps_are_what_python_says(moments: list) -> None:  # type: ignore
             assert found == expected
 
 
-@settings(max_examples=100, deadline=None)
 @given(lines)
 def test_every_good_row_fits_the_types_inferred_from_it(rows: list[str]) -> None:
     data = "\n".join(rows).encode()
@@ -278,7 +270,6 @@ def test_every_good_row_fits_the_types_inferred_from_it(rows: list[str]) -> None
     assert not found.unknown
 
 
-@settings(max_examples=100, deadline=None)
 @given(lines, st.integers(0, 6), st.integers(0, 130))
 def test_inference_does_not_depend_on_how_the_input_is_cut(rows: list[str], at: int, copies: int) -> None:
     rows = rows[:1] * copies + rows
@@ -295,7 +286,6 @@ def test_inference_does_not_depend_on_how_the_input_is_cut(rows: list[str], at: 
     )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(objects, max_size=5))
 def test_a_document_is_inferred_as_its_rows_on_lines(rows: list[str]) -> None:
     document = infer_document(("[" + ",".join(rows) + "]").encode())
@@ -309,7 +299,6 @@ texts = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(texts, max_size=6), st.sampled_from(TYPES))
 def test_a_text_has_the_verdict_of_the_json_string_with_it(column: list[str], type_text: str) -> None:
     """For scalar types but bool, where CSV takes more; and the text alone is as among others."""
@@ -328,7 +317,6 @@ def test_a_text_has_the_verdict_of_the_json_string_with_it(column: list[str], ty
             assert repr(as_json.batch.column(0)[0]) == repr(array[index])
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(texts, max_size=6))
 def test_every_text_fits_the_type_inferred_from_it(column: list[str]) -> None:
     array = pa.array(column, pa.string())

@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from by_hand import Table
@@ -85,7 +85,6 @@ def opened(root: Path) -> Source:
     return open_source("files", {"path": "**/*.ndjson"}, root=root, resolve=str, pipeline="p")
 
 
-@settings(max_examples=80, deadline=None)
 @given(runs=RUNS)
 @example(runs=[[("write", "a", [1], "now")], [("write", "a", [2], "kept")]])
 @example(runs=[[("write", "a", [1], "old")], [("delete", "a")], [("write", "a", [1], "now")]])

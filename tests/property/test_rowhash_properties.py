@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.base.types import parse_type
@@ -44,7 +44,6 @@ def tables(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str, Any]]]:
 
 
 @given(tables(), st.integers(0, 3), st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
 def test_any_rows_hash_as_described_however_they_are_cut(
     table: tuple[dict[str, str], list[dict[str, Any]]], start: int, random: Any
 ) -> None:
@@ -59,7 +58,6 @@ def test_any_rows_hash_as_described_however_they_are_cut(
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16), max_size=30), st.integers(0, 30))
-@settings(deadline=None)
 def test_sums_are_sums(hashes: list[bytes], cut: int) -> None:
     array = pa.array(hashes, pa.binary(16))
     expected = sum(int.from_bytes(value, "big") for value in hashes) % 2**128

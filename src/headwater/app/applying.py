@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from headwater.app.modelling import Models, apply_models, look_at_models, with_sources
 from headwater.app.refreshing import is_current, refresh
 from headwater.app.workspace import Workspace, actor
 from headwater.base.errors import HeadwaterError
@@ -23,7 +24,8 @@ from headwater.store.reading import CatalogView, catalog_view
 def plan(workspace: Workspace, pipelines: Sequence[str] = ()) -> Plan:
     """What apply would do. Writes nothing, starts no Spark."""
     chosen = workspace.chosen(pipelines)
-    planned, plan_ = _look(workspace, chosen, _view(workspace.existing_store()))
+    view = _view(workspace.existing_store())
+    planned, plan_, _ = _look(workspace, chosen, view)
     _close(planned)
     return plan_
 
@@ -40,9 +42,11 @@ def apply(
     is written and no Spark starts. `plan_file` is a plan that must still be the plan, else HW-T02."""
     chosen = workspace.chosen(pipelines)
     view = _view(workspace.existing_store())
-    planned, plan_ = _look(workspace, chosen, view)
+    planned, plan_, models = _look(workspace, chosen, view)
     try:
         _check_plan(plan_, plan_file)
+        if models is not None:
+            return _apply_models(workspace, models, plan_, planned, view, trigger=trigger, on_event=on_event)
         failed = {
             name: PipelineResult(name, "failed", error=job)
             for name, job in planned.items()
@@ -53,15 +57,7 @@ def apply(
             return ApplyResult(tuple(failed.values()))  # no store is made for sources that cannot be read
         store = workspace.store()
         failed |= {job.pipeline: refused for job in jobs if (refused := _refused(store, job)) is not None}
-        applier = Applier(
-            store,
-            workspace.spark,
-            actor=actor(),
-            trigger=trigger,
-            cancel=_cancel_spark,
-            on_event=on_event,
-            threads=_threads(),
-        )
+        applier = _applier(workspace, store, trigger=trigger, on_event=on_event)
         done = {r.pipeline: r for r in applier.apply([job for job in jobs if job.pipeline not in failed])}
     finally:
         _close(planned)
@@ -71,22 +67,89 @@ def apply(
 
 
 def _view(store: Store | None) -> CatalogView:
-    if store is None:
-        return CatalogView(seq=0)
-    with store.catalog.snapshot() as connection:
-        return catalog_view(connection)
+    return CatalogView(seq=0) if store is None else view_now(store)
 
 
 def _look(
     workspace: Workspace, chosen: Sequence[LoadedPipeline], view: CatalogView
-) -> tuple[dict[str, PipelineJob | HeadwaterError], Plan]:
-    """Look at every source; what cannot be looked at is an error in its place."""
-    planned = {loaded.spec.id: _plan_job(workspace, loaded, view) for loaded in chosen}
+) -> tuple[dict[str, PipelineJob | HeadwaterError], Plan, Models | None]:
+    """Look at every source; what cannot be looked at is an error in its place. In a project whose pipelines read
+    pipelines, what the chosen ones read is looked at too."""
+    reads = any(loaded.spec.sources for loaded in workspace.project.pipelines)
+    if reads:
+        chosen = with_sources(workspace, chosen)
+    inlets = [loaded for loaded in chosen if loaded.spec.is_inlet]
+    planned = {loaded.spec.id: _plan_job(workspace, loaded, view) for loaded in inlets}
     plans = [
         job.planned.plan if isinstance(job, PipelineJob) else failed_plan(name, job, is_new=name not in view.last_runs)
         for name, job in planned.items()
     ]
-    return planned, plan_of(plans)
+    if not reads:
+        return planned, plan_of(plans), None
+    try:
+        models = look_at_models(workspace, chosen, plans)
+    except BaseException:
+        _close(planned)
+        raise
+    return planned, plan_of([*plans, *models.plans(view)]), models
+
+
+def _apply_models(
+    workspace: Workspace,
+    models: Models,
+    plan_: Plan,
+    planned: Mapping[str, PipelineJob | HeadwaterError],
+    view: CatalogView,
+    *,
+    trigger: str,
+    on_event: Callable[[Event], None],
+) -> ApplyResult:
+    """An apply with pipelines that read pipelines. With nothing to do nothing is written and no Spark starts."""
+    if not plan_.has_changes and not models.failed:
+        return ApplyResult(tuple(PipelineResult(name, "unchanged") for name in models.asked))
+    store = workspace.store()
+    done = apply_models(
+        workspace,
+        models,
+        applier=_applier(workspace, store, trigger=trigger, on_event=on_event),
+        looked={name: _unless_refused(store, job) for name, job in planned.items()},
+        look=lambda name: _unless_refused(
+            store, _plan_job(workspace, workspace.project.pipeline(name), view_now(store))
+        ),
+        trigger=trigger,
+        threads=_threads(),
+        on_event=on_event,
+    )
+    if any(result.changed for result in done.values()) or not is_current(store, view.tables):
+        refresh(store)
+    return ApplyResult(tuple(done.values()))
+
+
+def view_now(store: Store) -> CatalogView:
+    """The catalog as it is at this moment."""
+    with store.catalog.snapshot() as connection:
+        return catalog_view(connection)
+
+
+def _unless_refused(store: Store, job: PipelineJob | HeadwaterError) -> PipelineJob | HeadwaterError:
+    if isinstance(job, PipelineJob):
+        refused = _refused(store, job)
+        if refused is not None and refused.error is not None:
+            job.source.close()
+            return refused.error
+    return job
+
+
+def _applier(workspace: Workspace, store: Store, *, trigger: str, on_event: Callable[[Event], None]) -> Applier:
+    return Applier(
+        store,
+        workspace.spark,
+        actor=actor(),
+        trigger=trigger,
+        cancel=_cancel_spark,
+        on_event=on_event,
+        threads=_threads(),
+    )
 
 
 def _close(planned: Mapping[str, PipelineJob | HeadwaterError]) -> None:

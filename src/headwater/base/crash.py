@@ -30,6 +30,12 @@ POINTS: dict[str, str] = {
     "gc.before_delete": "gc has fenced the dead writers, no file is deleted",
     "gc.mid_delete": "gc has deleted some files",
     "schema.before_accept": "a schema decision is made, not stored",
+    "owner.after_lease": "the engine has an owner, its state is not loaded",
+    "step.before": "the engine has decided on events, nothing of it is stored",
+    "step.inside": "a step has consumed its events and written ponds and jobs, it has not committed",
+    "step.after": "a step is stored, nobody knows",
+    "job.after_lease": "a job is claimed, nothing is done",
+    "job.inside_end": "the end of a job and its event are written, they are not committed",
 }
 
 

@@ -50,3 +50,17 @@ POLL_SECONDS = 0.05
 """How often a process looks whether another one has finished the work it waits for."""
 LOG_CHECK_COMMITS = 256
 """After so many commits the log is known to be whole again, and the mark that says so moves up."""
+
+OWNER_LEASE_SECONDS = 30
+"""How long the engine stands still if the machine of its owner is lost and another one stands by."""
+INBOX_BATCH = 1_000
+"""So many events are one step of the engine at most."""
+WAKE_POLL_SECONDS = 0.025
+"""How often a waiting process looks whether a SQLite catalog has changed."""
+WAKE_RETRY_SECONDS = 1.0
+ANSWER_TTL_SECONDS = 3600
+"""How long the engine's answer to an event waits for its sender."""
+JOB_RETENTION_SECONDS = 24 * 3600
+"""How long ended jobs are kept for people to look at; their runs are kept for good."""
+JOB_SWEEP_ROWS = 1_000
+JOBS_SHOWN = 50

@@ -33,14 +33,9 @@ PLANNED_CONNECTORS: dict[str, str] = {
 """Connectors that a manifest may name although this version has none of them."""
 
 _PIPELINE_PARTS: dict[str, str] = {
-    "sources": _SERVE,
-    "ripples": _SERVE,
     "schedule": _SERVE,
-    "poll": _SERVE,
     "triggers": _SERVE,
     "windows": _SERVE,
-    "retry": _SERVE,
-    "always_run": _SERVE,
     "transforms": _LATER,
     "backfill": "`headwater backfill`",
 }
@@ -114,6 +109,8 @@ def _pipeline_parts(spec: PipelineSpec, connectors: Collection[str]) -> Iterator
     for index, table in enumerate(spec.tables):
         yield from _table_parts(("tables", index), table)
     for index, ripple in enumerate(spec.ripples):
+        if ripple.materialize == "view":
+            yield ("ripples", index, "materialize"), _LATER
         yield from _table_parts(("ripples", index), ripple)
     if spec.destination is not None and spec.destination.connector != "context":
         yield ("destination", "connector"), _LATER

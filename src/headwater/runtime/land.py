@@ -7,7 +7,7 @@ the first try are never named.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,15 +26,15 @@ from headwater.connectors.protocol import (
 from headwater.runtime.inlet import InletTable
 from headwater.runtime.observe import merge_observed, shown_to
 from headwater.runtime.plan import evolve_table
+from headwater.runtime.table_changes import TableChanges, refuse
 from headwater.runtime.units import StoredSlice, stored_slice
 from headwater.store import records as r
 from headwater.store.commit import Store
-from headwater.store.decisions import refuse_change
-from headwater.store.evolution import Evolution, refusal
+from headwater.store.evolution import Evolution
 from headwater.store.keys import current_hashes, keys_are_unique
 from headwater.store.layout import attempt_directory, this_node
 from headwater.store.reading import TableEntry, staged_files, table_entries, table_states
-from headwater.store.state import LiveFile, TableState
+from headwater.store.state import TableState
 from headwater.store.units import Lease
 from headwater.store.write import rewrite_without, write_manifest
 
@@ -75,7 +75,8 @@ def land_unit(work: UnitWork) -> Landed:
             observed = _observe(work)
         evolution = evolve_table(entry, work.table, shown_to(entry, observed))
         if evolution.refused:
-            _refuse(work, evolution)
+            ask = work.table.ask
+            refuse(work.store, ask.name, evolution, mode=ask.mode, declared=work.table.declared, actor=work.actor)
         written = _write(work, evolution.schema, entry, number=attempt)
         if written.unknown:
             observed = _observe(work)
@@ -169,31 +170,23 @@ def _state(work: UnitWork) -> TableState:
     return state
 
 
-def _refuse(work: UnitWork, evolution: Evolution) -> None:
-    """Note the refused change, so that `schema accept` finds it, and stop."""
-    ask = work.table.ask
-    refuse_change(work.store, ask.name, evolution, mode=ask.mode, actor=work.actor)
-    raise refusal(ask.name, evolution.refused, work.table.declared)
-
-
 def _commit(
     work: UnitWork, stored: StoredSlice, entry: TableEntry | None, evolution: Evolution, written: Written
 ) -> Landed:
     """One commit for all that the slice changes."""
-    changes: list[r.Change] = []
-    requires: list[r.Requirement] = [work.lease.fence]
-    schema_id = _schema_changes(work, entry, evolution, changes, requires)
+    made = TableChanges(work.table.ask.name, work.lease.pipeline, work.table.ask.mode, work.lease.run_id)
+    schema_id = made.set_schema(entry, evolution)
     if written.files:
         directory = written.files[0].path.rsplit("/", 1)[0]
         write_manifest(work.store.root, directory, written.files)
     staged: tuple[r.FileRecord, ...] = ()
-    if work.table.ask.mode != "replace":
-        _file_changes(work, stored, evolution.schema, schema_id, written, changes, requires)
+    if made.mode != "replace":
+        _file_changes(work, stored, evolution.schema, schema_id, written, made)
     elif stored.is_last:
-        _replace_changes(work, schema_id, written, changes, requires)
+        _replace_changes(work, schema_id, written, made)
     else:
         staged = tuple(written.files)
-    pipeline, table = work.lease.pipeline, work.table.ask.name
+    changes, pipeline, table = made.changes, made.pipeline, made.table
     items = {item.source_id: written.items.get(item.source_id, item.version) for item in stored.slice.items}
     if items:
         changes.append(r.ItemsLanded(pipeline=pipeline, table=table, items=items))
@@ -214,31 +207,9 @@ def _commit(
         ),
         r.RunSettled(run_id=work.lease.run_id),
     ]
-    seq = work.store.commit(r.Commit(changes=tuple(changes), requires=tuple(requires), actor=work.actor))
+    requires = (work.lease.fence, *made.requires)
+    seq = work.store.commit(r.Commit(changes=tuple(changes), requires=requires, actor=work.actor))
     return Landed(written.rows, written.bytes, seq)
-
-
-def _schema_changes(
-    work: UnitWork,
-    entry: TableEntry | None,
-    evolution: Evolution,
-    changes: list[r.Change],
-    requires: list[r.Requirement],
-) -> int:
-    """Add what the schema needs; returns the schema id that the new files have."""
-    ask = work.table.ask
-    if not evolution.events:
-        assert entry is not None
-        return entry.schema_id
-    old_id = entry.schema_id if entry is not None else 0
-    if entry is None:
-        if not evolution.schema.columns:
-            return 0  # an empty source shows no column: the table is made when there is something to put into it
-        changes.append(r.TableCreated(table=ask.name, pipeline=work.lease.pipeline, mode=ask.mode))
-    requires.append(r.SchemaIs(table=ask.name, schema_id=old_id))
-    schema = evolution.schema.as_json()
-    changes.append(r.SchemaSet(table=ask.name, schema_id=old_id + 1, schema=schema, events=evolution.events))
-    return old_id + 1
 
 
 def _file_changes(
@@ -247,20 +218,16 @@ def _file_changes(
     schema: TableSchema,
     schema_id: int,
     written: Written,
-    changes: list[r.Change],
-    requires: list[r.Requirement],
+    made: TableChanges,
 ) -> None:
-    ask = work.table.ask
     if written.files:
-        unique = ask.mode == "upsert" and keys_are_unique(work.store.root, written.files, schema)
-        changes.append(_added(work, schema_id, tuple(written.files), unique=unique))
-    if stored.slice.replaces and ask.mode == "append" and schema_id:
-        _retire(work, stored.slice.replaces, changes, requires)
+        unique = made.mode == "upsert" and keys_are_unique(work.store.root, written.files, schema)
+        made.add_files(schema_id, tuple(written.files), unique_keys=unique)
+    if stored.slice.replaces and made.mode == "append" and schema_id:
+        _retire(work, stored.slice.replaces, made)
 
 
-def _retire(
-    work: UnitWork, source_ids: tuple[str, ...], changes: list[r.Change], requires: list[r.Requirement]
-) -> None:
+def _retire(work: UnitWork, source_ids: tuple[str, ...], made: TableChanges) -> None:
     """Take the rows that these items landed before out of the table: files that hold nothing else leave it, the
     others are written again without them."""
     gone = set(source_ids)
@@ -268,7 +235,6 @@ def _retire(
     hit = [file for state in states for file in state.files if gone & file.sources.keys()]
     if not hit:
         return
-    paths = tuple(file.path for file in hit)
     for number, file in enumerate(hit):
         if file.sources.keys() <= gone and sum(file.sources.values()) == file.rows:
             continue
@@ -283,43 +249,16 @@ def _retire(
             task_attempt=0,
         )
         if kept:
-            changes.append(_added(work, file.schema_id, kept, unique=False))
-    changes.append(r.FilesRemoved(table=work.table.ask.name, paths=paths))
-    requires.append(r.FilesLive(table=work.table.ask.name, paths=paths))
+            made.add_files(file.schema_id, kept)
+    made.remove_files(tuple(file.path for file in hit))
 
 
-def _replace_changes(
-    work: UnitWork, schema_id: int, written: Written, changes: list[r.Change], requires: list[r.Requirement]
-) -> None:
+def _replace_changes(work: UnitWork, schema_id: int, written: Written, made: TableChanges) -> None:
     """The run's files become the table, all at once; if they hold exactly the rows that are there, nothing does."""
-    table = work.table.ask.name
     with work.store.catalog.snapshot() as connection:
-        earlier = staged_files(connection, work.lease.run_id, table)
-        states = table_states(connection, [table])
-    live = states[0].files if states else ()
+        earlier = staged_files(connection, work.lease.run_id, made.table)
+        states = table_states(connection, [made.table])
     groups = [(staged.schema_id, staged.files) for staged in earlier]
     if written.files:
         groups.append((schema_id, tuple(written.files)))
-    schema_moved = any(isinstance(change, r.SchemaSet) for change in changes)
-    same = bool(live) and _content(live) == _content([f for _, files in groups for f in files])
-    if same and not schema_moved:
-        return
-    changes += [_added(work, group_id, files, unique=False) for group_id, files in groups]
-    if live:
-        paths = tuple(file.path for file in live)
-        changes.append(r.FilesRemoved(table=table, paths=paths))
-        requires.append(r.FilesLive(table=table, paths=paths))
-
-
-def _content(files: Sequence[r.FileRecord | LiveFile]) -> tuple[int, int]:
-    """The number of rows and the sum of their content hashes; an unknown sum is equal to no other."""
-    rows = sum(file.rows for file in files)
-    if any(file.content_sum is None for file in files):
-        return rows, -1
-    return rows, sum(int(file.content_sum or "0", 16) for file in files) % (1 << 128)
-
-
-def _added(work: UnitWork, schema_id: int, files: tuple[r.FileRecord, ...], *, unique: bool) -> r.FilesAdded:
-    return r.FilesAdded(
-        table=work.table.ask.name, schema_id=schema_id, run_id=work.lease.run_id, files=files, unique_keys=unique
-    )
+    made.replace_files(states[0].files if states else (), groups)

@@ -1,4 +1,4 @@
-"""Keeps the leases of units that are being worked on, from one thread, for as long as the work takes."""
+"""Keeps the leases of units and jobs that are being worked on, from one thread, for as long as the work takes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from types import TracebackType
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.store.catalog import Catalog
+from headwater.store.jobs import JobLease, renew_job
 from headwater.store.units import Lease, lease_seconds, renew
 
 
@@ -18,7 +19,7 @@ class LeaseKeeper:
 
     def __init__(self, catalog: Catalog):
         self.catalog = catalog
-        self._leases: dict[str, Lease] = {}
+        self._leases: dict[str, Lease | JobLease] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
@@ -32,14 +33,14 @@ class LeaseKeeper:
         self._thread.join()
 
     @contextmanager
-    def keep(self, lease: Lease) -> Iterator[None]:
+    def keep(self, lease: Lease | JobLease) -> Iterator[None]:
         with self._lock:
-            self._leases[lease.unit_id] = lease
+            self._leases[_id(lease)] = lease
         try:
             yield
         finally:
             with self._lock:
-                self._leases.pop(lease.unit_id, None)
+                self._leases.pop(_id(lease), None)
 
     def _run(self) -> None:
         share = limits.LEASE_RENEW_SECONDS / limits.LEASE_SECONDS
@@ -49,11 +50,15 @@ class LeaseKeeper:
             for lease in leases:
                 self._renew(lease)
 
-    def _renew(self, lease: Lease) -> None:
+    def _renew(self, lease: Lease | JobLease) -> None:
         try:
-            held = renew(self.catalog, lease)
+            held = renew(self.catalog, lease) if isinstance(lease, Lease) else renew_job(self.catalog, lease)
         except HeadwaterError:
             return  # the catalog does not answer: the next round tries again, and the commit checks anyway
         if not held:
             with self._lock:
-                self._leases.pop(lease.unit_id, None)
+                self._leases.pop(_id(lease), None)
+
+
+def _id(lease: Lease | JobLease) -> str:
+    return lease.unit_id if isinstance(lease, Lease) else lease.job_id

@@ -47,12 +47,14 @@ class TablePlan:
     schema_changes: tuple[SchemaChange, ...] = ()
     refused: tuple[SchemaChange, ...] = ()
     warnings: tuple[str, ...] = ()
+    runs: bool = False
+    """A ripple that would be executed."""
 
 
 @dataclass(frozen=True)
 class PipelinePlan:
     """`action`: land (slices are pending), resume (a run was interrupted), evolve (only a schema changes), refuse (a
-    decision is needed first), fail (the source cannot be looked at), nothing."""
+    decision is needed first), fail (the source cannot be looked at), run (ripples would be executed), nothing."""
 
     pipeline: str
     action: str
@@ -108,6 +110,18 @@ class Planned:
     plan: PipelinePlan
     inlet: Inlet
     tables: tuple[PlannedTable, ...] = field(default=())
+
+
+def model_plan(pipeline: str, tables: tuple[TablePlan, ...], *, is_new: bool) -> PipelinePlan:
+    """The plan of a pipeline that reads pipelines: which of its ripples would be executed."""
+    due = [table.table for table in tables if table.runs]
+    return PipelinePlan(
+        pipeline=pipeline,
+        action="run" if due else "nothing",
+        is_new=is_new,
+        tables=tables,
+        fingerprint=hashlib.sha256(json.dumps([pipeline, due]).encode()).hexdigest(),
+    )
 
 
 def plan_inlet(inlet: Inlet, source: Source, view: CatalogView) -> Planned:

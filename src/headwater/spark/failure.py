@@ -11,6 +11,8 @@ from headwater.connectors.protocol import TransientError
 
 _DIED = ("Python worker exited unexpectedly", "SparkContext was shut down", "executor lost", "ExecutorLostFailure")
 _CANCELLED = ("cancelled", "CANCELLED")
+_NO_ANSWER = "An error occurred while calling"
+"""py4j's words for a call that got no answer; where Java answered, its trace comes after them."""
 _MESSAGE_CHARACTERS = 400
 """How much of Spark's text an error shows; the rest is in its cause."""
 
@@ -27,6 +29,8 @@ def translated() -> Iterator[None]:
         raise TransientError("Spark's process ended under a job") from error
     except (Py4JError, PySparkException) as error:
         text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+        if not isinstance(error, Py4JJavaError) and text.startswith(_NO_ANSWER) and "Trace:" not in text:
+            raise TransientError("Spark's process ended under a job") from error
         if any(word in text for word in _DIED):
             raise TransientError("a Spark worker died under a job") from error
         raise HeadwaterError(

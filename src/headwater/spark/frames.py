@@ -18,7 +18,7 @@ from headwater.base.types import Type, converts
 from headwater.store.duck_types import default_value
 from headwater.store.state import LiveFile, TableState
 from headwater.store.system_columns import COMMIT_SEQ, CONTENT_HASH, INGESTED_AT, RUN_ID, SOURCE_ID
-from headwater.store.view_sql import column_names
+from headwater.store.view_sql import column_names, split_base
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,21 +35,25 @@ _NS_PER_DAY = 86_400_000_000_000
 _NS_PER_SECOND = 1_000_000_000
 
 
-def table_frame(spark: SparkSession, root: Path, state: TableState) -> DataFrame:
-    """All rows of the table at its cut; in an upsert table the last write of each key."""
+def table_frame(spark: SparkSession, root: Path, state: TableState, *, commit_seq: bool = True) -> DataFrame:
+    """All rows of the table at its cut; in an upsert table the last write of each key. Without `commit_seq` that one
+    column is left out: then a row's file is looked up only where the last write must be found, which takes a small
+    table half the time."""
     if not state.files:
-        return spark.createDataFrame([], _shown_schema(state.schema))
+        frame = spark.createDataFrame([], _shown_schema(state.schema))
+        return frame if commit_seq else frame.drop(COMMIT_SEQ.name)
     spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
+    ranked = state.mode == "upsert" and bool(state.schema.primary_key) and bool(split_base(state)[1])
     groups = [
-        _group_frame(spark, root.absolute(), state, schema_id, list(files))
+        _group_frame(spark, root.absolute(), state, schema_id, list(files), placed=ranked or commit_seq)
         for schema_id, files in groupby(sorted(state.files, key=_by_schema), key=lambda file: file.schema_id)
     ]
     frame = groups[0]
     for other in groups[1:]:
         frame = frame.union(other)
-    if state.mode == "upsert" and state.schema.primary_key:
+    if ranked:
         frame = _last_writes(frame, state.schema)
-    return frame.drop("_hw_ordinal", "_hw_row")
+    return frame.drop("_hw_ordinal", "_hw_row", *([] if commit_seq else [COMMIT_SEQ.name]))
 
 
 def _last_writes(frame: DataFrame, schema: TableSchema) -> DataFrame:
@@ -69,26 +73,39 @@ def _by_schema(file: LiveFile) -> tuple[int, int, int]:
 
 
 def _group_frame(
-    spark: SparkSession, root: Path, state: TableState, schema_id: int, files: list[LiveFile]
+    spark: SparkSession, root: Path, state: TableState, schema_id: int, files: list[LiveFile], *, placed: bool
 ) -> DataFrame:
-    from pyspark.sql import functions as F
-
+    """The rows of files of one schema; `placed` with what orders them: commit, file of the commit, row of the file."""
     written = state.schemas[schema_id]
     merged = any(file.merged for file in files)
     raw = spark.read.schema(_read_schema(written, merged=merged)).parquet(*[str(root / file.path) for file in files])
+    system = [_quote(column.name) for column in _SYSTEM_TYPES if column is not COMMIT_SEQ]
+    shown = [*_shown_columns(state.schema, written), *system]
+    if not placed:
+        return raw.selectExpr(*shown)
+    seq = "coalesce(`_commit_seq`, `_hw_seq`)" if merged else "`_hw_seq`"
+    return _with_places(spark, raw, root, files).selectExpr(
+        *shown, f"{seq} as `_commit_seq`", "`_hw_ordinal`", "`_hw_row`"
+    )
+
+
+def _with_places(spark: SparkSession, raw: DataFrame, root: Path, files: list[LiveFile]) -> DataFrame:
+    """What the catalog knows of each row's file, beside the row."""
+    from pyspark.sql import functions as F
+
+    raw = raw.withColumn("_hw_row", F.expr("`_metadata`.`row_index`"))
+    if len(files) == 1:
+        (file,) = files
+        seq = F.lit(file.added_seq).cast("bigint")
+        return raw.withColumn("_hw_seq", seq).withColumn("_hw_ordinal", F.lit(file.ordinal).cast("int"))
     # Spark tells a file's path as a URI, encoded in its own way; what the catalog calls it is its last parts.
     parts = "split(regexp_replace(`_metadata`.`file_path`, '^file:/+', '/'), '/')"
     place = F.expr(f"array_join(slice({parts}, {len(root.parts) + 1}, size({parts})), '/')")
-    raw = raw.withColumn("_hw_path", place).withColumn("_hw_row", F.expr("`_metadata`.`row_index`"))
     order = spark.createDataFrame(
         [(file.path, file.added_seq, file.ordinal) for file in files],
         "`_hw_path` string, `_hw_seq` bigint, `_hw_ordinal` int",
     )
-    raw = raw.join(F.broadcast(order), "_hw_path")
-    seq = "coalesce(`_commit_seq`, `_hw_seq`)" if merged else "`_hw_seq`"
-    system = [_quote(column.name) for column in _SYSTEM_TYPES if column is not COMMIT_SEQ]
-    shown = _shown_columns(state.schema, written)
-    return raw.selectExpr(*shown, *system, f"{seq} as `_commit_seq`", "`_hw_ordinal`", "`_hw_row`")
+    return raw.withColumn("_hw_path", place).join(F.broadcast(order), "_hw_path")
 
 
 def _read_schema(written: TableSchema, *, merged: bool) -> StructType:

@@ -20,6 +20,7 @@ from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
 from headwater.store import tables as t
+from headwater.store.migrations import MIGRATIONS, SERIAL
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,6 @@ def open_catalog(url: str, *, sqlite_path: Path, project: str, create: bool = Tr
     return catalog
 
 
-MIGRATIONS: dict[int, tuple[str, ...]] = {}
-"""Format n -> the statements that make it n + 1. A new store is made at the newest format directly."""
-
-
 def _bring_up(catalog: Catalog, version: int, *, project: str) -> None:
     if version == 0:
         _create(catalog, project=project)
@@ -123,7 +120,7 @@ def _migrate_once(catalog: Catalog) -> int:
         version: int = connection.execute(select(t.store.c.format_version).with_for_update()).scalar_one()
         if version < t.FORMAT_VERSION:
             for statement in MIGRATIONS[version]:
-                connection.exec_driver_sql(statement)
+                connection.exec_driver_sql(statement.replace("$SERIAL", SERIAL[connection.dialect.name]))
             version += 1
             connection.execute(update(t.store).values(format_version=version))
     return version

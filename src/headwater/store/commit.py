@@ -7,6 +7,7 @@ and in commit order. A commit that comes back has survived a power cut.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
@@ -22,8 +23,13 @@ from headwater.base.ids import uuid7
 from headwater.store import records as r
 from headwater.store import tables as t
 from headwater.store.catalog import Catalog, open_catalog
+from headwater.store.engine_records import JobHeld, Ownership
+from headwater.store.engine_state import write_step
+from headwater.store.inbox import put
+from headwater.store.jobs import end_job, hold_job
 from headwater.store.layout import Layout, this_node
 from headwater.store.log import decode_record, encode_record, heal_log, write_log
+from headwater.store.ownership import hold_engine
 from headwater.store.replay import apply_changes
 
 
@@ -40,7 +46,10 @@ class Store:
 
     def commit(self, commit: r.Commit) -> int:
         """Apply everything or nothing; returns the sequence at which it is visible. Raises HW-T02 if something
-        it requires is no longer so, HW-T03 if that is a lease, HW-T04 if the log already has this sequence."""
+        it requires is no longer so, HW-T03 if that is a lease, HW-T04 if the log already has this sequence.
+
+        Only the changes are in the record of the log. Events, the end of a job and a step of the engine are rows of
+        the same transaction, and nowhere else."""
         crash_point("commit.before")
         with self.catalog.transaction() as connection:
             seq = _next_seq(connection)
@@ -58,6 +67,7 @@ class Store:
             body = encode_record(record)
             insert_commit(connection, record, body)
             apply_changes(connection, decode_record(body))  # as a rebuild will read it
+            _apply_transient(connection, commit)
             crash_point("commit.inside")
         crash_point("commit.after")
         write_log(self.layout, seq, body)
@@ -98,11 +108,21 @@ def open_store(root: Path, *, project: str, catalog_url: str = "sqlite") -> Stor
     make_directory(layout.log)
     catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project)
     assert catalog is not None
-    if not layout.config.exists():
-        text = f'format_version = {t.FORMAT_VERSION}\nproject = "{project}"\npartitioning = "none"\n'
-        write_whole(layout.config, text.encode())
+    _write_config(layout, project)
     heal_log(catalog, layout)
     return Store(layout, catalog)
+
+
+def _write_config(layout: Layout, project: str) -> None:
+    """`config.toml` tells the format, also after an upgrade; the rest of it stays as it is."""
+    format_line = f"format_version = {t.FORMAT_VERSION}"
+    if not layout.config.exists():
+        write_whole(layout.config, f'{format_line}\nproject = "{project}"\npartitioning = "none"\n'.encode())
+        return
+    old = layout.config.read_text()
+    new = re.sub(r"^format_version = \d+$", format_line, old, count=1, flags=re.MULTILINE)
+    if new != old:
+        write_whole(layout.config, new.encode())
 
 
 def open_existing(root: Path, *, project: str, catalog_url: str = "sqlite") -> Store | None:
@@ -119,6 +139,14 @@ def open_existing(root: Path, *, project: str, catalog_url: str = "sqlite") -> S
             hint="`headwater context rebuild-catalog` makes it again from the log",
         )
     return None
+
+
+def _apply_transient(connection: Connection, commit: r.Commit) -> None:
+    if commit.ends is not None:
+        end_job(connection, commit.ends)
+    if commit.step is not None:
+        write_step(connection, commit.step)
+    put(connection, commit.events)
 
 
 def _next_seq(connection: Connection) -> int:
@@ -147,6 +175,10 @@ def _check(connection: Connection, requirement: r.Requirement) -> None:
             _require((found or 0) == requirement.schema_id, f"the schema of `{requirement.table}` has moved")
         case r.LeaseHeld():
             _check_lease(connection, requirement)
+        case JobHeld():
+            hold_job(connection, requirement)
+        case Ownership():
+            hold_engine(connection, requirement)
         case r.NoOpenRun():
             where = (t.unit.c.pipeline == requirement.pipeline) & (t.unit.c.state == "pending")
             count = connection.execute(select(func.count()).select_from(t.unit).where(where)).scalar_one()

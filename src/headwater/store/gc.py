@@ -19,6 +19,7 @@ from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.store import tables as t
 from headwater.store.commit import Store
+from headwater.store.jobs import stop_attempt
 from headwater.store.layout import Layout, parse_attempt
 from headwater.store.reading import named_paths
 from headwater.store.records import Commit, FilesForgotten
@@ -95,23 +96,28 @@ def _orphans(store: Store, before_us: int) -> list[str]:
             for row in connection.execute(select(t.unit_lease).where(t.unit_lease.c.leased_until_us > now_us()))
         }
         pending = {u for (u,) in connection.execute(select(t.unit.c.unit_id).where(t.unit.c.state == "pending"))}
+        held_jobs = {
+            (row.job_id, row.attempt)
+            for row in connection.execute(select(t.job_lease).where(t.job_lease.c.leased_until_us > now_us()))
+        }
     found = []
     for path in data_files(store.layout):
         attempt = parse_attempt(path)
         if path in named or attempt is None:
             continue
-        alive = attempt.unit_id in pending and (attempt.unit_id, attempt.attempt) in held
+        writer = (attempt.unit_id, attempt.attempt)
+        alive = (attempt.unit_id in pending and writer in held) or writer in held_jobs
         if not alive and _modified_us(store.root / path) <= before_us:
             found.append(path)
     return found
 
 
 def _fence(store: Store, orphans: list[str]) -> tuple[list[str], int]:
-    """Raise the epoch of every open unit whose leftovers are about to go, before any of them goes. Answers with the
-    files that may go (those of a writer that came back and renewed its lease meanwhile stay) and the number of
-    raised epochs."""
+    """Take the lease from the writer of every open unit or job whose leftovers are about to go, before any of them
+    goes. Answers with the files that may go (those of a writer that came back and renewed its lease meanwhile stay) and
+    the number of writers that lost theirs."""
     writers = {path: (a.unit_id, a.attempt) for path in orphans if (a := parse_attempt(path)) is not None}
-    alive, fenced = set(), 0
+    alive, fenced, others = set(), 0, []
     with store.catalog.transaction() as connection:
         for unit_id, attempt in sorted(set(writers.values())):
             here = t.unit_lease.c.unit_id == unit_id
@@ -119,12 +125,19 @@ def _fence(store: Store, orphans: list[str]) -> tuple[list[str], int]:
             # Read after the lease is locked: a commit that holds it has ended.
             state = connection.execute(select(t.unit.c.state).where(t.unit.c.unit_id == unit_id)).scalar_one_or_none()
             if lease is None or lease.attempt != attempt or state != "pending":
+                others.append((unit_id, attempt))
                 continue
             if lease.leased_until_us > now_us():
                 alive.add((unit_id, attempt))
                 continue
             connection.execute(update(t.unit_lease).where(here).values(epoch=lease.epoch + 1, leased_until_us=0))
             fenced += 1
+        for job_id, attempt in others:
+            match stop_attempt(connection, job_id, attempt=attempt):
+                case "held":
+                    alive.add((job_id, attempt))
+                case "stopped":
+                    fenced += 1
     return [path for path, writer in writers.items() if writer not in alive], fenced
 
 

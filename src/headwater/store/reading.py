@@ -179,6 +179,33 @@ def run_record(connection: Connection, run_id: str) -> dict[str, Any]:
     return dict(connection.execute(select(t.run).where(t.run.c.run_id == run_id)).one()._mapping)
 
 
+@dataclass(frozen=True)
+class LastSuccess:
+    """The newest successful run of one table of a pipeline, and what it read: the sequence of each input."""
+
+    run_id: str
+    freshness_us: int
+    cut: dict[str, int | None]
+
+
+def last_success(connection: Connection, pipeline: str, table: str) -> LastSuccess | None:
+    """When a ripple last landed well, and on what."""
+    row = connection.execute(
+        select(t.run.c.run_id, t.run.c.freshness_us, t.run.c.cut)
+        .join(t.unit, t.unit.c.run_id == t.run.c.run_id)
+        .where(t.run.c.pipeline == pipeline, t.run.c.state == "success", t.unit.c.table_name == table)
+        .order_by(t.run.c.started_seq.desc())
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else LastSuccess(row.run_id, row.freshness_us, msgspec.json.decode(row.cut))
+
+
+def table_versions(connection: Connection) -> dict[str, int]:
+    """The sequence that last changed each table."""
+    rows = connection.execute(select(t.table.c.name, t.table.c.changed_seq))
+    return {row.name: row.changed_seq for row in rows}
+
+
 def freshness_by_pipeline(connection: Connection) -> dict[str, int]:
     """The freshness of each pipeline's newest successful run."""
     query = select(t.run.c.pipeline, func.max(t.run.c.freshness_us)).where(t.run.c.state == "success")

@@ -1,4 +1,7 @@
-"""`context rebuild-catalog`: an equal catalog from the log alone. Leases are not part of it."""
+"""`context rebuild-catalog`: an equal catalog from the log alone.
+
+Leases, the engine's state, its inbox and its queue are not part of it, and are emptied: a state that remembers other
+commits than the log could take old data for new. What is asked for next runs again."""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def replay_log(catalog: Catalog, layout: Layout) -> int:
         t.metadata.create_all(connection)
         connection.execute(select(t.store.c.seq).with_for_update())
         write_missing(layout, unlogged(connection))
-        for table in (*t.DATA, t.unit_lease):
+        for table in (*t.DATA, *t.TRANSIENT):
             connection.execute(delete(table))
         for record, body in log_records(layout):
             insert_commit(connection, record, body)

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from headwater.store.engine_records import InboxEvent, JobEnd, JobHeld, Ownership, Step
+
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="do"):
     """Base of all records; the tag tells which one a JSON object is."""
@@ -21,6 +23,8 @@ class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     nulls: int = 0
     min: bool | int | float | str | None = None
     max: bool | int | float | str | None = None
+    micros: bool = False
+    """Of times: every one of them is whole microseconds."""
 
 
 class FileRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -274,15 +278,24 @@ class UnitsOpen(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
 
 
-Requirement = CursorIs | SchemaIs | LeaseHeld | NoOpenRun | FilesLive | UnitsOpen
+Requirement = CursorIs | SchemaIs | LeaseHeld | JobHeld | Ownership | NoOpenRun | FilesLive | UnitsOpen
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one unit of work changes, and what must still be true when it does."""
+    """Everything that one unit of work changes, and what must still be true when it does.
+
+    The changes are the log. What stands below `actor` is written by the same transaction and is not in the log: a
+    rebuild makes the tables again, not what was under way."""
 
     changes: tuple[Change, ...]
     requires: tuple[Requirement, ...] = ()
     actor: str
+    events: tuple[InboxEvent, ...] = ()
+    """For the engine: what this commit completes."""
+    ends: JobEnd | None = None
+    """The job whose work this is; refused (HW-T03) if its lease was lost."""
+    step: Step | None = None
+    """What the engine decided together with these changes; refused (HW-T03) if its ownership was lost."""
 
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 """The catalog's tables, for SQLite and PostgreSQL alike.
 
-Two kinds: what the log rebuilds (`DATA`), written by commits alone, and who is working on what at this moment
-(`unit_lease`), which a rebuild leaves empty. JSON is kept as text, so that both databases hold the same bytes.
+Two kinds: what the log rebuilds (`DATA`), written by commits alone, and what goes on at this moment (`TRANSIENT`:
+leases, the engine's state, its inbox and its queue), which a rebuild leaves empty. JSON is kept as text, so that both
+databases hold the same bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from sqlalchemy import (
     Text,
 )
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Raised with every change of a table; `migrations` has the way from the format before."""
 
 metadata = MetaData()
 
@@ -200,5 +202,84 @@ unit_lease = Table(
     Column("leased_until_us", BigInteger, nullable=False),
 )
 
+engine_owner = Table(
+    "engine_owner",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("holder", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("leased_until_us", BigInteger, nullable=False),
+)
+
+inbox = Table(
+    "inbox",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("answer", Text),
+    sqlite_autoincrement=True,  # an id is never used again, also when the inbox was empty in between
+)
+
+engine_state = Table(
+    "engine_state",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("header", Text, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("updated_us", BigInteger, nullable=False),
+)
+
+pond_state = Table(
+    "pond_state",
+    metadata,
+    Column("pond", Text, primary_key=True),
+    Column("record", Text, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("updated_us", BigInteger, nullable=False),
+)
+
+job = Table(
+    "job",
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("pond", Text, nullable=False),
+    Column("ripple", Text, nullable=False),
+    Column("freshness_us", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("weight", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("started_us", BigInteger),
+    Column("ended_us", BigInteger),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("error", Text),
+    Column("run_id", Text),
+    Column("trace_id", Text),
+    Index("job_queue", "state", "job_id"),
+    Index("job_pond", "pond", "job_id"),
+    Index("job_ended", "ended_us"),
+)
+
+job_lease = Table(
+    "job_lease",
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("attempt", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("leased_until_us", BigInteger, nullable=False),
+)
+
 DATA = (commit, table, table_schema, schema_event, file, cursor, item, run, lineage, unit)
 """What `rebuild-catalog` makes again from the log, row for row."""
+
+TRANSIENT = (unit_lease, engine_owner, inbox, engine_state, pond_state, job, job_lease)
+"""What a rebuild leaves empty. Whoever locks rows of several of these does it in this order."""

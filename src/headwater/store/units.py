@@ -72,6 +72,12 @@ def new_holder() -> str:
     return f"{this_node()}/{os.getpid()}/{_began(os.getpid())}/{uuid7()[-8:]}"
 
 
+def is_alive(holder: str) -> bool:
+    """Whether the process that a holder's name speaks of is still there, and is still the same one."""
+    _, pid, began, _ = holder.split("/")
+    return _began(int(pid)) == began
+
+
 def free_dead_leases(catalog: Catalog, run_id: RunId) -> int:
     """Give back what processes of this machine held that are no longer there, so that nobody waits for a lease
     of theirs to run out. A mistake would cost a slice read twice, not landed twice: the epoch sees to that."""
@@ -83,7 +89,7 @@ def free_dead_leases(catalog: Catalog, run_id: RunId) -> int:
         .order_by(t.unit_lease.c.unit_id)  # so that two that do this at once lock in the same order
     )
     with catalog.snapshot() as connection:
-        dead = [lease for lease in connection.execute(held).all() if not _is_alive(lease.holder)]
+        dead = [lease for lease in connection.execute(held).all() if not is_alive(lease.holder)]
     if not dead:
         return 0
     with catalog.transaction(durable=False) as connection:
@@ -172,12 +178,6 @@ def done_units(connection: Connection, run_id: RunId) -> list[DoneUnit]:
         .order_by(t.unit.c.table_name, t.unit.c.ordinal)
     )
     return [DoneUnit(row.pipeline, row.table_name, json.loads(row.payload)) for row in rows]
-
-
-def _is_alive(holder: str) -> bool:
-    """Whether the process that a holder's name speaks of is still there, and is still the same one."""
-    _, pid, began, _ = holder.split("/")
-    return _began(int(pid)) == began
 
 
 def _began(pid: int) -> str:

@@ -1,8 +1,9 @@
 """The SELECT behind a table's view: explicit files, one conversion per column, last write wins. Pure text.
 
-Files are read in groups of one schema by their columns' permanent ids (DuckDB's `schema` parameter, given the
-file's own types), so that neither a rename nor a re-used name, nor two names that differ only in case, nor a user's
-column called `filename` can mislead a reader; each group is then converted and all are united.
+Files are read in groups of one schema, with the names and types that they were written with, so that neither a
+rename nor a re-used name can mislead a reader; each group is then converted and all are united. Where DuckDB would
+not find a column by its name (two that differ only in case, a user's column called `filename`) the group is read by
+the columns' permanent ids, which takes longer to bind.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from headwater.store.state import LiveFile, TableState
 from headwater.store.system_columns import COMMIT_SEQ, SYSTEM_COLUMNS
 
 _POSITION, _ROW = "_hw_file", "_hw_row"
+_NEWER = "_hw_newer"
+_VIRTUAL = frozenset({"filename", "file_index", "file_row_number"})
+"""Columns that DuckDB adds to those of a file."""
 
 
 def view_select(state: TableState, *, root: str | None) -> str:
@@ -31,9 +35,10 @@ def view_select(state: TableState, *, root: str | None) -> str:
     if not newer:
         return select.rows(base)
     winners = select.rows(newer) if _duplicate_free(newer, state) else select.winners(newer)
-    if not base:
-        return winners
-    return f"{select.rows_without(base, newer)}\nUNION ALL\n{winners}"
+    apart, near = _split_near(base, newer, state)
+    parts = [select.rows(apart)] if apart else []
+    parts += [select.rows_without(near, newer)] if near else []
+    return "\nUNION ALL\n".join([*parts, winners])
 
 
 def base_prefix(state: TableState) -> int:
@@ -70,6 +75,23 @@ def split_base(state: TableState) -> tuple[list[LiveFile], list[LiveFile]]:
     base = [file for commit in commits[:best] for file in commit.files]
     chosen = {file.path for file in base}
     return base, [file for file in state.files if file.path not in chosen]
+
+
+def _split_near(
+    base: Sequence[LiveFile], newer: Sequence[LiveFile], state: TableState
+) -> tuple[list[LiveFile], list[LiveFile]]:
+    """The files of a base in two parts: those that are known to share no key with the newer ones, and all others."""
+    apart: set[str] = set()
+    for name in state.schema.primary_key:
+        key = state.schema.column(name)
+        theirs = [_key_range(commit, key, state) for commit in _commits(newer)] if key is not None else [None]
+        if key is None or None in theirs:
+            continue
+        for file in base:
+            ours = _key_range(_Commit((file,), 0, 0), key, state)
+            if ours is not None and not any(other is not None and ours.touches(other) for other in theirs):
+                apart.add(file.path)
+    return [file for file in base if file.path in apart], [file for file in base if file.path not in apart]
 
 
 def _duplicate_free(files: Sequence[LiveFile], state: TableState) -> bool:
@@ -119,6 +141,12 @@ class _KeyRange:
     low: int | str
     high: int | str
     nulls: bool
+
+    def touches(self, other: _KeyRange) -> bool:
+        """Whether both may hold the same value."""
+        if self.kind != other.kind or (self.nulls and other.nulls):
+            return True
+        return self.low <= other.high and other.low <= self.high  # type: ignore[operator]
 
 
 def _key_range(commit: _Commit, key: Column, state: TableState) -> _KeyRange | None:
@@ -189,6 +217,7 @@ class _Select:
         order = [*(self._names[c.id] for c in state.schema.columns), *self._exact_names.values()]
         self._outputs = [*order, *(column.name for column in SYSTEM_COLUMNS)]
         self._positions = {file.path: place for place, file in enumerate(state.files)}
+        self._named = {i: _found_by_name(state.schemas[i]) for i in {file.schema_id for file in state.files}}
 
     def rows(self, files: Sequence[LiveFile]) -> str:
         """All rows of the files."""
@@ -206,10 +235,10 @@ class _Select:
         )
         parts = []
         for group in _groups(files):
-            same = " AND ".join(f"newer.{k} IS NOT DISTINCT FROM {e}" for e, k in zip(self._keys(group), keys))
+            same = " AND ".join(f"{_NEWER}.{k} IS NOT DISTINCT FROM {e}" for e, k in zip(self._keys(group), keys))
             parts.append(
                 f"SELECT\n{_lines(self._columns(group))}\nFROM {self._scan(group)}\n"
-                f"WHERE NOT EXISTS (SELECT 1 FROM ({wanted}) AS newer WHERE {same})"
+                f"ANTI JOIN ({wanted}) AS {_NEWER} ON {same}"
             )
         return "\nUNION ALL\n".join(parts)
 
@@ -242,7 +271,7 @@ class _Select:
             assert key is not None, name
             old = stored.by_id(key.id)
             if old is not None:
-                found.append(exact(_reference(old), old.type, key.type))
+                found.append(exact(self._reference(old, group), old.type, key.type))
             else:
                 value, ns = default_value(key)
                 found.append(value if ns is None else str(ns))
@@ -255,7 +284,8 @@ class _Select:
         for column in self._state.schema.columns:
             old = stored.by_id(column.id)
             if old is not None:
-                value, ns = shown(_reference(old), old.type, column.type), nanoseconds(_reference(old), old.type)
+                reference, micros = self._reference(old, group), _are_micros(group, column)
+                value, ns = shown(reference, old.type, column.type, micros=micros), nanoseconds(reference, old.type)
             else:
                 value, constant = default_value(column)
                 ns = f"CAST({'NULL' if constant is None else constant} AS BIGINT)"
@@ -265,9 +295,16 @@ class _Select:
         system = [quote(column.name) for column in SYSTEM_COLUMNS if column is not COMMIT_SEQ]
         return [*columns, *exacts, *system, f"{_commit_seq(group)} AS {quote(COMMIT_SEQ.name)}"]
 
+    def _reference(self, column: Column, group: Sequence[LiveFile]) -> str:
+        return quote(column.name if self._named[group[0].schema_id] else _name(column))
+
     def _scan(self, group: Sequence[LiveFile], *, keys_only: bool = False) -> str:
-        """The files of one group, read by column id with the types they were written with."""
+        """The files of one group, with the types they were written with."""
         stored = self._state.schemas[group[0].schema_id]
+        prefix = "" if self._root is None else self._root.rstrip("/") + "/"
+        paths = ", ".join(literal(prefix + file.path) for file in group)
+        if self._named[group[0].schema_id]:
+            return f"read_parquet([{paths}], hive_partitioning = false)"
         keys = {c.id for c in self._state.schema.columns if c.name in self._state.schema.primary_key}
         columns = [column for column in stored.columns if not keys_only or column.id in keys]
         fields = [(column.id, _name(column), stored_type(column.type)) for column in columns]
@@ -277,8 +314,6 @@ class _Select:
             f"{i}: {{'name': {literal(name)}, 'type': {literal(type_)}, 'default_value': NULL}}"
             for i, name, type_ in fields
         )
-        prefix = "" if self._root is None else self._root.rstrip("/") + "/"
-        paths = ", ".join(literal(prefix + file.path) for file in group)
         return f"read_parquet([{paths}], hive_partitioning = false, schema = MAP {{{schema}}})"
 
 
@@ -304,12 +339,18 @@ def _commit_seq(group: Sequence[LiveFile]) -> str:
     return f"list_extract(CAST([{', '.join(map(str, seqs))}] AS BIGINT[]), CAST(file_index AS BIGINT) + 1)"
 
 
+def _are_micros(group: Sequence[LiveFile], column: Column) -> bool:
+    return all((stats := file.stats.get(str(column.id))) is not None and stats.micros for file in group)
+
+
+def _found_by_name(stored: TableSchema) -> bool:
+    """Whether DuckDB finds each column of a file of this schema by its name."""
+    names = {column.name.lower() for column in stored.columns}
+    return len(names) == len(stored.columns) and names.isdisjoint(_VIRTUAL)
+
+
 def _name(column: Column) -> str:
     return f"c{column.id}"
-
-
-def _reference(column: Column) -> str:
-    return quote(_name(column))
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -36,7 +36,7 @@ MANIFEST = "_manifest.json"
 
 class PartWriter:
     """Writes the rows of one partition, in the order they come, into `part-<partition>-<task attempt>.parquet`
-    and, after every `max_rows` rows, into one more file. Holds about one row group in memory.
+    and, after every `max_rows` rows, into one more file. Holds up to one and a half row groups in memory.
 
     Nothing is durable before `close`, which answers with the records of all files (none, if no row came). `abort`
     removes every file; leaving a `with` block by an exception aborts, leaving it otherwise closes.
@@ -210,21 +210,24 @@ class _Parts:
         self._made: list[PartFile] = []
 
     def take(self, batch: pa.RecordBatch) -> None:
+        """A row group is written when half of another one waits behind it, so that no small one is left for the end:
+        each costs a reader as much as a large one."""
+        most = limits.ROW_GROUP_ROWS + limits.ROW_GROUP_ROWS // 2
         while batch.num_rows:
-            room = min(limits.ROW_GROUP_ROWS, self._max_rows - self._open_rows) - self._waiting_rows
+            room = min(most, self._max_rows - self._open_rows) - self._waiting_rows
             head, batch = batch.slice(0, room), batch.slice(room)
-            self._waiting.append(head)
-            self._waiting_rows += head.num_rows
-            self._waiting_bytes += head.nbytes
+            self._wait(head)
             self.rows += head.num_rows
-            if head.num_rows == room or self._waiting_bytes >= GROUP_BYTES:
-                self._write_group()
+            if self._waiting_bytes >= GROUP_BYTES or self._open_rows + self._waiting_rows >= self._max_rows:
+                self._write_group(self._waiting_rows)
+            elif self._waiting_rows >= most:
+                self._write_group(limits.ROW_GROUP_ROWS)
             if self._open_rows >= self._max_rows:
                 self._close_file()
 
     def close(self) -> tuple[FileRecord, ...]:
         if self._waiting:
-            self._write_group()
+            self._write_group(self._waiting_rows)
         if self._open is not None:
             self._close_file()
         return tuple(self._done)
@@ -234,13 +237,22 @@ class _Parts:
         for part in self._made:
             part.abort()
 
-    def _write_group(self) -> None:
+    def _wait(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        self._waiting_bytes += batch.nbytes
+
+    def _write_group(self, rows: int) -> None:
+        """The first of the waiting rows."""
         import pyarrow as pa
 
         from headwater.store.rowhash import content_sum
 
-        table = pa.Table.from_batches(self._waiting, schema=self.schema)
+        waiting = pa.Table.from_batches(self._waiting, schema=self.schema)
+        table = waiting.slice(0, rows)
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        for batch in waiting.slice(rows).to_batches():
+            self._wait(batch)
         if self._open is None:
             self._open = PartFile(self._root / self._next_path(), schema=self._table_schema, merged=self._merged)
             self._made.append(self._open)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 import threading
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from by_hand import Table
+from forked import exit_code
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
 from headwater.connectors.flaky import ReadFlaky, check_config, rows_between
@@ -56,14 +56,7 @@ def test_a_crash_kills_the_reader_once(tmp_path: Path) -> None:
     schema = Table(ASK)
     schema.learn(opened(tmp_path, rows=1).discover()[0].observed.columns)  # type: ignore[union-attr]
     read = ReadFlaky(str(tmp_path), 0, 1, "crash")
-    context = multiprocessing.get_context("spawn")
-    codes = []
-    for _ in range(2):
-        child = context.Process(target=_read_all, args=(read, schema.schema))
-        child.start()
-        child.join()
-        codes.append(child.exitcode)
-    assert codes == [-signal.SIGKILL, 0]
+    assert [exit_code(_read_all, read, schema.schema) for _ in range(2)] == [-signal.SIGKILL, 0]
 
 
 def test_a_hanging_slice_goes_on_when_it_is_released(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from postgres_landing import Landing, rows_of, schema_of, source_of
 from postgres_server import PostgresServer
 
 ASK = TableAsk("orders", "orders", "upsert", incremental="updated_at")
+ROWS = 200
 
 
 @pytest.fixture
@@ -33,10 +34,16 @@ def db(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
         connection.execute("create table orders (id bigint primary key, note text, updated_at timestamptz not null)")
         connection.execute("create table customers (a int, b text, c float8[], primary key (b, a))")
         connection.execute("create table stations (code text, name text)")
-        connection.execute(
-            "insert into orders select g, repeat('x', 200), now() - interval '1 day' from generate_series(1, 20000) g"
-        )
+        add_orders(connection, 1, ROWS)
         yield connection
+
+
+def add_orders(db: psycopg.Connection[Any], first: int, last: int, *, size: int = 200) -> None:
+    """Orders of yesterday, each with a note of a size."""
+    db.execute(
+        "insert into orders select g, repeat('x', %s::int), now() - interval '1 day' from generate_series(%s::int, %s::int) g",
+        (size, first, last),
+    )
 
 
 @contextmanager
@@ -232,7 +239,7 @@ def test_a_read_shows_no_secret_and_travels(postgres_url: str, db: psycopg.Conne
         assert "hunter2" not in repr(read)
         again = pickle.loads(pickle.dumps(read.read))
         assert isinstance(again, ReadPostgres)
-        assert sum(batch.num_rows for batch in again(read.partitions[0], schema_of(read, ASK))) == 20_000
+        assert sum(batch.num_rows for batch in again(read.partitions[0], schema_of(read, ASK))) == ROWS
 
 
 def test_permission_denied_is_final(postgres_url: str, db: psycopg.Connection[Any]) -> None:
@@ -261,9 +268,8 @@ def test_a_database_that_does_not_exist_is_a_config_error(postgres_url: str) -> 
 def test_a_connection_that_breaks_in_the_middle_is_a_passing_trouble(
     postgres_url: str, db: psycopg.Connection[Any]
 ) -> None:
-    db.execute(
-        "insert into orders select g, repeat('x', 900), now() from generate_series(20001, 80000) g; analyze orders"
-    )
+    add_orders(db, ROWS + 1, 6_000, size=9_000)
+    db.execute("analyze orders")
     copying = "select pg_terminate_backend(pid) from pg_stat_activity where query like 'COPY%' and datname = current_database()"
     with reading(postgres_url) as read:
         batches = read.read(read.partitions[0], schema_of(read, ASK))
@@ -276,9 +282,9 @@ def test_a_connection_that_breaks_in_the_middle_is_a_passing_trouble(
 def test_a_source_goes_on_after_its_server_was_restarted(
     postgres_server: PostgresServer, postgres_url: str, db: psycopg.Connection[Any]
 ) -> None:
-    landing = Landing(
-        postgres_url, TableAsk("orders", "orders", "upsert", ("id",), incremental="updated_at"), {"range_rows": 5000}
-    )
+    add_orders(db, ROWS + 1, 2_000)
+    ask = TableAsk("orders", "orders", "upsert", ("id",), incremental="updated_at")
+    landing = Landing(postgres_url, ask, {"range_rows": 500})
     with closing(landing.source()) as source:
         slices = landing.plan(source).slices
         landing.land_slice(source, slices[0])
@@ -290,7 +296,7 @@ def test_a_source_goes_on_after_its_server_was_restarted(
             source.read(landing.ask, slices[1])
         for slice_ in slices[1:]:
             landing.land_slice(source, slice_)
-    assert landing.column("id") == list(range(1, 20_001))
+    assert landing.column("id") == list(range(1, 2_001))
 
 
 def test_a_statement_timeout_is_named(postgres_url: str, db: psycopg.Connection[Any]) -> None:
@@ -330,10 +336,10 @@ def test_a_column_that_only_the_schema_has_is_left_out(postgres_url: str, db: ps
 
 
 def test_batches_have_a_bounded_number_of_rows_and_bytes(postgres_url: str, db: psycopg.Connection[Any]) -> None:
-    db.execute("update orders set note = repeat('y', 3000)")
+    add_orders(db, ROWS + 1, 4_000, size=15_000)
     with reading(postgres_url, fetch_rows=700) as read:
         counts = [batch.num_rows for batch in read.read(read.partitions[0], schema_of(read, ASK))]
-    assert sum(counts) == 20_000
+    assert sum(counts) == 4_000
     assert max(counts) == 700
     with reading(postgres_url) as read:
         sizes = [batch.nbytes for batch in read.read(read.partitions[0], schema_of(read, ASK))]
@@ -342,6 +348,7 @@ def test_batches_have_a_bounded_number_of_rows_and_bytes(postgres_url: str, db: 
 
 
 def test_an_abandoned_read_leaves_no_session_behind(postgres_url: str, db: psycopg.Connection[Any]) -> None:
+    add_orders(db, ROWS + 1, 20_000)
     with closing(source_of(postgres_url, fetch_rows=100)) as source:
         (slice_,) = source.slices(ASK, None, source.bound(ASK), {}).slices
         read = source.read(ASK, slice_)

@@ -116,7 +116,7 @@ def test_nothing_is_lost_or_doubled_while_writers_insert_and_update_all_the_time
         writer.start()
     landing = Landing(postgres_url, UPSERT, {"range_rows": 400})
     try:
-        for _ in range(4):
+        for _ in range(3):
             landing.run()
     finally:
         stop.set()

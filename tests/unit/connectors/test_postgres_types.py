@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import zip_longest
 from typing import Any
 
 import psycopg
@@ -28,14 +30,28 @@ def read_all(url: str, declared: dict[str, Type] | None = None) -> tuple[dict[st
         return {name: str(type_) for name, type_ in read.observed.columns.items() if name != "id"}, rows
 
 
-def round_trip(url: str, sql_type: str, values: list[str], declared: str | None = None) -> tuple[str, list[Any]]:
-    """Values given as SQL expressions, in a column of a type: the type here and the values that arrive."""
+@dataclass(frozen=True)
+class Sent:
+    """Values, given as SQL expressions, of a column of a type; and the type it is declared to have here."""
+
+    sql_type: str
+    values: list[str]
+    declared: str | None = None
+
+
+def round_trip(url: str, *columns: Sent) -> list[tuple[str, list[Any]]]:
+    """One table with these columns `v0`, `v1` and so on: the type of each here, and the values that arrive."""
+    names = [f"v{place}" for place in range(len(columns))]
+    rows = zip_longest(*(column.values for column in columns), fillvalue="null")
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"drop table if exists t; create table t (id int primary key, v {sql_type})".encode())
-        for place, value in enumerate(values):
-            connection.execute(f"insert into t values ({place}, {value})".encode())
-    observed, rows = read_all(url, {"v": parse_type(declared)} if declared else None)
-    return observed["v"], [row["v"] for row in rows]
+        typed = ", ".join(f"{name} {column.sql_type}" for name, column in zip(names, columns))
+        connection.execute(f"drop table if exists t; create table t (id int primary key, {typed})".encode())
+        for place, row in enumerate(rows):
+            connection.execute(f"insert into t values ({place}, {', '.join(row)})".encode())
+    declared = {name: parse_type(column.declared) for name, column in zip(names, columns) if column.declared}
+    observed, found = read_all(url, declared)
+    arrived = {name: [row[name] for row in found] for name in names}
+    return [(observed[name], arrived[name][: len(column.values)]) for name, column in zip(names, columns)]
 
 
 def utc(year: int, month: int, day: int, *time: int) -> datetime:
@@ -137,36 +153,45 @@ def typed_url(postgres_server: PostgresServer) -> str:
     return url
 
 
-@pytest.mark.parametrize(("sql_type", "type_", "values", "expected"), EXACT, ids=[row[0] for row in EXACT])
-def test_a_column_arrives_exactly(typed_url: str, sql_type: str, type_: str, values: list[str], expected: Any) -> None:
-    assert round_trip(typed_url, sql_type, values) == (type_, expected)
+@pytest.fixture(scope="module")
+def exact(typed_url: str) -> list[tuple[str, list[Any]]]:
+    return round_trip(typed_url, *(Sent(sql_type, values) for sql_type, _, values, _ in EXACT))
 
 
-@pytest.mark.parametrize(
-    ("sql_type", "declared", "values", "expected"),
-    [
-        ("int", "long", ["7"], [7]),
-        ("int", "real", ["7"], [7.0]),
-        ("bigint", "int", ["7", "null"], [7, None]),
-        ("bigint", "decimal(19,0)", ["-9223372036854775808"], [Decimal(-(2**63))]),
-        ("numeric", "decimal(38,10)", ["0.1", "1.500000000000000000"], [Decimal("0.1"), Decimal("1.5")]),
-        ("numeric", "long", ["9223372036854775807", "7.000"], [2**63 - 1, 7]),
-        ("numeric(10,2)", "real", ["0.25", "0", "null"], [0.25, 0.0, None]),
-        ("numeric(10,2)", "string", ["1.5"], ["1.50"]),
-        ("date", "timestamp", ["'2024-01-01'", "null"], [utc(2024, 1, 1), None]),
-        ("timestamptz", "string", ["'infinity'", "'9999-12-31 00:00+00'"], ["infinity", "9999-12-31 00:00:00+00"]),
-        ("int[]", "dynamic", ["'{{1,2},{3,null}}'"], ["[[1,2],[3,null]]"]),
-        ("int[]", "string", ["'{1,2}'"], ["{1,2}"]),
-        ("int[]", "list<long>", ["'{1}'"], [[1]]),
-        ("real[]", "vector(2)", ["'{1,2}'", "null"], [[1.0, 2.0], None]),
-        ("double precision[]", "vector(1)", ["'{1e-300}'"], [[0.0]]),
-        ("text", "dynamic", ["'5'"], ['"5"']),
-    ],
-)
-def test_a_declared_type_is_obeyed(
-    typed_url: str, sql_type: str, declared: str, values: list[str], expected: Any
-) -> None:
-    assert round_trip(typed_url, sql_type, values, declared)[1] == expected
+@pytest.mark.parametrize("place", range(len(EXACT)), ids=[row[0] for row in EXACT])
+def test_a_column_arrives_exactly(exact: list[tuple[str, list[Any]]], place: int) -> None:
+    _, type_, _, expected = EXACT[place]
+    assert exact[place] == (type_, expected)
+
+
+DECLARED: list[tuple[str, str, list[str], list[Any]]] = [
+    ("int", "long", ["7"], [7]),
+    ("int", "real", ["7"], [7.0]),
+    ("bigint", "int", ["7", "null"], [7, None]),
+    ("bigint", "decimal(19,0)", ["-9223372036854775808"], [Decimal(-(2**63))]),
+    ("numeric", "decimal(38,10)", ["0.1", "1.500000000000000000"], [Decimal("0.1"), Decimal("1.5")]),
+    ("numeric", "long", ["9223372036854775807", "7.000"], [2**63 - 1, 7]),
+    ("numeric(10,2)", "real", ["0.25", "0", "null"], [0.25, 0.0, None]),
+    ("numeric(10,2)", "string", ["1.5"], ["1.50"]),
+    ("date", "timestamp", ["'2024-01-01'", "null"], [utc(2024, 1, 1), None]),
+    ("timestamptz", "string", ["'infinity'", "'9999-12-31 00:00+00'"], ["infinity", "9999-12-31 00:00:00+00"]),
+    ("int[]", "dynamic", ["'{{1,2},{3,null}}'"], ["[[1,2],[3,null]]"]),
+    ("int[]", "string", ["'{1,2}'"], ["{1,2}"]),
+    ("int[]", "list<long>", ["'{1}'"], [[1]]),
+    ("real[]", "vector(2)", ["'{1,2}'", "null"], [[1.0, 2.0], None]),
+    ("double precision[]", "vector(1)", ["'{1e-300}'"], [[0.0]]),
+    ("text", "dynamic", ["'5'"], ['"5"']),
+]
+
+
+@pytest.fixture(scope="module")
+def declared(typed_url: str) -> list[tuple[str, list[Any]]]:
+    return round_trip(typed_url, *(Sent(sql_type, values, type_) for sql_type, type_, values, _ in DECLARED))
+
+
+@pytest.mark.parametrize("place", range(len(DECLARED)), ids=[f"{row[0]} as {row[1]}" for row in DECLARED])
+def test_a_declared_type_is_obeyed(declared: list[tuple[str, list[Any]]], place: int) -> None:
+    assert declared[place][1] == DECLARED[place][3]
 
 
 @pytest.mark.parametrize(
@@ -200,11 +225,11 @@ def test_a_value_that_the_type_cannot_hold_is_refused_by_place_and_reason(
     typed_url: str, sql_type: str, declared: str | None, value: str, reason: str
 ) -> None:
     with pytest.raises(BadRows) as caught:
-        round_trip(typed_url, sql_type, ["null", value, "null", value], declared)
+        round_trip(typed_url, Sent(sql_type, ["null", value, "null", value], declared))
     assert caught.value.total == 2
     assert [(error.place, error.line, error.column, error.reason) for error in caught.value.errors] == [
-        ("t", 2, "v", reason),
-        ("t", 4, "v", reason),
+        ("t", 2, "v0", reason),
+        ("t", 4, "v0", reason),
     ]
 
 

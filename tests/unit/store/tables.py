@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from headwater.base.schema import TableSchema
 from headwater.store.reading import TableInfo
 from headwater.store.records import FileRecord
 from headwater.store.state import LiveFile, TableState
+from headwater.store.view_sql import view_select
 from headwater.store.write import PartWriter
 from unit.store.batches import batch_of
 
 INGESTED_AT_US = 1_750_000_000_000_000
+
+
+@cache
+def database() -> duckdb.DuckDBPyConnection:
+    """One for all tests of a process: a database takes longer to make than most questions take to answer."""
+    return duckdb.connect()
+
+
+def ask(root: Path, state: TableState, sql: str = "SELECT * FROM t") -> list[tuple[Any, ...]]:
+    """A question to the view `t` of a state. What it shows does not depend on the zone of whoever asks."""
+    with database().cursor() as connection:
+        connection.execute("SET TimeZone = 'America/New_York'")
+        connection.execute(f"CREATE TEMP VIEW t AS {view_select(state, root=str(root))}")
+        return connection.execute(sql).fetchall()
 
 
 class HandMade:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.base.errors import HeadwaterError
@@ -327,7 +327,6 @@ SHOWN = st.builds(
 STEPS = st.lists(st.tuples(SHOWN, DECLARED, st.booleans()), min_size=1, max_size=6)
 
 
-@settings(max_examples=200)
 @given(STEPS)
 def test_ids_are_never_reused_names_are_unique_and_steps_are_idempotent(
     steps: list[tuple[Shown, dict[str, DeclaredColumn], bool]],

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from contract.children import commit_items
 from contract.stores import ACTOR, PROJECT, Place, commit, quick_directory, tree
+from forked import exit_code
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.store import records as r
@@ -126,15 +127,7 @@ def test_the_mark_moves_up_by_itself(store: Store, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("point", ["commit.after", "log.torn", "log.after"])
 def test_a_crash_around_the_log_is_healed_when_the_store_is_opened(place: Place, store: Store, point: str) -> None:
     commit(store, NOTE)
-    script = "import sys; from pathlib import Path; from contract.children import commit_items\n"
-    script += "from contract.stores import Place; commit_items(Place(Path(sys.argv[1]), 'sqlite'), 'child', 1)"
-    tests = str(Path(__file__).parents[2])
-    died = subprocess.run(
-        [sys.executable, "-c", script, str(place.root)],
-        env={**os.environ, "HEADWATER_CRASH_AT": point, "PYTHONPATH": tests},
-        check=False,
-    )
-    assert died.returncode == -9
+    assert exit_code(commit_items, place, "child", 1, crash_at=point) == -signal.SIGKILL
     left = sorted(path.name for path in store.layout.log.iterdir())
     assert len(left) == {"commit.after": 1, "log.torn": 2, "log.after": 2}[point]
     again = place.open()

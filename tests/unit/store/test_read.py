@@ -13,15 +13,20 @@ from headwater.store.read import connect, run_query
 from unit.store.tables import HandMade
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> HandMade:
+def orders(root: Path) -> HandMade:
     """In a directory whose name is full of what DuckDB takes for patterns."""
-    found = HandMade(tmp_path / "s[t]o*r?e 'x", schema_of({"id": "long", "seen": "timestamp", "name": "string"}))
+    found = HandMade(root / "s[t]o*r?e 'x", schema_of({"id": "long", "seen": "timestamp", "name": "string"}))
     found.commit([{"id": 1, "seen": 1500, "name": "ann"}, {"id": 2, "seen": None, "name": "bob"}])
     return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> HandMade:
+    """For all tests of the module: whatever they ask, nothing of it changes."""
+    return orders(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
 def connection(table: HandMade) -> Iterator[duckdb.DuckDBPyConnection]:
     with connect(table.root, [table.state()], tables_info=[table.info()]) as found:
         yield found
@@ -222,7 +227,8 @@ def test_a_store_without_tables_can_be_asked(tmp_path: Path) -> None:
         assert "headwater apply" in refused(connection, "SELECT * FROM orders").hint
 
 
-def test_a_missing_file_is_a_damaged_store(table: HandMade) -> None:
+def test_a_missing_file_is_a_damaged_store(tmp_path: Path) -> None:
+    table = orders(tmp_path)
     (table.root / table.files[0].path).unlink()
     with pytest.raises(HeadwaterError) as raised:
         connect(table.root, [table.state()], tables_info=[table.info()])

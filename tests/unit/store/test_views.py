@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import os
 import pickle
 import signal
 import subprocess
@@ -9,12 +8,14 @@ import sys
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
+from forked import exit_code
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema, schema_of
@@ -22,16 +23,9 @@ from headwater.base.types import parse_type
 from headwater.store.records import ColumnStats
 from headwater.store.state import LiveFile, TableState
 from headwater.store.view_sql import split_base
-from headwater.store.views import base_prefix, column_names, refresh_views, view_file_text, view_select
+from headwater.store.views import base_prefix, column_names, refresh_views, view_file_text
 from headwater.store.write import rewrite_without
-from unit.store.tables import INGESTED_AT_US, HandMade
-
-
-def ask(root: Path, state: TableState, sql: str = "SELECT * FROM t") -> list[tuple[Any, ...]]:
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'America/New_York'")
-        connection.execute(f"CREATE VIEW t AS {view_select(state, root=str(root))}")
-        return connection.execute(sql).fetchall()
+from unit.store.tables import INGESTED_AT_US, HandMade, ask
 
 
 def plan(root: Path, state: TableState, sql: str) -> str:
@@ -464,23 +458,13 @@ def test_a_missing_file_is_a_damaged_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("point", ["view.before", "view.torn"])
 def test_a_crash_leaves_the_old_view_whole(tmp_path: Path, point: str) -> None:
-    child = """
-import pickle, sys
-from pathlib import Path
-from headwater.store.views import refresh_views
-root, states, infos = pickle.loads(Path(sys.argv[1]).read_bytes())
-refresh_views(root, states, tables_info=infos)
-"""
     table = HandMade(tmp_path, schema_of({"a": "long"}))
     table.commit([{"a": 1}])
     refresh_views(tmp_path, [table.state()], tables_info=[table.info()])
     before = (tmp_path / "views" / "orders.sql").read_text()
     table.commit([{"a": 2}])
-    values = tmp_path / "values"
-    values.write_bytes(pickle.dumps((tmp_path, [table.state()], [table.info()])))
-    command = [sys.executable, "-c", child, str(values)]
-    died = subprocess.run(command, env=os.environ | {"HEADWATER_CRASH_AT": point}, check=False)
-    assert died.returncode == -signal.SIGKILL
+    refresh = partial(refresh_views, tables_info=[table.info()])
+    assert exit_code(refresh, tmp_path, [table.state()], crash_at=point) == -signal.SIGKILL
     assert (tmp_path / "views" / "orders.sql").read_text() == before
     assert refresh_views(tmp_path, [table.state()], tables_info=[table.info()]) == ["orders"]
     assert (tmp_path / "views" / "orders.sql").read_text() == view_file_text(table.state())

@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
+import resource
 import signal
-import subprocess
-import sys
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from forked import exit_code
 from headwater.base import limits
 from headwater.base.blobs import sha256_of
 from headwater.base.errors import HeadwaterError
@@ -121,7 +122,9 @@ def test_without_statistics_the_record_tells_no_values(tmp_path: Path) -> None:
     assert (record.stats, record.content_sum, record.rows) == (None, None, 1)
 
 
-def test_files_roll_and_row_groups_hold_the_set_number_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_roll_and_row_groups_hold_the_set_number_of_rows_or_half_as_many_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "ROW_GROUP_ROWS", 4)
     schema = schema_of({"a": "long"})
     batch = pa.record_batch({"a": pa.array(range(25))})
@@ -134,10 +137,63 @@ def test_files_roll_and_row_groups_hold_the_set_number_of_rows(tmp_path: Path, m
     rows = [value for r in records for value in pq.read_table(tmp_path / r.path).column("a").to_pylist()]
     assert rows == list(range(25))
     footer = pq.read_metadata(tmp_path / records[0].path)
-    assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == [4, 4, 2]
+    assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == [4, 6]
     assert [r.stats["1"] for r in records] == [
         ColumnStats(min=0, max=9), ColumnStats(min=10, max=19), ColumnStats(min=20, max=24),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "groups"), [(4, [4]), (5, [5]), (6, [4, 2]), (9, [4, 5]), (10, [4, 4, 2]), (13, [4, 4, 5])]
+)
+def test_no_row_group_is_smaller_than_half_of_what_one_should_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, groups: list[int]
+) -> None:
+    monkeypatch.setattr(limits, "ROW_GROUP_ROWS", 4)
+    batches = [pa.record_batch({"a": pa.array([i])}) for i in range(rows)]
+    (record,) = write_all(tmp_path, schema_of({"a": "long"}), batches)
+    footer = pq.read_metadata(tmp_path / record.path)
+    assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == groups
+    assert pq.read_table(tmp_path / record.path).column("a").to_pylist() == list(range(rows))
+
+
+def test_a_column_is_compressed_well_where_that_is_worth_the_time(tmp_path: Path) -> None:
+    """Noise stays as it is under any codec; words of few letters shrink by more than LZ4 can do; a part of a nested
+    column is judged for itself."""
+    draw = random.Random(7)
+    rows = [
+        {
+            "noise": draw.random(),
+            "words": f"customer {draw.randrange(10**6)}",
+            "both": {"n": draw.random(), "w": f"customer {draw.randrange(10**6)}"},
+        }
+        for _ in range(5_000)
+    ]
+    types = {"noise": "real", "words": "string", "both": "struct<n:real,w:string>"}
+    (many,) = write_all(tmp_path, schema_of(types), [batch_of(rows, types)])
+    (few,) = write_all(tmp_path / "few", schema_of(types), [batch_of(rows[:100], types)])
+    assert codecs(tmp_path / many.path) >= {"noise": "LZ4", "words": "ZSTD", "both.n": "LZ4", "both.w": "ZSTD"}.items()
+    assert set(dict(codecs(tmp_path / "few" / few.path)).values()) == {"ZSTD"}
+
+
+def codecs(path: Path) -> Any:
+    group = pq.read_metadata(path).row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    return {column.path_in_schema: column.compression for column in columns}.items()
+
+
+@pytest.mark.parametrize(
+    ("times", "micros"),
+    [([0, 1_000, -1_000, None], True), ([1_000, 1_001], False), ([None, None], True), ([-1], False)],
+)
+def test_a_record_tells_whether_times_are_whole_microseconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: list[int | None], micros: bool
+) -> None:
+    """Of all row groups together."""
+    monkeypatch.setattr(limits, "ROW_GROUP_ROWS", 1)
+    types = {"seen": "timestamp", "n": "long"}
+    (record,) = write_all(tmp_path, schema_of(types), [batch_of([{"seen": time, "n": 1000} for time in times], types)])
+    assert (record.stats["1"].micros, record.stats["2"].micros) == (micros, False)
 
 
 def test_wide_rows_make_smaller_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,42 +399,38 @@ def test_rewriting_a_file_that_is_gone_is_a_damaged_store(tmp_path: Path) -> Non
     assert raised.value.code == "HW-T04"
 
 
-CHILD = """
-import resource, sys
-from pathlib import Path
-import pyarrow as pa
-from headwater.base import limits
-from headwater.base.errors import HeadwaterError
-from headwater.base.schema import schema_of
-from headwater.store.write import PartWriter
-
-limits.ROW_GROUP_ROWS = 10_000
-if sys.argv[2] == "full":
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-try:
-    with PartWriter(Path(sys.argv[1]), "d", schema=schema_of({"a": "real"}), partition=0, task_attempt=0, run_id="r",
-                    ingested_at_us=0) as writer:
+def write_fifty_thousand_rows(root: Path) -> None:
+    """In row groups of which each is on disk before the next begins."""
+    limits.ROW_GROUP_ROWS = 10_000
+    writer = PartWriter(
+        root, "d", schema=schema_of({"a": "real"}), partition=0, task_attempt=0, run_id="r", ingested_at_us=0
+    )
+    with writer:
         for _ in range(5):
             writer.write(pa.record_batch({"a": pa.array([i * 0.1 for i in range(10_000)])}))
-except HeadwaterError as error:
-    print(error.code, error.retryable)
-"""
 
 
-def run_child(root: Path, how: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", CHILD, str(root), how]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+def write_to_a_full_disk(root: Path) -> None:
+    """What is said goes to a file, also what comes when the writer is let go."""
+    with open(root / "said", "w") as said:
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    try:
+        write_fifty_thousand_rows(root)
+    except HeadwaterError as error:
+        os.write(1, f"{error.code} {error.retryable}".encode())
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
-    child = run_child(tmp_path, "full")
-    assert (child.stdout.strip(), child.stderr, child.returncode) == ("HW-T05 True", "", 0)
+    assert exit_code(write_to_a_full_disk, tmp_path) == 0
+    assert (tmp_path / "said").read_text() == "HW-T05 True"
     assert list(tmp_path.rglob("*.parquet")) == []
 
 
 @pytest.mark.parametrize("point", ["part.mid", "part.before_fsync", "part.after_fsync"])
 def test_every_crash_point_of_a_part_is_passed(tmp_path: Path, point: str) -> None:
-    assert run_child(tmp_path, "crash", HEADWATER_CRASH_AT=point).returncode == -signal.SIGKILL
+    assert exit_code(write_fifty_thousand_rows, tmp_path, crash_at=point) == -signal.SIGKILL
     found = list(tmp_path.rglob("*.parquet"))
     assert len(found) == 1
     if point == "part.after_fsync":

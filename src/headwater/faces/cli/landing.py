@@ -106,11 +106,12 @@ def _show_plan(plan: Any) -> None:
         "land": color("land", "green"),
         "resume": color("resume", "yellow"),
         "evolve": color("change the schema", "green"),
+        "run": color("run", "green"),
         "refuse": color("needs a decision", "red"),
         "fail": color("cannot be looked at", "red"),
         "nothing": "nothing to do",
     }
-    new = " (new)" if plan.is_new and plan.action == "land" else ""
+    new = " (new)" if plan.is_new and plan.action in ("land", "run") else ""
     typer.echo(f"{plan.pipeline}{new}: {words[plan.action]}")
     if plan.resumes_run is not None:
         done = f"{plan.units_done} done, {plan.units_pending} to go"
@@ -124,6 +125,8 @@ def _show_plan(plan: Any) -> None:
 
 
 def _show_table_plan(table: Any) -> None:
+    if table.runs:
+        typer.echo(f"  {table.table} ({table.mode})")
     if table.slices:
         rows = f"about {count_text(table.estimated_rows, 'row')}, " if table.estimated_rows is not None else ""
         size = size_text(table.estimated_bytes)
@@ -163,6 +166,7 @@ def _plan_summary(plan: Any) -> str:
         "land": "to land",
         "resume": "to resume",
         "evolve": "to evolve",
+        "run": "to run",
         "refuse": "to decide about",
         "fail": "out of reach",
     }

@@ -80,6 +80,9 @@ def status(context: typer.Context, pipelines: PipelinesArgument = None, json_: J
         names = ", ".join(info.name for info in p.tables)
         rows.append([p.pipeline, p.state, age_text(p.staleness_seconds), names or None, stored, size])
     typer.echo(table(("pipeline", "state", "staleness", "tables", "stored rows", "size"), rows))
+    for p in found:
+        if p.error is not None:
+            typer.echo(f"{p.pipeline}: {p.error}")
     for p in found if pipelines else []:
         typer.echo(f"\nruns of {p.pipeline}")
         columns = ("started", "state", "seconds", "rows", "size", "by", "error")

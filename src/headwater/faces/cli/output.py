@@ -50,6 +50,10 @@ def show_error(error: HeadwaterError, *, as_json: bool) -> None:
     if sys.stderr.isatty() and "NO_COLOR" not in _environ():
         head = typer.style(head, fg="red")
     say(head + (f"\n{rest}" if rest else ""))
+    if error.__cause__ is not None and _environ().get("HEADWATER_DEBUG"):
+        import traceback
+
+        say("".join(traceback.format_exception(error.__cause__)))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, cut: bool | None = None) -> str:

@@ -1,0 +1,335 @@
+"""Land one execution of a ripple: read its inputs at the cut, run its code on Spark, write, and commit all at once.
+
+The cut is a commit sequence per input, so an execution that is tried again reads the same rows. The schema is decided
+before the rows are written and committed with them, as for slices. What makes a result land once is what the caller
+requires of the commit (the lease of the job) and what the caller lets it say (that the job has ended).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from headwater.base.clock import now_us
+from headwater.base.errors import HeadwaterError
+from headwater.base.schema import TableSchema
+from headwater.base.types import Type
+from headwater.runtime.table_changes import TableChanges, refuse
+from headwater.store import records as r
+from headwater.store.commit import Store
+from headwater.store.engine_records import InboxEvent, JobEnd
+from headwater.store.evolution import DeclaredColumn, Evolution, Shown, evolve
+from headwater.store.keys import current_hashes
+from headwater.store.layout import attempt_directory, this_node
+from headwater.store.reading import TableEntry, table_entries, table_states
+from headwater.store.state import TableState
+from headwater.store.write import write_manifest
+
+if TYPE_CHECKING:
+    from headwater.spark.ripples import DataFrame, TableInput
+    from headwater.spark.user_code import Code
+    from headwater.spark.write_frame import SparkSession, Written
+
+SCHEMA_TRIES = 8
+"""How often a result is written again because its table moved under it."""
+COMPARED_ROWS = 1_000_000
+"""Rows of an upsert table up to which a result leaves out what the table already holds: 16 bytes of each travel to
+every task."""
+
+
+@dataclass(frozen=True)
+class RippleInput:
+    """A table that the ripple reads, as of a sequence. `as_of_seq` is None for an optional source that never ran:
+    it reads as an empty table with the `declared` columns. `since_seq` is the sequence at which the ripple's last
+    successful execution read it."""
+
+    table: str
+    as_of_seq: int | None
+    since_seq: int | None = None
+    declared: Mapping[str, Type] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ripple:
+    """The table that a ripple makes, and how."""
+
+    pipeline: str
+    table: str
+    code: Code
+    mode: str
+    primary_key: tuple[str, ...] = ()
+    declared: Mapping[str, DeclaredColumn] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RippleOutcome:
+    """What an execution made. `changed`: its table is not what it was before. `parent_runs` are the runs that last
+    wrote the inputs at the cut."""
+
+    rows: int
+    bytes: int
+    changed: bool
+    schema_events: tuple[r.SchemaEvent, ...]
+    parent_runs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LandedRipple(RippleOutcome):
+    seq: int
+
+
+@dataclass(frozen=True)
+class Closing:
+    """What the commit says beside the table: of the run, to the engine, of the job."""
+
+    changes: tuple[r.Change, ...] = ()
+    events: tuple[InboxEvent, ...] = ()
+    ends: JobEnd | None = None
+
+
+@dataclass(frozen=True)
+class RippleWork:
+    """One execution. `job_id` and `attempt` name the directory that it writes to; `requires` is what keeps a worker
+    that lost its lease from landing; `closing` says what else the commit holds, given what was made."""
+
+    store: Store
+    spark: Callable[[], SparkSession]
+    ripple: Ripple
+    inputs: tuple[RippleInput, ...]
+    run_id: str
+    job_id: str
+    attempt: int
+    freshness_us: int
+    actor: str
+    previous_freshness_us: int | None = None
+    requires: tuple[r.Requirement, ...] = ()
+    closing: Callable[[RippleOutcome], Closing] = lambda _outcome: Closing()
+
+
+def land_ripple(work: RippleWork) -> LandedRipple:
+    """Run, write and commit. Raises HW-R01 with the user's file and line for errors of their code, HW-S01 and HW-S02
+    for a schema change that needs a decision, HW-T03 if the lease was lost, `TransientError` if Spark went away. Nothing
+    has changed then."""
+    from headwater.spark.ripples import running
+
+    inputs = _inputs(work)
+    with running(
+        work.spark(),
+        work.ripple.table,
+        work.ripple.code,
+        inputs=inputs,
+        freshness_us=work.freshness_us,
+        previous_freshness_us=work.previous_freshness_us,
+    ) as frame:
+        parents = {given.state.files[-1].run_id for given in inputs.values() if given.state.files}
+        return _Landing(work, frame, tuple(sorted(parents))).land()
+
+
+def one_ripple_run(work: RippleWork, *, trigger: str, definition: str) -> RippleWork:
+    """The same work as a run of its own, which its one commit records from its start to its end, with the cut and the
+    parents: for whoever runs a ripple without an engine."""
+    asked = work.closing
+
+    def closing(outcome: RippleOutcome) -> Closing:
+        told = asked(outcome)
+        run: list[r.Change] = [
+            r.RunStarted(
+                run_id=work.run_id,
+                pipeline=work.ripple.pipeline,
+                freshness_us=work.freshness_us,
+                trigger=trigger,
+                connector="",
+                definition=definition,
+                bounds=cut_of(work.inputs),
+            ),
+            r.UnitsPlanned(
+                run_id=work.run_id,
+                pipeline=work.ripple.pipeline,
+                units=(r.UnitSpec(unit_id=work.job_id, table=work.ripple.table, ordinal=0, payload={}),),
+            ),
+            r.UnitDone(unit_id=work.job_id, rows=outcome.rows, bytes=outcome.bytes),
+            r.RunSettled(run_id=work.run_id),
+        ]
+        if outcome.parent_runs:
+            run.append(r.LineageAdded(child_run_id=work.run_id, parent_run_ids=outcome.parent_runs))
+        return replace(told, changes=(*run, *told.changes))
+
+    return replace(work, closing=closing)
+
+
+def cut_of(inputs: tuple[RippleInput, ...]) -> dict[str, int | None]:
+    """The cut as a run records it: the sequence of each table that is read."""
+    return {given.table: given.as_of_seq for given in inputs}
+
+
+def _inputs(work: RippleWork) -> dict[str, TableInput]:
+    """Each input with its files at the cut, all from one look at the catalog."""
+    from headwater.spark.ripples import TableInput
+
+    found: dict[str, TableState] = {}
+    with work.store.catalog.snapshot() as connection:
+        for seq in sorted({given.as_of_seq for given in work.inputs if given.as_of_seq is not None}):
+            names = [given.table for given in work.inputs if given.as_of_seq == seq]
+            found.update({state.name: state for state in table_states(connection, names, as_of=seq)})
+    return {
+        given.table: TableInput(work.store.root, found.get(given.table) or _no_table(work, given), given.since_seq)
+        for given in work.inputs
+    }
+
+
+def _no_table(work: RippleWork, given: RippleInput) -> TableState:
+    """A table that is not there yet, as an empty one with its declared columns."""
+    if not given.declared:
+        raise HeadwaterError(
+            "HW-T07",
+            f"`{work.ripple.table}` reads `{given.table}`, which has never landed a row and declares no columns",
+            hint="run its pipeline first, or declare the table's `columns` in the manifest",
+        )
+    schema = TableSchema()
+    for name, type_ in given.declared.items():
+        schema = schema.added(name, type_)
+    return TableState(given.table, "", "append", 1, schema, {1: schema}, (), seq=0, changed_seq=0)
+
+
+class _Landing:
+    """A result on its way into its table; it is computed once for each time that it is written."""
+
+    def __init__(self, work: RippleWork, frame: DataFrame, parent_runs: tuple[str, ...]):
+        self.work, self.ripple, self.frame, self.parent_runs = work, work.ripple, frame, parent_runs
+
+    def land(self) -> LandedRipple:
+        for number in range(SCHEMA_TRIES):
+            entry, live = self._table()
+            evolution = self._evolve(entry)
+            written = self._write(evolution, live, number=number)
+            try:
+                return self._commit(entry, live, evolution, written)
+            except HeadwaterError as conflict:
+                # What the caller requires does not come true by another try; a table that moved is read again.
+                if conflict.code != "HW-T02" or self._table() == (entry, live):
+                    raise
+        raise HeadwaterError(
+            "HW-T02",
+            f"`{self.ripple.table}` kept changing while its rows were written",
+            hint="run the same command again",
+            retryable=True,
+        )
+
+    def _table(self) -> tuple[TableEntry | None, TableState | None]:
+        """The table that is landed in, as it is now."""
+        name = self.ripple.table
+        with self.work.store.catalog.snapshot() as connection:
+            entry = table_entries(connection).get(name)
+            states = table_states(connection, [name]) if entry is not None else []
+        if entry is not None and entry.pipeline != self.ripple.pipeline:
+            raise HeadwaterError(
+                "HW-M04",
+                f"table `{name}` belongs to pipeline `{entry.pipeline}`",
+                hint="give the ripple another name",
+            )
+        # Its own sequence moves with every commit of the store; the table has not changed by that.
+        return entry, replace(states[0], seq=0) if states else None
+
+    def _evolve(self, entry: TableEntry | None) -> Evolution:
+        from headwater.spark.frame_schema import frame_columns
+
+        stored = {column.name: column.type for column in entry.schema.columns} if entry is not None else {}
+        known = stored | {name: column.type for name, column in self.ripple.declared.items()}
+        columns = frame_columns(self.frame.schema, subject=self.ripple.table, known=known)
+        evolution = evolve(
+            entry.schema if entry is not None else None,
+            Shown(columns, complete=True),
+            declared=self.ripple.declared,
+            primary_key=self.ripple.primary_key,
+            modes=(entry.mode, self.ripple.mode) if entry is not None else None,
+        )
+        if evolution.refused:
+            refuse(
+                self.work.store,
+                self.ripple.table,
+                evolution,
+                mode=self.ripple.mode,
+                declared=self.ripple.declared,
+                actor=self.work.actor,
+            )
+        return evolution
+
+    def _write(self, evolution: Evolution, live: TableState | None, *, number: int) -> Written:
+        from headwater.spark.frame_schema import landing_frame
+        from headwater.spark.write_frame import WriteTarget, write_frame
+
+        directory = attempt_directory(
+            self.ripple.table,
+            run_id=self.work.run_id,
+            node=this_node(),
+            unit_id=self.work.job_id,
+            attempt=self.work.attempt,
+        )
+        target = WriteTarget(
+            root=self.work.store.root,
+            directory=directory + (f"/again-{number}" if number else ""),
+            schema=evolution.schema,
+            run_id=self.work.run_id,
+            ingested_at_us=now_us(),
+            known_hashes=self._known_rows(evolution.schema, live),
+        )
+        types = {column.name: column.type for column in evolution.schema.columns}
+        # Nothing says which of two rows with one key would win: an upsert is refused if there are such rows.
+        unique_key = self.ripple.primary_key if self.ripple.mode == "upsert" else ()
+        return write_frame(landing_frame(self.frame, types, unique_key=unique_key), target)
+
+    def _known_rows(self, schema: TableSchema, live: TableState | None) -> bytes:
+        """The hashes of rows that an upsert need not write again: the table shows them already. A default is shown
+        where a row holds nothing, and the hash does not tell the two apart."""
+        if live is None or not live.files or self.ripple.mode != "upsert":
+            return b""
+        if any(column.default is not None for column in schema.columns):
+            return b""
+        if sum(file.rows for file in live.files) > COMPARED_ROWS:
+            return b""
+        return current_hashes(self.work.store.root, live, self.ripple.primary_key[0], None)
+
+    def _commit(
+        self, entry: TableEntry | None, live: TableState | None, evolution: Evolution, written: Written
+    ) -> LandedRipple:
+        """One commit for all that the execution changes."""
+        work, ripple = self.work, self.ripple
+        made = TableChanges(ripple.table, ripple.pipeline, ripple.mode, work.run_id)
+        schema_id = made.set_schema(entry, evolution)
+        files = tuple(written.files)
+        if ripple.mode == "replace":
+            lands = made.replace_files(live.files if live is not None else (), [(schema_id, files)] if files else [])
+        else:
+            lands = bool(files)
+            if lands:
+                made.add_files(schema_id, files, unique_keys=ripple.mode == "upsert")
+        if lands and files:
+            write_manifest(work.store.root, files[0].path.rsplit("/", 1)[0], files)
+        outcome = RippleOutcome(
+            rows=written.rows if lands else 0,
+            bytes=written.bytes if lands else 0,
+            changed=lands or bool(evolution.events),
+            schema_events=evolution.events,
+            parent_runs=self.parent_runs,
+        )
+        closing = work.closing(outcome)
+        seq = work.store.commit(
+            r.Commit(
+                changes=(*made.changes, *closing.changes),
+                requires=(*work.requires, *made.requires),
+                actor=work.actor,
+                events=closing.events,
+                ends=closing.ends,
+            )
+        )
+        if not lands:
+            self._discard(files)
+        return LandedRipple(**vars(outcome), seq=seq)
+
+    def _discard(self, files: tuple[r.FileRecord, ...]) -> None:
+        """Files that no commit will ever name: a model that changes nothing must not fill the disk until gc comes."""
+        for file in files:
+            with contextlib.suppress(OSError):
+                (self.work.store.root / file.path).unlink()

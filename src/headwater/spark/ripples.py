@@ -1,0 +1,240 @@
+"""One ripple's code, run over the tables of a cut.
+
+Each run has a Spark session of its own (a few milliseconds): its tables are seen by this run alone, whatever other
+runs of the process do at the same time, and nothing is left of them. All sessions share the one Spark.
+
+What code sees of a table are its own columns, as the store's view shows them. The view's further columns (the exact
+nanoseconds `<name>_ns` of each time, and Headwater's `_run_id`, `_ingested_at`, `_content_hash`, `_source_id`,
+`_commit_seq`) are there for a query that names them, and in Python by `context.every_column(table)`: so `SELECT *` and
+`SELECT DISTINCT *` mean the table that people know.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.base.errors import HeadwaterError, Place, nearest
+from headwater.spark.frame_schema import column_metadata, quoted
+from headwater.spark.frames import table_frame
+from headwater.spark.user_code import Code, PythonCode, SqlCode, loaded
+from headwater.spark.user_errors import python_errors, user_errors
+from headwater.store.state import TableState
+from headwater.store.system_columns import COMMIT_SEQ
+from headwater.store.view_sql import column_names
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame as DataFrame  # the name that other rooms use for it
+    from pyspark.sql import SparkSession
+
+CONTEXT = "context"
+"""The parameter of a Python ripple that is no table."""
+_SESSION_CONF = {"spark.sql.session.timeZone": "UTC", "spark.sql.legacy.parquet.nanosAsLong": "true"}
+"""What reading tables relies on, also where a platform started Spark and gave these to its own session alone."""
+
+
+@dataclass(frozen=True)
+class TableInput:
+    """A table at the run's cut. `since_seq` is the cut that the ripple's last successful execution read; None if
+    there was none."""
+
+    root: Path
+    state: TableState
+    since_seq: int | None = None
+
+
+@dataclass(frozen=True)
+class RippleContext:
+    """What a Python ripple may know of its run."""
+
+    freshness_us: int
+    previous_freshness_us: int | None
+    spark: SparkSession
+    _inputs: Mapping[str, TableInput] = field(repr=False)
+
+    def changed_rows(self, table: str) -> DataFrame:
+        """The rows of an input that arrived since this ripple last succeeded; all of them the first time. Of an
+        upsert table the newest state of each key that was written, of a replaced table all rows if it was replaced.
+        Rows that went away are not in it."""
+        given = self._input(table)
+        if given.since_seq is None:
+            return _own_columns(self.spark, given)
+        # A row that arrived later stands in a file that arrived later, and wins over all that did not.
+        newer = tuple(file for file in given.state.files if file.added_seq > given.since_seq)
+        given = replace(given, state=replace(given.state, files=newer))
+        if not any(file.merged for file in newer):
+            return _own_columns(self.spark, given)
+        arrived = table_frame(self.spark, given.root, given.state).where(f"`_commit_seq` > {given.since_seq}")
+        return _select(arrived, given)
+
+    def every_column(self, table: str) -> DataFrame:
+        """An input with the view's further columns: exact nanoseconds, and Headwater's own."""
+        given = self._input(table)
+        return table_frame(self.spark, given.root, given.state)
+
+    def _input(self, table: str) -> TableInput:
+        if table in self._inputs:
+            return self._inputs[table]
+        meant = nearest(table, self._inputs)
+        hint = f"did you mean `{meant}`?" if meant else f"it reads: {', '.join(self._inputs) or 'no table'}"
+        raise HeadwaterError("HW-R01", f"the ripple does not read a table `{table}`", hint=hint)
+
+
+@contextmanager
+def running(
+    spark: SparkSession,
+    ripple: str,
+    code: Code,
+    *,
+    inputs: Mapping[str, TableInput],
+    freshness_us: int,
+    previous_freshness_us: int | None,
+) -> Iterator[DataFrame]:
+    """The result of a ripple. It is computed inside the block, whose errors are those of the user's code: HW-R01 with
+    their file and line. Raises `TransientError` if Spark or its machine went away."""
+    with user_errors(ripple, code, tables=list(inputs)):
+        session = spark.newSession()
+        for key, value in _SESSION_CONF.items():
+            session.conf.set(key, value)
+        match code:
+            case SqlCode():
+                yield run_sql(session, code.text, inputs)
+            case PythonCode():
+                context = RippleContext(freshness_us, previous_freshness_us, session, inputs)
+                with run_python(ripple, code, context, inputs) as frame:
+                    yield frame
+
+
+def run_sql(session: SparkSession, sql: str, inputs: Mapping[str, TableInput]) -> DataFrame:
+    """The query's result, with the inputs as tables of the session."""
+    named = _names_in(sql)
+    for name, given in inputs.items():
+        _own_columns(session, given, also=named).createOrReplaceTempView(name)
+    return session.sql(sql)
+
+
+@contextmanager
+def run_python(
+    ripple: str, code: PythonCode, context: RippleContext, inputs: Mapping[str, TableInput]
+) -> Iterator[DataFrame]:
+    """What the function returns when it is called with DataFrames by the names of its parameters. Its modules are
+    there inside the block."""
+    with _loaded(ripple, code, inputs) as function:
+        with python_errors(ripple, code, tables=list(inputs)):
+            result = function(**_arguments(code, function, context, inputs))
+            frame = _as_frame(ripple, code, function, result, context.spark)
+        yield frame
+
+
+@contextmanager
+def _loaded(ripple: str, code: PythonCode, inputs: Mapping[str, TableInput]) -> Iterator[Any]:
+    """The function; errors of its file count, errors of the block are not this one's to translate."""
+    loading = loaded(code)
+    with python_errors(ripple, code, tables=list(inputs)):
+        function = loading.__enter__()
+    try:
+        yield function
+    finally:
+        loading.__exit__(None, None, None)
+
+
+def _own_columns(spark: SparkSession, given: TableInput, *, also: frozenset[str] = frozenset()) -> DataFrame:
+    """A table's own columns, and of the view's others those in `also`."""
+    frame = table_frame(spark, given.root, given.state, commit_seq=COMMIT_SEQ.name in also)
+    return _select(frame, given, also=also)
+
+
+def _select(frame: DataFrame, given: TableInput, *, also: frozenset[str] = frozenset()) -> DataFrame:
+    """Own columns, each with what Spark's type does not tell of it."""
+    from pyspark.sql import functions as F
+
+    schema = given.state.schema
+    names, _ = column_names(schema)
+    own = [
+        F.col(quoted(names[column.id])).alias(names[column.id], metadata=column_metadata(column.type))
+        for column in schema.columns
+    ]
+    others = [name for name in frame.columns if name not in names.values() and name.lower() in also]
+    return frame.select(*own, *[F.col(quoted(name)) for name in others])
+
+
+def _names_in(sql: str) -> frozenset[str]:
+    """Every name in a query, in small letters; texts and comments are none."""
+    from sqlglot import TokenType, tokenize
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tokens = tokenize(sql, read="spark")
+    except SqlglotError:
+        return frozenset()  # Spark will say what is wrong with it
+    return frozenset(t.text.lower() for t in tokens if t.token_type in (TokenType.VAR, TokenType.IDENTIFIER))
+
+
+def _arguments(
+    code: PythonCode, function: Any, context: RippleContext, inputs: Mapping[str, TableInput]
+) -> dict[str, object]:
+    """What the function asks for by the names of its parameters; `**tables` gets every input that is not named."""
+    arguments: dict[str, object] = {}
+    parameters = inspect.signature(function).parameters
+    for name, parameter in parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            wanted = [table for table in inputs if table not in parameters]
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        elif name == CONTEXT:
+            arguments[name] = context
+            continue
+        elif name in inputs and parameter.kind is not parameter.POSITIONAL_ONLY:
+            wanted = [name]
+        elif parameter.default is parameter.empty:
+            raise _no_such_input(code, function, name, inputs)
+        else:
+            continue
+        for table in wanted:
+            arguments[table] = _own_columns(context.spark, inputs[table])
+    return arguments
+
+
+def _no_such_input(code: PythonCode, function: Any, parameter: str, inputs: Mapping[str, TableInput]) -> HeadwaterError:
+    meant = nearest(parameter, [*inputs, CONTEXT])
+    known = f"parameters are tables that it reads ({', '.join(inputs) or 'none'}) and `{CONTEXT}`"
+    return HeadwaterError(
+        "HW-R01",
+        f"`{code.function}` has a parameter `{parameter}`, which is no table that the ripple reads",
+        hint=f"did you mean `{meant}`?" if meant else known,
+        places=(_defined_at(code, function),),
+    )
+
+
+def _as_frame(ripple: str, code: PythonCode, function: Any, result: object, spark: SparkSession) -> DataFrame:
+    """The result as a DataFrame: one of Spark as it is, an Arrow table or a pandas DataFrame handed to Spark."""
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    if isinstance(result, DataFrame):
+        return result
+    if isinstance(result, pd.DataFrame):
+        result = pa.Table.from_pandas(result, preserve_index=False)
+    if isinstance(result, pa.Table):
+        return spark.createDataFrame(result)
+    hint = "return a Spark DataFrame, an Arrow table or a pandas DataFrame"
+    if hasattr(result, "to_spark"):
+        hint = "return `.to_spark()` of it"
+    raise HeadwaterError(
+        "HW-R01",
+        f"`{code.function}` returned {'nothing' if result is None else f'a `{type(result).__name__}`'}"
+        f", and `{ripple}` is a table",
+        hint=hint,
+        places=(_defined_at(code, function),),
+    )
+
+
+def _defined_at(code: PythonCode, function: Any) -> Place:
+    found = getattr(inspect.unwrap(function), "__code__", None)
+    place = code.place(found.co_filename, found.co_firstlineno) if found is not None else None
+    return place or Place(code.shown)

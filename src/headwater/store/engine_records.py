@@ -1,0 +1,91 @@
+"""What the engine's home in the catalog holds, as values: events, jobs, ownership, and one step of the engine.
+
+None of it is in the log. A commit may carry some of it (see `records.Commit`), and the transaction writes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from headwater.base.ids import uuid7
+
+Weight = Literal["small", "big"]
+"""How long a job is likely to hold its worker; see `jobs.Slots`."""
+
+JobState = Literal["queued", "running", "done", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InboxEvent:
+    """Something the engine is to know. `kind` and `body` are what `inbox.event_of` makes an event of the engine from;
+    `ids` (a run, a job, a request) go along for whoever takes it."""
+
+    kind: str
+    body: Mapping[str, Any]
+    actor: str
+    ids: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewJob:
+    """Work for the queue. `body` is a JSON object that only the worker understands; `freshness_us` and `ripple` are
+    0 and empty for work that no run asked for."""
+
+    kind: str
+    pond: str
+    ripple: str = ""
+    freshness_us: int = 0
+    body: Mapping[str, Any] = field(default_factory=dict)
+    weight: Weight = "small"
+    run_id: str | None = None
+    trace_id: str | None = None
+    job_id: str = field(default_factory=uuid7)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobHeld:
+    """The job is running under this attempt and epoch. A commit may require it."""
+
+    job_id: str
+    attempt: int
+    epoch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobEnd:
+    """How a job ended, and the lease under which it did: if that was lost it has not ended."""
+
+    held: JobHeld
+    state: Literal["done", "failed"]
+    rows: int = 0
+    bytes: int = 0
+    error: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """The right to run the engine, until somebody has a later epoch. A commit may require it."""
+
+    holder: str
+    epoch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What one step of the engine changes: all of it is stored, or nothing."""
+
+    owner: Ownership
+    header: Mapping[str, Any]
+    ponds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The new records of the ponds that the step touched."""
+    removed: tuple[str, ...] = ()
+    """Ponds that are no longer there."""
+    consumed: tuple[int, ...] = ()
+    """The ids of the events that the step took from the inbox."""
+    answers: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """For events whose sender waits to hear more than that they were taken, by id."""
+    new_jobs: tuple[NewJob, ...] = ()
+    cancelled: tuple[str, ...] = ()
+    """The ids of jobs that nobody needs any more."""

@@ -1,0 +1,33 @@
+"""How a store of an older format becomes one of the next.
+
+The statements are text, not the tables of today: they say what format n + 1 was, and stay as they are when later
+formats change those tables again. They run on SQLite and PostgreSQL alike, in one transaction per format.
+"""
+
+from __future__ import annotations
+
+MIGRATIONS: dict[int, tuple[str, ...]] = {
+    1: (
+        "CREATE TABLE engine_owner (id INTEGER NOT NULL, holder TEXT NOT NULL, node TEXT NOT NULL,"
+        " epoch BIGINT NOT NULL, leased_until_us BIGINT NOT NULL, PRIMARY KEY (id))",
+        "CREATE TABLE inbox (id $SERIAL, at_us BIGINT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL,"
+        " actor TEXT NOT NULL, answer TEXT)",
+        "CREATE TABLE engine_state (id INTEGER NOT NULL, header TEXT NOT NULL, step BIGINT NOT NULL,"
+        " updated_us BIGINT NOT NULL, PRIMARY KEY (id))",
+        "CREATE TABLE pond_state (pond TEXT NOT NULL, record TEXT NOT NULL, step BIGINT NOT NULL,"
+        " updated_us BIGINT NOT NULL, PRIMARY KEY (pond))",
+        "CREATE TABLE job (job_id TEXT NOT NULL, kind TEXT NOT NULL, pond TEXT NOT NULL, ripple TEXT NOT NULL,"
+        " freshness_us BIGINT NOT NULL, body TEXT NOT NULL, weight TEXT NOT NULL, state TEXT NOT NULL,"
+        " attempt INTEGER NOT NULL, created_us BIGINT NOT NULL, started_us BIGINT, ended_us BIGINT,"
+        " rows BIGINT NOT NULL, bytes BIGINT NOT NULL, error TEXT, run_id TEXT, trace_id TEXT, PRIMARY KEY (job_id))",
+        "CREATE INDEX job_queue ON job (state, job_id)",
+        "CREATE INDEX job_pond ON job (pond, job_id)",
+        "CREATE INDEX job_ended ON job (ended_us)",
+        "CREATE TABLE job_lease (job_id TEXT NOT NULL, attempt INTEGER NOT NULL, epoch BIGINT NOT NULL,"
+        " holder TEXT NOT NULL, node TEXT NOT NULL, leased_until_us BIGINT NOT NULL, PRIMARY KEY (job_id))",
+    ),
+}
+"""Format n -> the statements that make it n + 1. A new store is made at the newest format directly. `$SERIAL` is a
+primary key that counts up by itself and never gives a number twice."""
+
+SERIAL = {"sqlite": "INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT", "postgresql": "BIGSERIAL PRIMARY KEY"}

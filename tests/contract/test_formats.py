@@ -1,0 +1,114 @@
+"""A store of an older format is brought up when it is opened. `formats/` holds dumps of stores that older versions of
+Headwater made, one for each database."""
+
+from __future__ import annotations
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import inspect
+
+from contract.engine_home import a_job, arrived, claimed, owned, pulse, queue, step_of, transient_rows
+from contract.stores import PROJECT, Place, commit
+from headwater.store import records as r
+from headwater.store import tables as t
+from headwater.store.commit import Store, open_store
+from headwater.store.engine_state import save_step
+from headwater.store.inbox import send
+from headwater.store.jobs import finish_job
+from headwater.store.reading import table_states
+from headwater.store.rebuild import dump, rebuild_catalog
+
+FORMATS = Path(__file__).parent / "formats"
+NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"b": 1})
+
+
+@pytest.fixture
+def old(place: Place) -> Place:
+    """Where a store of format 1 is: a table, a run with three slices of which one has landed, an item."""
+    place.root.mkdir(parents=True)
+    (place.root / "config.toml").write_text('format_version = 1\nproject = "shop"\npartitioning = "none"\n')
+    if place.is_sqlite:
+        with sqlite3.connect(place.root / "meta.sqlite") as connection:
+            connection.executescript((FORMATS / "1.sqlite.sql").read_text())
+        connection.close()
+    else:
+        with psycopg.connect(place.url, autocommit=True) as server:
+            server.execute((FORMATS / "1.postgresql.sql").read_bytes())
+    return place
+
+
+def shape(store: Store) -> dict[str, Any]:
+    """Every table as the database knows it."""
+    schema = store.catalog.schema
+    with store.catalog.engine.connect() as connection:
+        found = inspect(connection)
+        return {
+            name: (
+                {
+                    column["name"]: (str(column["type"]), column["nullable"], _plain(column["default"], schema))
+                    for column in found.get_columns(name, schema)
+                },
+                found.get_pk_constraint(name, schema)["constrained_columns"],
+                sorted((index["name"] or "", index["column_names"]) for index in found.get_indexes(name, schema)),
+            )
+            for name in found.get_table_names(schema)
+        }
+
+
+def _plain(default: str | None, schema: str | None) -> str | None:
+    return None if default is None else default.replace(f'"{schema}".', "")
+
+
+def test_an_old_store_has_the_tables_of_a_new_one_once_it_was_opened(old: Place, tmp_path: Path) -> None:
+    store, new = old.open(), open_store(tmp_path / "new", project="other", catalog_url=old.url)
+    found, expected = shape(store), shape(new)
+    assert found == expected
+    assert found.keys() == t.metadata.tables.keys()
+    assert (old.root / "config.toml").read_text().startswith(f"format_version = {t.FORMAT_VERSION}\n")
+    store.close()
+    new.close()
+
+
+def test_opening_an_old_store_keeps_what_it_holds(old: Place) -> None:
+    store = old.open()
+    rows = dump(store.catalog)
+    assert [row["seq"] for row in rows["commit_record"]] == [1, 2, 3, 4]
+    assert [row["state"] for row in rows["work_unit"]] == ["done", "pending", "pending"]
+    with store.catalog.snapshot() as connection:
+        (orders,) = table_states(connection)
+    assert (orders.name, orders.seq, sum(file.rows for file in orders.files)) == ("orders", 4, 10)
+    assert len(transient_rows(store)["unit_lease"]) == 2
+    assert commit(store, NOTE) == 5
+    store.close()
+    assert rebuild_catalog(old.root, project=PROJECT, catalog_url=old.url).commits == 5
+
+
+def test_a_reader_brings_an_old_store_up_too(old: Place) -> None:
+    store = old.existing()
+    assert store is not None
+    assert arrived(store) == []
+    store.close()
+
+
+def test_several_that_open_an_old_store_at_once_all_find_it_brought_up(old: Place) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        stores = list(threads.map(lambda _: old.open(), range(4)))
+    assert [commit(store, NOTE) for store in stores] == [5, 6, 7, 8]
+    for store in stores:
+        store.close()
+
+
+def test_the_engine_lives_in_a_store_that_was_old(old: Place) -> None:
+    store = old.open()
+    owner, first = owned(store), send(store.catalog, pulse())
+    save_step(store.catalog, step_of(owner, ponds={"orders": {"n": 1}}, consumed=(first,), new_jobs=(a_job(),)))
+    save_step(store.catalog, step_of(owner, ponds={"orders": {"n": 2}}))
+    assert send(store.catalog, pulse()) > first
+    queue(store, a_job())
+    finish_job(store.catalog, claimed(store).done())
+    store.close()
