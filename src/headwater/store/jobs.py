@@ -147,13 +147,16 @@ def claim_job(
     catalog: Catalog, *, holder: str, slots: Slots = UNBOUND, weights: Collection[Weight] = ("small", "big")
 ) -> JobLease | None:
     """Take the oldest job that there is a slot for; None if there is none right now. `holder` is a
-    `units.new_holder()`. The bounds hold exactly, also if many claim at once."""
+    `units.new_holder()`. The bounds hold exactly, also if many claim at once.
+
+    A PostgreSQL server that crashes does not forget a claim: the worker may live on, and the number of its attempt,
+    which names its files, must not be given to another."""
     if catalog.is_sqlite:  # who waits asks often, and must not take the write lock each time
         with catalog.snapshot() as connection:
             oldest = _claimable(connection, slots, weights)
             if oldest is None or connection.execute(oldest).first() is None:
                 return None
-    with catalog.transaction(durable=False) as connection:
+    with catalog.transaction(durable=not catalog.is_sqlite) as connection:
         if slots.bound and not catalog.is_sqlite:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CLAIMS_LOCK}, hashtext(current_schema()))")
         oldest = _claimable(connection, slots, weights)
