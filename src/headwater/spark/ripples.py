@@ -98,6 +98,7 @@ def running(
     their file and line. Raises `TransientError` if Spark or its machine went away."""
     with user_errors(ripple, code, tables=list(inputs)):
         session = spark.newSession()
+        _make_active(session)
         for key, value in _SESSION_CONF.items():
             session.conf.set(key, value)
         match code:
@@ -238,3 +239,10 @@ def _defined_at(code: PythonCode, function: Any) -> Place:
     found = getattr(inspect.unwrap(function), "__code__", None)
     place = code.place(found.co_filename, found.co_firstlineno) if found is not None else None
     return place or Place(code.shown)
+
+
+def _make_active(session: SparkSession) -> None:
+    """In this thread: only then does PySpark note the lines of the user's file that columns were made in."""
+    jvm = session._jvm  # the public way, createDataFrame, would cost a job's planning
+    assert jvm is not None
+    type(session)._get_j_spark_session_class(jvm).setActiveSession(session._jsparkSession)

@@ -253,6 +253,7 @@ def _start(
         with _signals_kept(), _variables(taken_from_environment):
             session = builder.getOrCreate()
         _hush_accumulators(session)
+        _keep_call_sites()
         return session, gateway
     except HeadwaterError as error:
         gateway.end()
@@ -281,6 +282,14 @@ def _adopt(settings: SparkSettings) -> _Live | None:
         _forget()
         return None
     return _Live(settings, SparkSession.builder.getOrCreate(), None, None, os.getpid())
+
+
+def _keep_call_sites() -> None:
+    """PySpark notes where in a user's file a column was made, and errors tell it. Whether it does is asked once in a
+    process and remembered: the answer is no for ever if no session is active at that moment, so it is asked now."""
+    from pyspark.errors.utils import is_debugging_enabled
+
+    is_debugging_enabled()
 
 
 def _usable(live: _Live) -> bool:
