@@ -17,7 +17,6 @@ from hypothesis import settings
 from postgres_server import PostgresServer
 from postgres_server import postgres_server as run_server
 
-# No example has a time limit: machines are slow when they like. Each run draws other examples.
 LONG = (
     "freshness/test_sizes.py",
     "freshness/test_properties.py",
@@ -27,6 +26,7 @@ LONG = (
 )
 """Files whose tests run after the fast part: it is to be over in a minute."""
 
+# No example has a time limit: machines are slow when they like. Each run draws other examples.
 settings.register_profile("house", deadline=None, max_examples=60)
 settings.load_profile("house")
 
@@ -42,8 +42,10 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
+    if config.option.markexpr == "long" or "not spark" in config.option.markexpr:
+        import without_pandas  # noqa: F401
 
 
 def pytest_collection_finish() -> None:

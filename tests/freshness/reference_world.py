@@ -159,8 +159,8 @@ class World:
         self.executions: list[Execution] = []
         self.ponds = [Pond(self, name, described) for name, described in pipelines.items()]
         for pond in self.ponds:
-            pond.required = [other for other in self.ponds if other.name in pipelines[pond.name].get("sources", [])]
-            pond.optional = [other for other in self.ponds if other.name in pipelines[pond.name].get("optional", [])]
+            pond.required = [self.pond(name) for name in pipelines[pond.name].get("sources", [])]
+            pond.optional = [self.pond(name) for name in pipelines[pond.name].get("optional", [])]
         self.pond_order = sorted(self.ponds, key=lambda pond: -pond.depth)
         self.ripple_order = [
             ripple for pond in self.pond_order for ripple in sorted(pond.ripples, key=lambda ripple: -ripple.depth)

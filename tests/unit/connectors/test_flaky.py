@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -63,8 +64,8 @@ def test_a_hanging_slice_goes_on_when_it_is_released(tmp_path: Path) -> None:
     table = Table(ASK)
     landing = threading.Thread(target=lambda: table.land(failing(tmp_path, "hang")))
     landing.start()
-    while not (tmp_path / "state/slice-1.tries").exists():
-        pass
+    while landing.is_alive() and not (tmp_path / "state/slice-1.tries").exists():
+        time.sleep(0.001)
     assert landing.is_alive()
     (tmp_path / "state/release").touch()
     landing.join()
