@@ -5,10 +5,10 @@
 Two tables land by `headwater apply` from 8 Parquet files: `added` (append), and `merged` (upsert), into which a
 second apply brings newer versions of 1% of the rows, spread over all keys. The views are those of `duck.db`, attached
 by the `duckdb` package alone; the plain file is what DuckDB's own COPY makes of the same rows and columns, once
-with zstd, as Headwater's files are, and once as COPY does it unasked, with snappy, which is larger and quicker to
-read. All are asked in one connection, in turns, after a warm-up; the figures are medians, and the answers must be
+with zstd, and once as COPY does it unasked, with snappy, which is larger and quicker to read. (Headwater's files
+have LZ4, or zstd for the columns that it makes much smaller.) All are asked in one connection, in turns, after a warm-up; the figures are medians, and the answers must be
 equal. `sum` adds up a column of 8-byte reals; `sum of few` one of a hundred different numbers, which takes DuckDB so
-little that what a view adds (a list of files, their columns by id) shows.
+little that what a view adds (several files, and the keys of an upsert) shows.
 """
 
 from __future__ import annotations

@@ -42,10 +42,8 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     gc.disable()
-    if config.option.markexpr == "long" or "not spark" in config.option.markexpr:
-        import without_pandas  # noqa: F401
 
 
 def pytest_collection_finish() -> None:

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
 
 IMPORTED = (
-    "without_pandas",
     "duckdb",
     "headwater.connectors.registry",
     "headwater.store.commit",
     "headwater.store.views",
     "headwater.store.write",
+    "pandas",  # pyarrow looks for it when it makes its first array
     "psycopg",
     "pyarrow.parquet",
     "pytest",
