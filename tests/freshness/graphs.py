@@ -30,6 +30,7 @@ RIPPLE_SECONDS = 400
 """At most so many ripples times seconds."""
 
 EVENTS = 20
+"""At most so many listed events, or one more."""
 
 MORE = int(os.environ.get("HEADWATER_EXAMPLES", "0"))
 """So many times as many examples as usual; see `many`."""

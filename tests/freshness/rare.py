@@ -146,6 +146,42 @@ RARE: dict[str, Scenario] = {
         at(0, "fail", "A"),
         at(2, "clear", "B"),
     ),
+    "a recovered pond pulls again": scenario(
+        {
+            "A": one(),
+            "B": {
+                "sources": ["A"],
+                "ripples": {"r1": {"seconds": 1}, "r2": {"seconds": 1}, "r3": {"seconds": 1, "after": ["r1"]}},
+                "retry": RETRY,
+            },
+        },
+        at(0, "wave", "B"),
+        at(0, "fail", "B", ripple="r1"),
+    ),
+    "a cleared pond sends its targets again": scenario(
+        {"A": one(2), "B": one(3, sources=["A"]), "C": one(sources=["B"])},
+        at(0, "fail", "C"),
+        at(0, "pulse", "C"),
+        at(0.5, "pulse", "C"),
+        at(2.5, "pulse", "C"),
+        at(6, "clear", "C"),
+    ),
+    "an execution for an overtaken run makes the completion a run": scenario(
+        {
+            "A": one(),
+            "B": {
+                "sources": ["A"],
+                "ripples": {"r1": {"seconds": 1}, "r2": {"seconds": 2, "after": ["r1"]}},
+                "always_run": False,
+            },
+        },
+        at(0, "wave", "A"),
+        at(0, "unchanged", "B"),
+        at(2, "pulse", "B"),
+        at(2, "tap", "B"),
+        at(3.5, "unchanged", "A"),
+        until=20,
+    ),
     "of two failed sources the first listed is named": scenario(
         {"A": one(), "C": one(sources=["A"]), "B": one(sources=["A"]), "D": one(sources=["B", "C"])},
         at(0, "wave", "D"),

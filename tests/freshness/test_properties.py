@@ -210,7 +210,10 @@ def test_a_pond_under_a_standing_trigger_goes_on_after_a_clear() -> None:
 
 @st.composite
 def trees(draw: st.DrawFn) -> Scenario:
-    """Ponds that each have one reader at most, with a Wave on the last, which all others lead to."""
+    """Ponds of one ripple that each have one reader, with a Wave on the last, which all others lead to.
+
+    Ponds of several ripples keep more in stock: a pull that finds one idle wakes each of its ripples.
+    """
     names = NAMES[: draw(st.integers(2, 7))]
     pipelines: dict[str, Any] = {
         name: {"sources": [], "ripples": {"r": {"seconds": draw(st.sampled_from([d for d in DURATIONS if d]))}}}
