@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pytest
 
 from headwater.base.clock import now_us
+from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
 from headwater.base.schema import TableSchema, schema_of
 from headwater.base.types import parse_type
@@ -40,6 +43,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Row = tuple[Any, ...]
+
+ORDERS = {"id": "long", "amount": "real", "at": "timestamp"}
+NANOS = 1_700_000_000_123_456_789
+
+
+@contextmanager
+def orders_landed(root: Path, spark: SparkSession) -> Iterator[Models]:
+    """A store with two orders in it."""
+    opened = Models(root, spark)
+    opened.put("orders", ORDERS, [(1, 10.0, NANOS), (2, 20.0, -1)])
+    yield opened
+    opened.close()
 
 
 @dataclass
@@ -101,6 +116,15 @@ class Models:
     def sql(self, text: str, *reads: RippleInput | str, **more: Any) -> LandedRipple:
         """Land a query as the table `out`, over tables as they are now or as they are given."""
         return land_ripple(self.work(SqlCode(text), *reads, **more))
+
+    def refused(self, sql: str, *reads: RippleInput | str, **more: Any) -> HeadwaterError:
+        """The error of a query that changes nothing."""
+        before = self.seq()
+        with pytest.raises(HeadwaterError) as caught:
+            self.sql(sql, *reads, **more)
+        if caught.value.code not in ("HW-S01", "HW-S02"):  # those are noted for `schema accept`
+            assert self.seq() == before
+        return caught.value
 
     def python(self, file: str, text: str, *reads: RippleInput | str, **more: Any) -> LandedRipple:
         """Land the function `out` of a file with this text."""

@@ -1,9 +1,8 @@
-"""Results of ripples as tables: what lands, what counts as a change, and that it happens once."""
+"""Results of ripples as tables: what lands, and what counts as a change."""
 
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
@@ -14,44 +13,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headwater.base.errors import HeadwaterError
-from headwater.base.ids import RunId, uuid7
+from headwater.base.ids import uuid7
 from headwater.base.types import parse_type
-from headwater.runtime.land_ripple import Closing, RippleInput, RippleOutcome, RippleWork, land_ripple
+from headwater.runtime.land_ripple import Closing, RippleInput, land_ripple
 from headwater.spark.user_code import SqlCode
-from headwater.store import records as r
 from headwater.store.decisions import accept_change
-from headwater.store.engine_records import InboxEvent, JobEnd, NewJob
-from headwater.store.jobs import claim_job, jobs, queue_jobs
-from headwater.store.reading import run_record, runs, schema_events
+from headwater.store.reading import runs, schema_events
 from headwater.store.rebuild import rebuild_catalog
-from headwater.store.units import claim, new_holder
 from headwater.store.verify import verify
-from spark.children import finished, python
-from spark.models import Models
+from spark.models import NANOS, ORDERS, Models, orders_landed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ORDERS = {"id": "long", "amount": "real", "at": "timestamp"}
-NANOS = 1_700_000_000_123_456_789
-
 
 @pytest.fixture
 def models(tmp_path: Path, spark: SparkSession) -> Iterator[Models]:
-    opened = Models(tmp_path, spark)
-    opened.put("orders", ORDERS, [(1, 10.0, NANOS), (2, 20.0, -1)])
-    yield opened
-    opened.close()
-
-
-def refused(models: Models, sql: str, *reads: RippleInput | str, **more: Any) -> HeadwaterError:
-    """The error of a ripple that changes nothing."""
-    before = models.seq()
-    with pytest.raises(HeadwaterError) as caught:
-        models.sql(sql, *reads, **more)
-    if caught.value.code not in ("HW-S01", "HW-S02"):  # those are noted for `schema accept`
-        assert models.seq() == before
-    return caught.value
+    with orders_landed(tmp_path, spark) as opened:
+        yield opened
 
 
 def test_a_result_becomes_a_table_that_duckdb_and_spark_show_alike(models: Models) -> None:
@@ -126,7 +105,7 @@ def test_nanoseconds_stay_exact_in_a_column_that_is_declared_as_a_time(models: M
 
 def test_a_text_that_is_not_json_does_not_become_dynamic(models: Models) -> None:
     models.put("docs", {"body": "dynamic"}, [({"a": 1},)])
-    error = refused(models, "select body from docs union all select 'plain'", "docs")
+    error = models.refused("select body from docs union all select 'plain'", "docs")
     assert (error.code, "`body` is not JSON" in error.message) == ("HW-R01", True)
     assert "to_json" in error.hint
     models.sql("select '[1]' as body union all select null", columns={"body": "dynamic"})
@@ -192,7 +171,7 @@ def test_an_upsert_into_a_column_with_a_default_is_not_taken_for_equal(models: M
     ],
 )
 def test_an_upsert_without_one_row_for_each_key_is_refused(models: Models, sql: str, code: str, message: str) -> None:
-    error = refused(models, sql, "orders", mode="upsert", key=("id",))
+    error = models.refused(sql, "orders", mode="upsert", key=("id",))
     assert error.code == code
     assert message in error.message
 
@@ -200,7 +179,7 @@ def test_an_upsert_without_one_row_for_each_key_is_refused(models: Models, sql: 
 def test_a_key_that_stands_twice_is_refused_also_if_one_of_the_rows_is_there_already(models: Models) -> None:
     upsert: dict[str, Any] = {"mode": "upsert", "key": ("id",)}
     models.sql("select id, amount as v from orders", "orders", **upsert)
-    error = refused(models, "select id, amount as v from orders union all select 1, 99", "orders", **upsert)
+    error = models.refused("select id, amount as v from orders union all select 1, 99", "orders", **upsert)
     assert "several rows have the same primary key" in error.message
 
 
@@ -227,7 +206,7 @@ def test_an_optional_source_that_never_ran_is_an_empty_table_with_its_columns(mo
     models.sql("select o.id, r.rate, r.at from orders o left join rates r using (id)", "orders", absent)
     assert models.shown("id, rate, at_ns") == [(1, None, None), (2, None, None)]
     assert models.types() == {"id": "long", "rate": "real", "at": "timestamp"}
-    never = refused(models, "select * from rates", RippleInput("rates", models.seq()))
+    never = models.refused("select * from rates", RippleInput("rates", models.seq()))
     assert (never.code, "never landed a row" in never.message) == ("HW-T07", True)
 
 
@@ -238,7 +217,7 @@ def test_the_schema_evolves_as_a_sources_does(models: Models) -> None:
     shrunk = models.sql("select 2L as a, 2 as c")
     assert [(event.kind, event.column) for event in shrunk.schema_events] == [("drop_column", "b")]
     assert models.shown("a, b, c") == [(2, None, 2)]
-    error = refused(models, "select 'text' as a, 2 as c")
+    error = models.refused("select 'text' as a, 2 as c")
     assert (error.code, "column `a` changed its type" in error.message) == ("HW-S01", True)
     accept_change(models.store, "out", actor="test")
     models.sql("select 'text' as a, 2 as c")
@@ -250,8 +229,8 @@ def test_the_schema_evolves_as_a_sources_does(models: Models) -> None:
 
 def test_another_mode_or_key_needs_a_decision(models: Models) -> None:
     models.sql("select id from orders", "orders")
-    assert refused(models, "select id from orders", "orders", mode="append").code == "HW-S02"
-    assert refused(models, "select id from orders", "orders", mode="upsert", key=("id",)).code == "HW-S02"
+    assert models.refused("select id from orders", "orders", mode="append").code == "HW-S02"
+    assert models.refused("select id from orders", "orders", mode="upsert", key=("id",)).code == "HW-S02"
 
 
 def test_a_table_of_another_pipeline_is_left_alone(models: Models) -> None:
@@ -296,187 +275,6 @@ def test_what_a_ripple_lands_is_rebuilt_from_the_log(models: Models) -> None:
     again.close()
 
 
-def planned(models: Models) -> dict[str, Any]:
-    """A claimed unit of a run that somebody planned: its ids and its fence."""
-    run_id, unit_id = RunId(uuid7()), uuid7()
-    models.commit(
-        r.RunStarted(run_id=run_id, pipeline="models", freshness_us=1, trigger="wave", connector="", definition=""),
-        r.UnitsPlanned(
-            run_id=run_id, pipeline="models", units=(r.UnitSpec(unit_id=unit_id, table="out", ordinal=0, payload={}),)
-        ),
-    )
-    lease = claim(models.store.catalog, run_id, holder=new_holder())
-    assert lease is not None
-    return {"run_id": run_id, "unit_id": unit_id, "attempt": lease.attempt, "epoch": lease.epoch}
-
-
-def unit_work(models: Models, lease: dict[str, Any]) -> RippleWork:
-    """A ripple's execution as that unit."""
-    unit_id, run_id = lease["unit_id"], lease["run_id"]
-    fence = r.LeaseHeld(unit_id=unit_id, attempt=lease["attempt"], epoch=lease["epoch"])
-
-    def closing(outcome: RippleOutcome) -> Closing:
-        done = r.UnitDone(unit_id=unit_id, rows=outcome.rows, bytes=outcome.bytes)
-        return Closing(changes=(done, r.RunSettled(run_id=run_id)))
-
-    sql = SqlCode("select id from orders")
-    work = models.work(sql, "orders", mode="append", requires=(fence,), closing=closing, as_run=False)
-    return replace(work, run_id=run_id, job_id=unit_id)
-
-
-def test_an_execution_lands_once_under_one_lease(models: Models) -> None:
-    work = unit_work(models, planned(models))
-    landed = land_ripple(work)
-    with models.store.catalog.snapshot() as connection:
-        assert run_record(connection, work.run_id)["state"] == "success"
-    with pytest.raises(HeadwaterError) as caught:
-        land_ripple(replace(work, attempt=2))
-    assert caught.value.code == "HW-T03"
-    assert models.seq() == landed.seq
-    assert models.shown("id") == [(1,), (2,)]
-
-
-def test_a_worker_that_lost_its_lease_lands_nothing(models: Models) -> None:
-    lease = planned(models)
-    before = models.seq()
-    with pytest.raises(HeadwaterError) as caught:
-        land_ripple(unit_work(models, lease | {"epoch": lease["epoch"] - 1}))
-    assert caught.value.code == "HW-T03"
-    assert models.seq() == before
-    assert land_ripple(unit_work(models, lease)).rows == 2
-
-
-def test_a_job_ends_and_the_engine_hears_of_it_in_the_commit_that_lands_its_rows(models: Models) -> None:
-    with models.store.catalog.transaction() as connection:
-        queue_jobs(connection, [NewJob(kind="ripple", pond="models", ripple="out", freshness_us=1)])
-    lease = claim_job(models.store.catalog, holder=new_holder())
-    assert lease is not None
-
-    def closing(outcome: RippleOutcome) -> Closing:
-        end = JobEnd(held=lease.fence, state="done", rows=outcome.rows, bytes=outcome.bytes)
-        event = InboxEvent(kind="completed", body={"ripple": "out", "changed": outcome.changed}, actor="test")
-        return Closing(events=(event,), ends=end)
-
-    sql = SqlCode("select id from orders")
-    work = models.work(sql, "orders", mode="append", closing=closing, as_run=False, job_id=lease.job_id)
-    land_ripple(work)
-    for _ in range(2):
-        with models.store.catalog.snapshot() as connection:
-            assert [(job.state, job.rows) for job in jobs(connection)] == [("done", 2)]
-            told = connection.exec_driver_sql("SELECT kind, body FROM inbox").all()
-        assert [(kind, '"changed":true' in body) for kind, body in told] == [("completed", True)]
-        assert models.shown("id") == [(1,), (2,)]
-        with pytest.raises(HeadwaterError) as caught:
-            land_ripple(replace(work, attempt=2))
-        assert caught.value.code == "HW-T03"
-
-
-def test_what_the_caller_requires_is_not_tried_again_in_vain(models: Models) -> None:
-    tries = []
-
-    def closing(_outcome: RippleOutcome) -> Closing:
-        tries.append(1)
-        return Closing()
-
-    gone = r.CursorIs(pipeline="models", table="out", version=7)
-    error = refused(models, "select 1 as a", requires=(gone,), closing=closing)
-    assert (error.code, len(tries)) == ("HW-T02", 1)
-
-
-def test_a_result_is_written_again_if_its_table_moved_meanwhile(models: Models) -> None:
-    models.sql("select id, amount from orders", "orders")
-    moved: list[int] = []
-
-    def closing(_outcome: RippleOutcome) -> Closing:
-        if not moved:
-            moved.append(models.sql("select id, amount, 'new' as more from orders", "orders").seq)
-        return Closing()
-
-    work = models.work(SqlCode("select id, amount + 1 as amount from orders"), "orders", closing=closing)
-    landed = land_ripple(work)
-    assert [event.kind for event in landed.schema_events] == ["drop_column"]
-    assert models.shown("id, amount, more") == [(1, 11.0, None), (2, 21.0, None)]
-    assert landed.seq == moved[0] + 1
-
-
-CRASH = """
-import json, sys
-from pathlib import Path
-from headwater.spark.session import SparkSettings, spark_session
-from headwater.base.crash import arm_driver
-from headwater.runtime.land_ripple import land_ripple
-from spark.models import Models
-from spark.test_land_ripple import unit_work
-
-arm_driver()
-models = Models(Path(sys.argv[1]), spark_session(SparkSettings(master="local[1]")))
-land_ripple(unit_work(models, json.loads(sys.argv[2])))
-"""
-
-
-@pytest.mark.parametrize("point", ["part.after_fsync", "commit.inside", "commit.after"])
-def test_a_crash_at_any_point_leaves_nothing_or_all_of_it(models: Models, point: str) -> None:
-    lease = planned(models)
-    before = models.seq()
-    environment = {"HEADWATER_CRASH_AT": point, "PYTHONPATH": str(Path(__file__).parents[1])}
-    child = python(CRASH, str(models.root), json.dumps(lease), environment=environment)
-    _, err = child.communicate()
-    assert child.returncode == -signal.SIGKILL, err
-    models.close()
-    again = Models(models.root, models.spark)
-    landed = point == "commit.after"
-    assert again.seq() == before + landed
-    if landed:
-        with pytest.raises(HeadwaterError) as caught:
-            land_ripple(replace(unit_work(again, lease), attempt=2))
-        assert caught.value.code == "HW-T03"
-    else:
-        assert land_ripple(replace(unit_work(again, lease), attempt=2)).seq == before + 1
-    assert again.shown("id") == [(1,), (2,)]
-    assert verify(again.store).problems == ()
-    again.close()
-
-
-DYING = """
-import os, signal, sys
-from pathlib import Path
-from headwater.connectors.protocol import TransientError
-from headwater.spark import session
-from headwater.spark.session import SparkSettings, spark_session, stop_session
-from spark.models import Models
-
-KILL = "os.kill(PID, signal.SIGKILL)"
-IN_DRIVER = f"import os, signal\\ndef out(orders):\\n    {KILL}\\n    return orders.where(f'id < {{orders.count()}}')\\n"
-IN_WORKER = (
-    "import os, signal\\nfrom pyspark.sql.functions import udf\\n"
-    f"def out(orders):\\n    return orders.select(udf(lambda i: {KILL}, 'long')('id').alias('id'))\\n"
-)
-settings = SparkSettings(master="local[1]")
-models = Models(Path(sys.argv[1]), spark_session(settings))
-for text in (IN_DRIVER, IN_WORKER):
-    gateway = session._live.gateway
-    try:
-        models.python("models/m.py", text.replace("PID", str(gateway.pid)), "orders", mode="append")
-    except TransientError as error:
-        print(error)
-    gateway._process.wait()
-    try:
-        models.sql("select id from orders", "orders", mode="append")
-    except TransientError as error:
-        print(error)
-    models.spark = spark_session(settings)
-print(models.sql("select id from orders", "orders", mode="append").rows)
-stop_session()
-"""
-
-
-def test_a_jvm_that_dies_under_a_ripple_is_worth_another_try(models: Models) -> None:
-    child = python(DYING, str(models.root), environment={"PYTHONPATH": str(Path(__file__).parents[1])})
-    out, _ = finished(child)
-    assert out.splitlines() == ["Spark's process ended under a job"] * 4 + ["2"]
-    assert models.shown("id") == [(1,), (2,)]
-
-
 INCREMENTAL = """\
 def out(context):
     return context.changed_rows("orders").select("id", "amount")
@@ -495,7 +293,7 @@ def test_a_python_ripple_can_work_incrementally(models: Models) -> None:
 
 def test_an_error_of_a_job_is_the_users_with_its_place_and_leaves_the_table(models: Models) -> None:
     models.sql("select id from orders", "orders")
-    error = refused(models, "select id,\n 1 / (id - 1) as x from orders", "orders")
+    error = models.refused("select id,\n 1 / (id - 1) as x from orders", "orders")
     assert error.code == "HW-R01"
     assert "failed at line 2, column 2 (`1 / (id - 1)`): DIVIDE_BY_ZERO" in error.message
     text = "from pyspark.sql.functions import udf\n\ndef out(orders):\n    f = udf(lambda x: 1 // (x - 1), 'long')\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -88,8 +87,10 @@ def _beside(path: Path) -> str:
 
 
 def _parse(file: str, text: str) -> object:
+    from headwater.manifest.scan_json import load_json
+
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+        return load_json(text)
     except RecursionError as error:
         raise _unreadable(file, f"it is nested deeper than {MAX_JSON_DEPTH} levels") from error
     except ValueError as error:
@@ -154,17 +155,6 @@ def _rank(error: HeadwaterError) -> tuple[bool, int, int]:
     """In the order of the file; what concerns all of it comes last."""
     place = error.places[0]
     return not place.line, place.line, place.column
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
-def _refuse(word: str) -> object:
-    raise ValueError(word)
 
 
 def _unreadable(file: str, reason: str, hint: str = "") -> HeadwaterError:

@@ -154,6 +154,25 @@ def raise_all(errors: Sequence[HeadwaterError], *, code: str = "HW-M10", where: 
         raise ErrorList(errors, code, where)
 
 
+def word_for(value: object) -> str:
+    """What a value of a JSON file is, for a message that must not show it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int():
+            return "a whole number"
+        case float():
+            return "a number"
+        case str():
+            return "text"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name a person most likely meant, if one is close enough to suggest."""
     found = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Literal, get_args
 
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import HeadwaterError, word_for
 from headwater.freshness.scenario import SECOND, Deed, Scenario, ScenarioEvent, ScenarioPipeline, ScenarioRipple
 from headwater.freshness.scenario_problems import (
     Found,
@@ -21,7 +21,6 @@ from headwater.freshness.scenario_problems import (
     circles,
     shown,
     some_names,
-    word_for,
 )
 
 DEEDS: tuple[Deed, ...] = get_args(Deed)

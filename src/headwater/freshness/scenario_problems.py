@@ -8,7 +8,7 @@ from itertools import islice
 from math import isfinite
 from typing import TypeVar
 
-from headwater.base.errors import nearest
+from headwater.base.errors import nearest, word_for
 from headwater.freshness.scenario import SECOND
 
 Path = tuple[str | int, ...]
@@ -81,24 +81,6 @@ def some_names(names: Sequence[str]) -> str:
 def shown(name: str) -> str:
     """A name as a message may hold it: short, and nothing in it that a terminal would choke on."""
     return (name if name.isprintable() else ascii(name)[1:-1])[:80]
-
-
-def word_for(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true or false"
-        case int():
-            return "a whole number"
-        case float():
-            return "a number"
-        case str():
-            return "text"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
 
 
 @dataclass(frozen=True)

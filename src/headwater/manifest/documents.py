@@ -218,8 +218,10 @@ def _parse_toml(file: str, text: str) -> object:
 
 
 def _parse_json(file: str, text: str) -> object:
+    from headwater.manifest.scan_json import load_json
+
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+        return load_json(text)
     except RecursionError as error:
         raise Unreadable([_too_deep(file)]) from error
     except ValueError as error:
@@ -248,17 +250,6 @@ def _json_faults(file: str, text: str) -> list[HeadwaterError]:
         )
         for twice in found.duplicates
     ] or [_unreadable(file, "it has a number that is too long")]
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
-def _refuse_constant(word: str) -> object:
-    raise ValueError(word)
 
 
 def _plain(value: object, path: Path, problems: list[tuple[Path, str, str]]) -> JsonValue:

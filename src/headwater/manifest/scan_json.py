@@ -1,12 +1,14 @@
 """A strict JSON scanner that knows where everything stands and says in plain words what is wrong.
 
-`json.loads` reads manifests; this runs after it, for positions or for a syntax error's words.
+`load_json` reads a text; the scanner runs after it, for positions or for a syntax error's words.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from headwater.manifest.positions import Duplicate, Path, Positions, Span
 
@@ -25,6 +27,11 @@ class JsonFault(Exception):
     offset: int
     message: str
     hint: str = ""
+
+
+def load_json(text: str) -> Any:
+    """The value of a text, strictly: no key twice, no NaN or Infinity. Raises ValueError; `scan_json` tells more."""
+    return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
 
 
 def scan_json(text: str) -> Positions:
@@ -164,3 +171,14 @@ def _unescaped(literal: str) -> str:
     value = json.loads(literal)
     assert isinstance(value, str)
     return value
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _refuse_constant(word: str) -> object:
+    raise ValueError(word)

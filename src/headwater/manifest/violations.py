@@ -7,7 +7,7 @@ import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError, nearest, word_for
 from headwater.manifest.documents import Part, dotted
 from headwater.manifest.positions import Path
 from headwater.manifest.spec import Spec
@@ -106,19 +106,7 @@ def _path_in(data: object, location: tuple[int | str, ...]) -> Path:
 
 
 def _found(value: object, part: Part) -> str:
-    match value:
-        case bool():
-            return "true or false"
-        case int():
-            return "a whole number"
-        case float():
-            return "a number"
-        case str():
-            return "text"
-        case list():
-            return "a list"
-        case _:
-            return _table_word(part)
+    return _table_word(part) if isinstance(value, dict) else word_for(value)
 
 
 def _table_word(part: Part) -> str:

@@ -53,6 +53,15 @@ class PipelineResult:
     def changed(self) -> bool:
         return self.run_id is not None or bool(self.evolved)
 
+    def following(self, earlier: PipelineResult) -> PipelineResult:
+        """This result, with what an earlier run of the same pipeline landed counted in."""
+        return replace(
+            self,
+            rows=earlier.rows + self.rows,
+            bytes=earlier.bytes + self.bytes,
+            slices=earlier.slices + self.slices,
+        )
+
     def as_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {k: v for k, v in self.__dict__.items() if k != "error"}
         found["error"] = self.error.as_json() if self.error is not None else None
@@ -345,9 +354,4 @@ def _together(earlier: PipelineResult | None, later: PipelineResult) -> Pipeline
     """Two runs of one apply as one answer."""
     if earlier is None or earlier.run_id is None:
         return later
-    return replace(
-        later,
-        rows=earlier.rows + later.rows,
-        bytes=earlier.bytes + later.bytes,
-        slices=earlier.slices + later.slices,
-    )
+    return later.following(earlier)

@@ -18,7 +18,7 @@ def declared_columns(table: TableSettings) -> dict[str, DeclaredColumn]:
         name: DeclaredColumn(
             type=parse_type(column.type),
             nullable=column.nullable is not False,
-            default=None if column.default is None else json.dumps(column.default, sort_keys=True),
+            default=None if column.default is None else json.dumps(column.default),
             renamed_from=column.renamed_from,
         )
         for name, column in table.columns.items()
@@ -48,7 +48,8 @@ def ripple_fingerprint(table: TableSettings, *, kind: str, text: str, function: 
 
 def _lands(table: TableSettings, mode: str) -> dict[str, object]:
     columns = {
-        name: [str(column.type), column.nullable, column.default, column.renamed_from]
+        # The default as a value: in its text the keys of an object may stand in any order.
+        name: [str(column.type), column.nullable, json.loads(column.default or "null"), column.renamed_from]
         for name, column in declared_columns(table).items()
     }
     return {"mode": mode, "primary_key": table.primary_key, "columns": columns}

@@ -28,6 +28,8 @@ class Drive:
     threads: int
     holder: str = field(default_factory=new_holder)
     ended: threading.Event = field(default_factory=threading.Event)
+    renewed_us: int = field(default_factory=now_us)
+    """When the engine's lease was last renewed for its own sake; the engine's steps renew it too."""
 
     def until_settled(self, told: Sequence[Event]) -> None:
         """Tells the engine, and works until nothing is under way and only a window could bring more. Ctrl-C gives
@@ -61,7 +63,13 @@ class Drive:
                 return
             waker.wait(self._patience())
             self.engine.advance()
+            self._renew()
+
+    def _renew(self) -> None:
+        """By the clock, not at every wake-up: SQLite's waker hears of the renewal itself, and would never rest."""
+        if now_us() >= self.renewed_us + owner_lease_seconds() / 3 * 1e6:
             renew_engine(self.engine.store.catalog, self.engine.owner)
+            self.renewed_us = now_us()
 
     def _may_go_on(self) -> bool:
         """Whether time alone, and not much of it, lets something start: a source that was looked at a moment ago."""

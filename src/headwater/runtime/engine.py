@@ -7,17 +7,17 @@ state and inbox as before a step or as after it, and goes on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headwater.base.clock import now_us
-from headwater.freshness.events import CancelRipple, Completed, Effect, Event, StartRipple, WakeAt
+from headwater.freshness.events import CancelRipple, Completed, Effect, Event, GraphChanged, StartRipple
 from headwater.freshness.machine import step
 from headwater.freshness.saving import graph_change, load, save_header, save_pond
 from headwater.freshness.state import State
 from headwater.runtime.compile import Compiled
 from headwater.store.commit import Store
 from headwater.store.engine_records import NewJob, Ownership, Step
-from headwater.store.engine_state import load_engine, save_step
+from headwater.store.engine_state import SavedEngine, load_engine, save_step
 from headwater.store.inbox import Arrived, take
 from headwater.store.jobs import OPEN, jobs, take_over
 from headwater.store.ownership import claim_engine, release_engine
@@ -36,23 +36,23 @@ class Engine:
     owner: Ownership
     compiled: Compiled
     state: State
-    wake_us: int | None = None
-    open_jobs: dict[tuple[str, str, int], str] = field(default_factory=dict)
-    """The job of each execution under way, by pond, ripple and freshness."""
+
+    @property
+    def wake_us(self) -> int | None:
+        """When the engine has to be stepped although nothing has happened."""
+        return self.state.announced
 
     def advance(self, told: Sequence[Event] = ()) -> list[Effect]:
         """One step: what the inbox holds, and what the owner itself has to say."""
         with self.store.catalog.snapshot() as connection:
             arrived = take(connection)
-            versions = table_versions(connection)
+            completed = any(isinstance(each.event, Completed) for each in arrived)
+            versions = table_versions(connection) if completed else {}
         events = [*told, *(_resolved(each, versions) for each in arrived)]
-        known = set(self.state.ponds)
         effects, touched = step(self.state, [event for event in events if event is not None], now_us())
-        for effect in effects:
-            if isinstance(effect, WakeAt):
-                self.wake_us = effect.time
-        if touched or arrived or known != self.state.ponds.keys():
-            self._store(effects, touched, arrived, removed=known - self.state.ponds.keys())
+        removed = tuple(name for event in told if isinstance(event, GraphChanged) for name in event.removed)
+        if touched or arrived or removed:
+            self._store(effects, touched, arrived, removed=removed)
         return effects
 
     def busy(self) -> bool:
@@ -65,25 +65,19 @@ class Engine:
         release_engine(self.store.catalog, self.owner)
 
     def _store(
-        self, effects: Sequence[Effect], touched: Iterable[str], arrived: Sequence[Arrived], *, removed: set[str]
+        self, effects: Sequence[Effect], touched: Iterable[str], arrived: Sequence[Arrived], *, removed: tuple[str, ...]
     ) -> None:
-        new_jobs = self._jobs([effect for effect in effects if isinstance(effect, StartRipple)])
-        cancelled = [
-            job
-            for effect in effects
-            if isinstance(effect, CancelRipple)
-            and (job := self.open_jobs.pop((effect.pond, effect.ripple, effect.freshness), None)) is not None
-        ]
+        cancelled = [effect for effect in effects if isinstance(effect, CancelRipple)]
         save_step(
             self.store.catalog,
             Step(
                 owner=self.owner,
                 header=save_header(self.state),
                 ponds={name: save_pond(self.state, name) for name in touched if name in self.state.ponds},
-                removed=tuple(sorted(removed)),
+                removed=removed,
                 consumed=tuple(each.id for each in arrived),
-                new_jobs=new_jobs,
-                cancelled=tuple(cancelled),
+                new_jobs=self._jobs([effect for effect in effects if isinstance(effect, StartRipple)]),
+                cancelled=self._unwanted(cancelled) if cancelled else (),
             ),
         )
 
@@ -101,10 +95,23 @@ class Engine:
         for (pond, freshness), together in looks.items():
             body = {"ripples": [start.ripple for start in together]}
             found.append(NewJob(kind=INLET_JOB, pond=pond, freshness_us=freshness, body=body, weight="big"))
-        for job in found:
-            for ripple in job.body["ripples"] if job.kind == INLET_JOB else (job.ripple,):
-                self.open_jobs[job.pond, ripple, job.freshness_us] = job.job_id
         return tuple(found)
+
+    def _unwanted(self, cancelled: Sequence[CancelRipple]) -> tuple[str, ...]:
+        """The jobs of cancelled executions. One look at a source serves all tables of an Inlet: its job goes on
+        while the engine still waits for one of them."""
+        gone = {(effect.pond, effect.ripple, effect.freshness) for effect in cancelled}
+        ponds = {effect.pond for effect in cancelled}
+        wanted = {
+            (name, ripple.start_f)
+            for name in ponds & self.state.ponds.keys()
+            for ripple in self.state.ponds[name].ripples
+            if ripple.running
+        }
+        gone |= {(pond, "", freshness) for pond, _, freshness in gone if (pond, freshness) not in wanted}
+        with self.store.catalog.snapshot() as connection:
+            found = [job for pond in sorted(ponds) for job in jobs(connection, pond=pond, states=OPEN, limit=None)]
+        return tuple(job.job_id for job in found if (job.pond, job.ripple, job.freshness_us) in gone)
 
 
 def open_engine(store: Store, compiled: Compiled, *, holder: str) -> Engine | None:
@@ -116,16 +123,18 @@ def open_engine(store: Store, compiled: Compiled, *, holder: str) -> Engine | No
     take_over(store.catalog)
     with store.catalog.snapshot() as connection:
         saved = load_engine(connection)
-        open_jobs = jobs(connection, states=OPEN, limit=1_000_000)
-    state = State() if saved.header is None else load(compiled.ponds, {**saved.header, "ponds": saved.ponds})
-    engine = Engine(store, owner, compiled, state, wake_us=state.announced)
-    for job in open_jobs:
-        pond = compiled.pipelines.get(job.pond)
-        names = [job.ripple] if job.ripple else [ripple.name for ripple in pond.pond.ripples] if pond else []
-        engine.open_jobs.update({(job.pond, name, job.freshness_us): job.job_id for name in names})
+    state = restored(compiled, saved)
+    engine = Engine(store, owner, compiled, state)
     change = graph_change(state, compiled.ponds)
     engine.advance([change] if change is not None else [])
     return engine
+
+
+def restored(compiled: Compiled, saved: SavedEngine) -> State:
+    """The engine as its last step left it; one that knows no pond, if there was none."""
+    if saved.header is None:
+        return State()
+    return load(compiled.ponds, {**saved.header, "ponds": saved.ponds})
 
 
 def _ripple_body(start: StartRipple) -> dict[str, object]:

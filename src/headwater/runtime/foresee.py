@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from headwater.freshness.events import Cleared, Completed, Demand, Event, StartRipple
 from headwater.freshness.machine import step
-from headwater.freshness.saving import graph_change, load
-from headwater.freshness.state import State
+from headwater.freshness.saving import graph_change
 from headwater.runtime.compile import Compiled
+from headwater.runtime.engine import restored
 from headwater.store.engine_state import SavedEngine
 
 
@@ -28,7 +28,7 @@ def foresee(
 ) -> dict[str, list[str]]:
     """The ripples of models that a pulse of the asked pipelines would execute, by pipeline. `moving` are the Inlets
     whose source has something new."""
-    state = State() if saved.header is None else load(compiled.ponds, {**saved.header, "ponds": saved.ponds})
+    state = restored(compiled, saved)
     # A live source that was looked at just now could not be looked at again yet: time passes until it can.
     now = now_us + max((pipeline.pond.min_interval for pipeline in compiled.pipelines.values()), default=0)
     change = graph_change(state, compiled.ponds)

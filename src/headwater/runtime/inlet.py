@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headwater.base.types import parse_type
 from headwater.connectors.protocol import Observed, Source, TableAsk
 from headwater.manifest.spec import PipelineSpec, TableSpec, definition_fingerprint
+from headwater.runtime.definition import declared_columns
 from headwater.store.evolution import DeclaredColumn
 
 
@@ -43,15 +42,7 @@ def inlet_of(spec: PipelineSpec, source: Source) -> Inlet:
 
 
 def _table(spec: PipelineSpec, table: TableSpec, observed: Observed | None) -> InletTable:
-    declared = {
-        name: DeclaredColumn(
-            type=parse_type(column.type),
-            nullable=column.nullable is not False,
-            default=None if column.default is None else json.dumps(column.default),
-            renamed_from=column.renamed_from,
-        )
-        for name, column in table.columns.items()
-    }
+    declared = declared_columns(table)
     key = table.primary_key or (observed.primary_key if observed is not None and table.mode != "append" else ())
     ask = TableAsk(
         name=table.table,

@@ -16,7 +16,7 @@ from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
 from headwater.base.types import Type
-from headwater.runtime.table_changes import TableChanges, refuse
+from headwater.runtime.table_changes import TableChanges, check_owner, refuse
 from headwater.store import records as r
 from headwater.store.commit import Store
 from headwater.store.engine_records import InboxEvent, JobEnd
@@ -223,12 +223,7 @@ class _Landing:
         with self.work.store.catalog.snapshot() as connection:
             entry = table_entries(connection).get(name)
             states = table_states(connection, [name]) if entry is not None else []
-        if entry is not None and entry.pipeline != self.ripple.pipeline:
-            raise HeadwaterError(
-                "HW-M04",
-                f"table `{name}` belongs to pipeline `{entry.pipeline}`",
-                hint="give the ripple another name",
-            )
+        check_owner(entry, self.ripple.pipeline, hint="give the ripple another name")
         # Its own sequence moves with every commit of the store; the table has not changed by that.
         return entry, replace(states[0], seq=0) if states else None
 

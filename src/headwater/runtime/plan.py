@@ -15,6 +15,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.connectors.protocol import Cursor, CursorKind, Item, Slice, Source
 from headwater.runtime.inlet import Inlet, InletTable
 from headwater.runtime.observe import shown_to
+from headwater.runtime.table_changes import check_owner
 from headwater.store.evolution import Evolution, Shown, evolve
 from headwater.store.reading import CatalogView, OpenRun, TableEntry
 from headwater.store.records import SchemaEvent
@@ -188,7 +189,8 @@ def _resume(inlet: Inlet, open_run: OpenRun) -> PipelinePlan:
 
 def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: str) -> tuple[PlannedTable, TablePlan]:
     ask = table.ask
-    _check_owner(view.tables.get(ask.name), pipeline)
+    hint = 'give the table another name in the store: `as = "..."`'
+    check_owner(view.tables.get(ask.name), pipeline, hint=hint)
     identity = source.identity(ask)
     stored = view.cursors.get((pipeline, ask.name))
     if stored is not None and stored.source_identity != identity:
@@ -215,15 +217,6 @@ def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: 
         evolution=evolution,
     )
     return planned, _show_table(planned, slice_plan.warnings, sure=sure, is_new=entry is None)
-
-
-def _check_owner(entry: TableEntry | None, pipeline: str) -> None:
-    if entry is not None and entry.pipeline != pipeline:
-        raise HeadwaterError(
-            "HW-M04",
-            f"table `{entry.name}` belongs to pipeline `{entry.pipeline}`",
-            hint='give the table another name in the store: `as = "..."`',
-        )
 
 
 def _show_table(planned: PlannedTable, warnings: tuple[str, ...], *, sure: bool, is_new: bool) -> TablePlan:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from headwater.base.errors import HeadwaterError
 from headwater.store import records as r
 from headwater.store.commit import Store
 from headwater.store.decisions import refuse_change
@@ -67,6 +68,13 @@ class TableChanges:
         if live:
             self.remove_files(tuple(file.path for file in live))
         return bool(live or groups)
+
+
+def check_owner(entry: TableEntry | None, pipeline: str, *, hint: str) -> None:
+    """A table belongs to the pipeline that made it. Raises HW-M04 for any other."""
+    if entry is not None and entry.pipeline != pipeline:
+        message = f"table `{entry.name}` belongs to pipeline `{entry.pipeline}`"
+        raise HeadwaterError("HW-M04", message, hint=hint)
 
 
 def refuse(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
@@ -225,9 +225,4 @@ def _merged(earlier: PipelineResult | None, later: PipelineResult) -> PipelineRe
         return later
     if later.state == "unchanged":
         return earlier
-    return replace(
-        later,
-        rows=earlier.rows + later.rows,
-        bytes=earlier.bytes + later.bytes,
-        slices=earlier.slices + later.slices,
-    )
+    return later.following(earlier)

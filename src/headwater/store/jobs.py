@@ -306,9 +306,9 @@ def jobs(
     *,
     pond: str | None = None,
     states: Collection[JobState] | None = None,
-    limit: int = limits.JOBS_SHOWN,
+    limit: int | None = limits.JOBS_SHOWN,
 ) -> list[Job]:
-    """The newest jobs first."""
+    """The newest jobs first; all of them with a limit of None."""
     query = select(t.job, t.job_lease.c.holder).outerjoin(t.job_lease, t.job_lease.c.job_id == t.job.c.job_id)
     if pond is not None:
         query = query.where(t.job.c.pond == pond)
