@@ -55,7 +55,7 @@ from headwater.store import tables as t
 from headwater.store.commit import Store
 from headwater.store.engine_records import InboxEvent, NewJob, Step
 from headwater.store.engine_state import load_engine, save_step
-from headwater.store.inbox import Sendable, forget_answers, message, put, read_answer, send, take, waiting
+from headwater.store.inbox import Sendable, forget_answers, message, put, read_answers, send, take, waiting
 from headwater.store.ownership import claim_engine, engine_owner, release_engine, renew_engine
 from headwater.store.rebuild import dump, replay_log
 from headwater.store.units import new_holder
@@ -295,15 +295,14 @@ def test_more_events_than_one_statement_takes_are_consumed_at_once(store: Store)
 def test_a_sender_that_waits_gets_the_answer_once(store: Store) -> None:
     owner = owned(store)
     refused, taken = send(store.catalog, pulse()), send(store.catalog, pulse())
-    assert read_answer(store.catalog, refused) is None
+    assert read_answers(store.catalog, [refused]) == {}
     answer = {"refused": "orders", "because": "customers"}
     save_step(store.catalog, step_of(owner, consumed=(refused, taken), answers={refused: answer}))
     assert arrived(store) == []
     with store.catalog.snapshot() as connection:
         assert waiting(connection, [refused, taken]) == set()
-    assert read_answer(store.catalog, refused) == answer
-    assert read_answer(store.catalog, refused) is None
-    assert read_answer(store.catalog, taken) is None
+    assert read_answers(store.catalog, [refused, taken]) == {refused: answer}
+    assert read_answers(store.catalog, [refused, taken]) == {}
 
 
 def test_answers_that_nobody_reads_are_forgotten_after_a_while(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ SECTIONS: dict[str, tuple[type[spec.Spec], ...]] = {
     "project": (spec.ProjectSection,),
     "context": (spec.ContextSection,),
     "spark": (spec.SparkSection,),
+    "serve": (spec.ServeSection,),
     "sync": (spec.SyncSection,),
     "encryption": (spec.EncryptionSection,),
     "signing_keys": (spec.SigningKeySpec,),

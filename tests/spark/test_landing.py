@@ -119,17 +119,6 @@ def test_a_replace_run_that_failed_leaves_no_file_behind_that_counts_as_landed(
     assert project.query("SELECT count(*) FROM r") == [[limits.SLICE_FILES]]
 
 
-def test_the_demo_lands_answers_and_does_both_again(tmp_path: Path, spark: SparkSession) -> None:
-    directory = tmp_path / "demo"
-    for state in ("success", "unchanged"):
-        answer = command(tmp_path, "demo", str(directory), "--json")
-        assert answer.exit == 0, answer.err
-        value = answer.json()
-        assert {result["state"] for result in value["pipelines"]} == {state}
-        assert len(value["rows"]) == 8
-    check_store(directory, spark)
-
-
 def test_the_project_that_init_writes_lands_as_it_is(tmp_path: Path, spark: SparkSession) -> None:
     assert command(tmp_path, "init", str(tmp_path / "shop")).exit == 0
     answer = command(tmp_path / "shop", "apply", "--json")

@@ -14,13 +14,21 @@ from headwater.base.errors import HeadwaterError
 
 _DEMO_ORDERS = 6_000
 _DEMO_CUSTOMERS = 120
-_CITIES = ("Lisbon", "Oslo", "Nairobi", "Lima", "Kyoto", "Toronto", "Berlin", "Hanoi")
+_CITIES = {
+    "Lisbon": "Portugal",
+    "Oslo": "Norway",
+    "Nairobi": "Kenya",
+    "Lima": "Peru",
+    "Kyoto": "Japan",
+    "Toronto": "Canada",
+    "Berlin": "Germany",
+    "Hanoi": "Vietnam",
+}
 _GOODS = ("kettle", "lamp", "notebook", "rope", "teapot", "umbrella", "whistle")
 
-DEMO_QUESTION = """\
-SELECT c.city, count(*) AS orders, sum(o.amount) AS revenue, max(o.ordered_at)::date AS latest
-FROM orders o JOIN customers c ON c.id = o.customer_id
-GROUP BY c.city ORDER BY revenue DESC"""
+DEMO_QUESTION = "SELECT city, country, orders, revenue, best_day FROM report ORDER BY revenue DESC"
+DEMO_PIPELINE = "sales"
+"""The pipeline that `headwater demo` explains."""
 
 
 def init(directory: Path) -> list[Path]:
@@ -32,6 +40,7 @@ def write_demo(directory: Path) -> list[Path]:
     """Write the demo project: the same rows every time."""
     texts = dict(_template("demo"))
     texts["data/customers.csv"] = _customers()
+    texts["data/cities.csv"] = "city,country\n" + "".join(f"{city},{country}\n" for city, country in _CITIES.items())
     texts |= {f"data/orders/{month}.ndjson": text for month, text in _orders().items()}
     return _write(directory, texts)
 
@@ -87,7 +96,7 @@ def _customers() -> str:
     lines = ["id,name,city,since"]
     for number in range(1, _DEMO_CUSTOMERS + 1):
         since = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=chance.randrange(700))
-        lines.append(f"{number},customer {number},{chance.choice(_CITIES)},{since:%Y-%m-%d}")
+        lines.append(f"{number},customer {number},{chance.choice(tuple(_CITIES))},{since:%Y-%m-%d}")
     return "\n".join(lines) + "\n"
 
 
@@ -97,13 +106,17 @@ def _orders() -> dict[str, str]:
     months: dict[str, list[str]] = {}
     for number in range(1, _DEMO_ORDERS + 1):
         moment += timedelta(seconds=chance.expovariate(1 / 3900))
-        order = {
-            "id": number,
-            "customer_id": chance.randint(1, _DEMO_CUSTOMERS),
-            "ordered_at": moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "amount": f"{chance.lognormvariate(3.2, 0.8):.2f}",
-            "channel": chance.choice(("web", "shop", "phone")),
-            "items": [{"good": chance.choice(_GOODS), "count": chance.randint(1, 3)}],
-        }
-        months.setdefault(moment.strftime("%Y-%m"), []).append(json.dumps(order))
+        months.setdefault(moment.strftime("%Y-%m"), []).append(json.dumps(an_order(number, moment, chance)))
     return {month: "\n".join(lines) + "\n" for month, lines in months.items()}
+
+
+def an_order(number: int, moment: datetime, chance: random.Random) -> dict[str, object]:
+    """An order of the demo shop at that moment."""
+    return {
+        "id": number,
+        "customer_id": chance.randint(1, _DEMO_CUSTOMERS),
+        "ordered_at": moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "amount": f"{chance.lognormvariate(3.2, 0.8):.2f}",
+        "channel": chance.choice(("web", "shop", "phone")),
+        "items": [{"good": chance.choice(_GOODS), "count": chance.randint(1, 3)}],
+    }

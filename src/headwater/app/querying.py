@@ -10,6 +10,7 @@ from headwater.app.refreshing import is_current, refresh
 from headwater.app.workspace import Workspace
 from headwater.store.info import table_infos
 from headwater.store.reading import freshness_by_pipeline, table_entries, table_states
+from headwater.store.sql_views import view_states
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,9 +31,9 @@ def reader(
     if not is_current(store, entries):
         refresh(store)
     with store.catalog.snapshot() as connection:
-        states = table_states(connection, as_of=as_of)
-        infos = table_infos(states, freshness_by_pipeline(connection))
-    session = connect(store.root, states, tables_info=infos, sql=sql)
+        states, views = table_states(connection, as_of=as_of), view_states(connection, as_of=as_of)
+        infos = table_infos(states, freshness_by_pipeline(connection), views=views)
+    session = connect(store.root, states, tables_info=infos, views=views, sql=sql)
     try:
         yield session
     finally:

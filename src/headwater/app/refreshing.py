@@ -9,6 +9,7 @@ from headwater.base.blobs import make_directory, write_whole
 from headwater.base.clock import to_text
 from headwater.store.commit import Store
 from headwater.store.reading import TableEntry, freshness_by_pipeline, schema_events, table_states
+from headwater.store.sql_views import last_view_change, view_states
 from headwater.store.state import TableState
 
 
@@ -19,21 +20,22 @@ def refresh(store: Store, *, force: bool = False) -> list[str]:
     from headwater.store.views import refresh_views
 
     with store.catalog.snapshot() as connection:
-        states = table_states(connection)
-        infos = table_infos(states, freshness_by_pipeline(connection))
+        states, views = table_states(connection), view_states(connection)
+        infos = table_infos(states, freshness_by_pipeline(connection), views=views)
         events = schema_events(connection, [state.name for state in states])
     for state in states:
         _write_schema_files(store, state, [event for event in events if event["table_name"] == state.name])
-    return refresh_views(store.root, states, tables_info=infos, force=force)
+    return refresh_views(store.root, states, tables_info=infos, views=views, force=force)
 
 
 def is_current(store: Store, tables: Mapping[str, TableEntry]) -> bool:
-    """True if what is derived was made after the last change of any table: one small file tells. A crash between a
-    commit and its views shows here."""
+    """True if what is derived was made after the last change of any table or view: one small file tells. A crash
+    between a commit and its views shows here."""
     from headwater.store.views import views_seq
 
-    last = max((entry.changed_seq for entry in tables.values()), default=0)
-    return last <= views_seq(store.root)
+    with store.catalog.snapshot() as connection:
+        last = last_view_change(connection)
+    return max([last, *(entry.changed_seq for entry in tables.values())]) <= views_seq(store.root)
 
 
 def _write_schema_files(store: Store, state: TableState, events: list[dict[str, object]]) -> None:

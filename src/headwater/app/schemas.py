@@ -13,6 +13,7 @@ from headwater.base.clock import to_text
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.store.decisions import Accepted, accept_change
 from headwater.store.reading import schema_events, table_entries, table_entry
+from headwater.store.sql_views import view_events, view_names, view_states
 
 
 def export(workspace: Workspace) -> list[Path]:
@@ -30,17 +31,18 @@ def export(workspace: Workspace) -> list[Path]:
 
 
 def log(workspace: Workspace, name: str) -> list[dict[str, Any]]:
-    """Every schema event of a table, or of all tables of a pipeline, in order."""
+    """Every schema event of a table or view, or of all those of a pipeline, in order."""
     store = workspace.landed_store()
     with store.catalog.snapshot() as connection:
-        entries = table_entries(connection)
-        tables = [name] if name in entries else [e.name for e in entries.values() if e.pipeline == name]
+        makers = {entry.name: entry.pipeline for entry in table_entries(connection).values()}
+        makers |= {view.name: view.pipeline for view in view_states(connection)}
+        tables = [name] if name in makers else [table for table, pipeline in makers.items() if pipeline == name]
         if not tables:
-            known = [*entries, *{e.pipeline for e in entries.values()}]
-            meant = nearest(name, known)
-            hint = f"did you mean `{meant}`?" if meant else "tables: " + ", ".join(sorted(entries))
+            meant = nearest(name, [*makers, *set(makers.values())])
+            hint = f"did you mean `{meant}`?" if meant else "tables: " + ", ".join(sorted(makers))
             raise HeadwaterError("HW-T07", f"there is no table or landed pipeline `{name}`", hint=hint)
-        events = schema_events(connection, tables)
+        events = [*schema_events(connection, tables), *view_events(connection, tables)]
+        events.sort(key=lambda event: event["seq"])
     return [
         {
             "seq": event["seq"],
@@ -70,5 +72,6 @@ def regen_view(workspace: Workspace, table: str | None) -> list[str]:
     store = workspace.landed_store()
     if table is not None:
         with store.catalog.snapshot() as connection:
-            table_entry(connection, table)
+            if table not in view_names(connection):
+                table_entry(connection, table)
     return refresh(store, force=True)

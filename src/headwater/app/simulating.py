@@ -1,7 +1,8 @@
-"""The engine on virtual time: a scenario file read, checked and run."""
+"""The engine on virtual time: a scenario file read, checked and run; or the project itself, with what it measured."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -10,9 +11,12 @@ from headwater.base.errors import HeadwaterError, Place, raise_all
 from headwater.base.limits import MAX_JSON_DEPTH
 
 if TYPE_CHECKING:
+    from headwater.app.workspace import Workspace
     from headwater.freshness.scenario import Scenario
     from headwater.freshness.scenario_problems import Problem
     from headwater.manifest.positions import Positions
+    from headwater.runtime.own_scenario import Durations, WhatIf
+    from headwater.store.standing import Standing
 
 MAX_SCENARIO_BYTES = 64 * 1024 * 1024
 """A larger file is no scenario: a hundred thousand pipelines fit."""
@@ -20,10 +24,12 @@ MAX_SCENARIO_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Simulated:
-    """A scenario and what the engine answered (CONTRACTS section 6, as plain JSON values)."""
+    """A scenario and what the engine answered (CONTRACTS section 6, as plain JSON values). `unmeasured` are the ripples
+    of a project whose durations are guessed."""
 
     scenario: Scenario
     answer: dict[str, Any]
+    unmeasured: tuple[str, ...] = ()
 
 
 def simulate_file(path: Path) -> Simulated:
@@ -36,6 +42,68 @@ def simulate_file(path: Path) -> Simulated:
     except EndlessScenario as error:
         hint = "shorten `until`, or let a source rest between two looks: `min_interval`"
         raise HeadwaterError("HW-M13", str(error), hint=hint, places=(Place(str(path)),)) from error
+
+
+def simulate_project(
+    workspace: Workspace, *, until: str = "1h", what_if: Sequence[WhatIf] = (), alone: bool = False
+) -> Simulated:
+    """The project's own pipelines from now on: its graph, its windows, the demand that stands, the durations that its
+    runs measured. `what_if` is demand to try on top of what stands; `alone`, instead of it. Writes nothing."""
+    from headwater.base.clock import now_us
+    from headwater.freshness.simulate import EndlessScenario, simulate
+    from headwater.runtime.compile import compile_pipelines
+    from headwater.runtime.own_scenario import own_scenario
+
+    workspace.chosen([])
+    for one in what_if:
+        workspace.project.pipeline(one.pipeline)
+    now = now_us()
+    compiled = compile_pipelines(workspace.project, now_us=now)
+    durations, asked = _remembered(workspace, tuple(compiled.pipelines))
+    own = own_scenario(
+        workspace.project,
+        compiled,
+        now_us=now,
+        until_us=duration_of(until),
+        durations=durations,
+        asked=asked,
+        what_if=what_if,
+        with_standing=not alone,
+    )
+    try:
+        return Simulated(own.scenario, simulate(own.scenario).as_json(), own.unmeasured)
+    except EndlessScenario as error:
+        hint = "shorten `--until`, or let a source rest between two looks: `poll`"
+        raise HeadwaterError("HW-M13", str(error), hint=hint) from error
+
+
+def duration_of(text: str) -> int:
+    """A duration that a user wrote, in microseconds."""
+    from headwater.manifest.durations import duration_us
+
+    try:
+        found = duration_us(text)
+    except ValueError as error:
+        raise HeadwaterError("HW-U01", f"`{text}` is not a duration: {error}", hint="for example `15m`") from error
+    if found <= 0:
+        raise HeadwaterError("HW-U01", f"`{text}` is no time at all", hint="for example `15m`")
+    return found
+
+
+def _remembered(workspace: Workspace, pipelines: Sequence[str]) -> tuple[Durations, list[Standing]]:
+    """What the catalog knows of executions, and the triggers that users set."""
+    from headwater.runtime.own_scenario import Durations
+
+    store = workspace.existing_store()
+    if store is None:
+        return Durations({}, {}), []
+    from headwater.store.durations import measured_us, run_us
+    from headwater.store.standing import standing
+
+    with store.catalog.snapshot() as connection:
+        ripples = measured_us(connection, pipelines)
+        runs = {name: us for name in pipelines if (us := run_us(connection, name)) is not None}
+        return Durations(ripples, runs), standing(connection)
 
 
 def read_scenario(path: Path) -> Scenario:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from headwater.app.workspace import Workspace
 from headwater.base.clock import now_us, to_text
 from headwater.manifest.load import LoadedPipeline
 from headwater.store.engine_records import JobState
 from headwater.store.engine_state import load_engine
-from headwater.store.info import table_infos
+from headwater.store.history import PondRun, newest_runs, pond_runs
 from headwater.store.jobs import jobs
-from headwater.store.reading import (
-    CatalogView,
-    TableInfo,
-    catalog_view,
-    freshness_by_pipeline,
-    runs,
-    table_states,
-)
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
+from headwater.store.ownership import engine_owner
+from headwater.store.reading import OpenRun, TableSize, freshness_by_pipeline, open_runs, table_sizes
+from headwater.store.standing import Standing, standing
 
 RUNS_SHOWN = 10
 """How many runs the status of one pipeline lists."""
@@ -32,112 +24,183 @@ FAILED: tuple[JobState, ...] = ("failed",)
 
 @dataclass(frozen=True)
 class RunStatus:
+    """A run of a pipeline. `trigger` is what asked for it: a command, a trigger; `actor` who."""
+
     run_id: str
+    pipeline: str
     state: str
     trigger: str
     actor: str
+    freshness: str
     started_at: str
     seconds: float | None
     rows: int
     bytes: int
-    error: str | None
+    error: Mapping[str, Any] | None
+    trace_id: str | None = None
 
 
 @dataclass(frozen=True)
 class PipelineStatus:
-    """`state`: new (never run), idle, interrupted (a run was left open: apply goes on with it), failed, partial,
-    blocked (what it reads has failed). `error` is that of the newest failure that has not been made up for.
-    `staleness_seconds` is the age of the freshness: how long ago the newest complete look at the source began."""
+    """`state`: new (never asked for), idle, queued (asked for, and waits), running, interrupted (a run was left open,
+    and nobody runs the engine: apply or serve goes on with it), failed, blocked (what it reads has failed),
+    unsupported. `error` is that of the failure. `freshness` is a lower bound: every row that its sources had then is
+    in; `staleness_seconds` is its age. `demand` says what it is asked for: `pull`, or the freshness of each target."""
 
     pipeline: str
     state: str
     freshness: str | None
     staleness_seconds: float | None
     units_pending: int
-    tables: tuple[TableInfo, ...]
+    tables: tuple[TableSize, ...]
     runs: tuple[RunStatus, ...]
     error: str | None = None
+    demand: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
+    failures: int = 0
+    next_window: str | None = None
+
+
+@dataclass
+class _Known:
+    """All that the catalog says, from one snapshot."""
+
+    engine: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    served: bool = False
+    sizes: Sequence[TableSize] = ()
+    landed: Mapping[str, int] = field(default_factory=dict)
+    open_runs: Mapping[str, OpenRun] = field(default_factory=dict)
+    runs: Mapping[str, Sequence[PondRun]] = field(default_factory=dict)
+    errors: Mapping[str, str | None] = field(default_factory=dict)
+    standing: Sequence[Standing] = ()
 
 
 def status(workspace: Workspace, pipelines: Sequence[str] = ()) -> list[PipelineStatus]:
     """The named pipelines, or all. Reads only the catalog."""
     project = workspace.project
     chosen = [project.pipeline(name) for name in pipelines] if pipelines else list(project.pipelines)
-    store = workspace.existing_store()
-    view, infos, freshness = CatalogView(seq=0), [], {}
-    held: dict[str, tuple[str, str | None]] = {}
-    history: dict[str, list[dict[str, Any]]] = {}
-    if store is not None:
-        with store.catalog.snapshot() as connection:
-            view = catalog_view(connection)
-            freshness = freshness_by_pipeline(connection)
-            infos = table_infos(table_states(connection), freshness)
-            limit = RUNS_SHOWN if pipelines else 1
-            held = _held_back(connection)
-            history = {p.spec.id: runs(connection, pipeline=p.spec.id, limit=limit) for p in chosen}
-    parts = {u.pipeline for u in project.unsupported}
-    found = [
-        _status(p, view, infos, freshness.get(p.spec.id), history.get(p.spec.id, []), blocked=p.spec.id in parts)
-        for p in chosen
-    ]
+    known = _known(workspace, [loaded.spec.id for loaded in chosen] if pipelines else None)
+    unsupported = {part.pipeline for part in project.unsupported}
+    tables: dict[str, list[TableSize]] = {}
+    for size in known.sizes:
+        tables.setdefault(size.pipeline, []).append(size)
     return [
-        replace(one, state=held[one.pipeline][0], error=held[one.pipeline][1]) if one.pipeline in held else one
-        for one in found
+        _status(loaded, known, tables.get(loaded.spec.id, []), unsupported=loaded.spec.id in unsupported)
+        for loaded in chosen
     ]
 
 
-def _held_back(connection: Connection) -> dict[str, tuple[str, str | None]]:
-    """The pipelines that the engine holds for failed or blocked, and the error of the last job that failed."""
-    held: dict[str, tuple[str, str | None]] = {}
-    for name, record in load_engine(connection).ponds.items():
-        if record["failed"]:
-            failed = jobs(connection, pond=name, states=FAILED, limit=1)
-            error = failed[0].error if failed else None
-            held[name] = "failed", str(error["message"]) if error is not None else None
-        elif record["blocked"]:
-            held[name] = "blocked", None
-    return held
+def run_status(run: PondRun) -> RunStatus:
+    return RunStatus(
+        run_id=run.run_id,
+        pipeline=run.pond,
+        state=run.state,
+        trigger=run.cause,
+        actor=run.actor,
+        freshness=to_text(run.freshness_us),
+        started_at=to_text(run.started_us),
+        seconds=(run.ended_us - run.started_us) / 1e6 if run.ended_us is not None else None,
+        rows=run.rows,
+        bytes=run.bytes,
+        error=run.error,
+        trace_id=run.trace_id,
+    )
 
 
-def _status(
-    loaded: LoadedPipeline,
-    view: CatalogView,
-    infos: list[TableInfo],
-    freshness_us: int | None,
-    history: list[dict[str, Any]],
-    *,
-    blocked: bool,
-) -> PipelineStatus:
+def _known(workspace: Workspace, names: Sequence[str] | None) -> _Known:
+    store = workspace.existing_store()
+    if store is None:
+        return _Known()
+    with store.catalog.snapshot() as connection:
+        engine = load_engine(connection).ponds
+        owner = engine_owner(connection)
+        failed = [name for name, record in engine.items() if record["failed"]]
+        errors: dict[str, str | None] = {}
+        for name in failed:
+            last = jobs(connection, pond=name, states=FAILED, limit=1)
+            errors[name] = str(last[0].error["message"]) if last and last[0].error is not None else None
+        if names is None:
+            runs: Mapping[str, Sequence[PondRun]] = {name: [run] for name, run in newest_runs(connection).items()}
+        else:
+            runs = {name: pond_runs(connection, pond=name, limit=RUNS_SHOWN) for name in names}
+        return _Known(
+            engine=engine,
+            served=owner is not None and owner.held,
+            sizes=table_sizes(connection),
+            landed=freshness_by_pipeline(connection),
+            open_runs=open_runs(connection),
+            runs=runs,
+            errors=errors,
+            standing=standing(connection),
+        )
+
+
+def _status(loaded: LoadedPipeline, known: _Known, tables: Sequence[TableSize], *, unsupported: bool) -> PipelineStatus:
     name = loaded.spec.id
-    open_run = view.open_runs.get(name)
-    last = view.last_runs.get(name)
-    if open_run is not None:
-        state = "interrupted"
-    elif last is None:
-        state = "unsupported" if blocked else "new"
-    else:
-        state = "idle" if last["state"] in ("success", "superseded") else str(last["state"])
+    record = known.engine.get(name)
+    open_run = known.open_runs.get(name)
+    freshness_us = known.landed.get(name)
+    delay_us = 0
+    if record is not None and record["end_f"] is not None:
+        freshness_us, delay_us = record["end_f"], record["delay_end"]
+    state = _state(record, served=known.served, has_open_run=open_run is not None)
+    if state == "new" and unsupported:
+        state = "unsupported"
     return PipelineStatus(
         pipeline=name,
         state=state,
         freshness=to_text(freshness_us) if freshness_us is not None else None,
-        staleness_seconds=(now_us() - freshness_us) / 1e6 if freshness_us is not None else None,
+        staleness_seconds=(now_us() - freshness_us + delay_us) / 1e6 if freshness_us is not None else None,
         units_pending=open_run.pending if open_run is not None else 0,
-        tables=tuple(info for info in infos if info.pipeline == name),
-        runs=tuple(_run(record) for record in history),
+        tables=tuple(tables),
+        runs=tuple(run_status(run) for run in known.runs.get(name, ())),
+        error=known.errors.get(name),
+        demand=_demand(record),
+        triggers=_triggers(loaded, known.standing),
+        failures=record["failures"] if record is not None else 0,
+        next_window=_next_window(loaded),
     )
 
 
-def _run(record: dict[str, Any]) -> RunStatus:
-    ended = record["ended_us"]
-    return RunStatus(
-        run_id=record["run_id"],
-        state=record["state"],
-        trigger=record["trigger_kind"],
-        actor=record["actor"],
-        started_at=to_text(record["started_us"]),
-        seconds=(ended - record["started_us"]) / 1e6 if ended is not None else None,
-        rows=record["rows"],
-        bytes=record["bytes"],
-        error=record["error_message"],
-    )
+def _state(record: Mapping[str, Any] | None, *, served: bool, has_open_run: bool) -> str:
+    """The strongest that holds, as the engine's own states are."""
+    if record is None:
+        return "interrupted" if has_open_run else "new"
+    if record["failed"]:
+        return "failed"
+    if record["blocked"]:
+        return "blocked"
+    running = record["start_f"] != record["end_f"] or any(r["running"] for r in record["ripples"].values())
+    if running or has_open_run:
+        return "running" if served else "interrupted"
+    if record["pull"] or record["targets"]:
+        return "queued"
+    return "new" if record["end_f"] is None else "idle"
+
+
+def _demand(record: Mapping[str, Any] | None) -> tuple[str, ...]:
+    if record is None:
+        return ()
+    return (*(["pull"] if record["pull"] else []), *(to_text(target) for target in record["targets"]))
+
+
+def _triggers(loaded: LoadedPipeline, standing_: Sequence[Standing]) -> tuple[str, ...]:
+    """What stands on a pipeline, by the manifest and by users."""
+    if not (loaded.spec.triggers or loaded.spec.schedule):
+        return tuple(each.trigger_id for each in standing_ if each.pond == loaded.spec.id)
+    from headwater.runtime.compile import triggers_of
+
+    declared, crons = triggers_of(loaded.spec)
+    mine = (each.trigger_id for each in standing_ if each.pond == loaded.spec.id)
+    return (*(trigger.id for trigger in declared), *(cron.id for cron in crons), *mine)
+
+
+def _next_window(loaded: LoadedPipeline) -> str | None:
+    """When the source may be read next; None if it always may, or may now."""
+    if not loaded.spec.windows:
+        return None
+    from headwater.runtime.calendars import windows_of
+
+    now = now_us()
+    opens = next((start for start, end in windows_of(loaded.spec.windows, after_us=now) if end > now), None)
+    return to_text(opens) if opens is not None and opens > now else None

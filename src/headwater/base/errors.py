@@ -65,8 +65,18 @@ CODES: dict[str, tuple[str, Exit]] = {
     "HW-J03": ("a Spark job failed", Exit.FAILED),
     # query and command line
     "HW-Q01": ("a query failed", Exit.FAILED),
+    "HW-Q02": ("a query took longer than it may", Exit.FAILED),
     "HW-U01": ("the command was called wrongly", Exit.USAGE),
+    "HW-U02": ("a run that is not known", Exit.INVALID),
     "HW-R01": ("a run failed", Exit.FAILED),
+    "HW-R02": ("demand that a blocked pipeline does not take", Exit.FAILED),
+    "HW-R03": ("a ripple was stopped, by its timeout or by whoever ran it", Exit.FAILED),
+    # http
+    "HW-H01": ("the HTTP server cannot listen", Exit.FAILED),
+    "HW-H02": ("a request without the right token or signature", Exit.REFUSED),
+    "HW-H03": ("a request for a host that is not this server, or from a page that is not its own", Exit.REFUSED),
+    "HW-H04": ("a request that cannot be understood", Exit.USAGE),
+    "HW-H05": ("a server that has enough to do", Exit.FAILED),
     "HW-X01": ("an error of Headwater itself", Exit.FAILED),
 }
 

@@ -18,9 +18,15 @@ MULTIPART_BYTES = 5 * 1024 * 1024
 TOKEN_OVERLAP_SECONDS = 24 * 3600
 NEW_COLUMNS_PER_BATCH = 32
 MAX_BODY_BYTES = 64 * 1024 * 1024
+REQUEST_BODY_BYTES = 1024 * 1024
+"""The body of an HTTP request that asks for something."""
+WEBHOOK_BODY_BYTES = 32 * 1024 * 1024
+"""The body of a webhook: it is not read, but its signature is made over it."""
 MAX_BAD_ROWS = 100
 LIVE_TAIL_FILES = 32
 
+CANCEL_AGAIN_SECONDS = 0.2
+"""How often the jobs of code that was stopped are cancelled, until it has noticed."""
 SOURCE_RETRIES = 5
 """Transient source errors are retried this often before they count as a failure."""
 RETRY_FIRST_SECONDS = 0.2
@@ -58,9 +64,40 @@ INBOX_BATCH = 1_000
 WAKE_POLL_SECONDS = 0.025
 """How often a waiting process looks whether a SQLite catalog has changed."""
 WAKE_RETRY_SECONDS = 1.0
+TAKE_OVER_SECONDS = 5.0
+"""How often idle workers look for jobs whose workers are gone."""
 ANSWER_TTL_SECONDS = 3600
 """How long the engine's answer to an event waits for its sender."""
 JOB_RETENTION_SECONDS = 24 * 3600
 """How long ended jobs are kept for people to look at; their runs are kept for good."""
 JOB_SWEEP_ROWS = 1_000
+RUN_RETENTION_SECONDS = 30 * 24 * 3600
+"""How long the history of pond runs is kept."""
+EVENTS_KEPT = 10_000
+"""So many of the engine's newest events can be listened to again."""
+EVENTS_PAGE = 500
+SWEEP_SECONDS = 60.0
+"""How often a server forgets what nobody will ask for any more."""
+MANIFEST_POLL_SECONDS = 1.0
+"""How often a server looks whether a file of the manifest has changed."""
 JOBS_SHOWN = 50
+
+HTTP_RUNS_PAGE = 500
+HTTP_STOP_SECONDS = 5.0
+"""How long a stopping server waits for the requests that are under way."""
+HTTP_RETRY_SECONDS = 2
+"""When a client may ask again while the catalog is away."""
+LISTENERS = 100
+"""So many may listen to the engine's events at once."""
+HEARTBEAT_SECONDS = 15.0
+"""A stream of events that has nothing to tell says at least that it is there."""
+FEED_PAUSE_SECONDS = 0.05
+"""Under load the feed reads events so often at most; what comes meanwhile goes together."""
+
+QUERIES_AT_ONCE = 4
+QUERY_ROWS = 1_000
+QUERY_MAX_ROWS = 100_000
+QUERY_SECONDS = 30.0
+QUERY_MAX_SECONDS = 600.0
+QUERY_ANSWER_BYTES = 64 * 1024 * 1024
+"""An answer over HTTP is cut before it is larger than this."""

@@ -96,7 +96,7 @@ def tracks_of(scenario: Scenario, answer: Mapping[str, Any]) -> Tracks:
         for pipeline in in_order(scenario.pipelines)
     }
     for track in tracks.values():
-        track.windows = [Span(start, min(end, stop)) for start, stop in track.pipeline.windows if start < end]
+        track.windows = [Span(max(0, start), min(end, stop)) for start, stop in track.pipeline.windows if start < end]
     _replay(tracks, timeline, end)
     _events(tracks, scenario, end)
     return Tracks(tuple(tracks.values()), end)

@@ -44,6 +44,11 @@ _NAMES: dict[type[Effect], str] = {
 }
 
 
+def effect_name(effect: Effect) -> str:
+    """What a timeline calls an effect."""
+    return _NAMES[type(effect)]
+
+
 @dataclass
 class PipelineAccount:
     """The counts of one pipeline. Times are in microseconds."""

@@ -16,11 +16,13 @@ Deed = Literal["tap", "pulse", "wave", "tide", "untrigger", "clear", "fail", "un
 
 @dataclass(frozen=True)
 class ScenarioRipple:
-    """One step of a pipeline and how long each of its executions takes."""
+    """One step of a pipeline and how long each of its executions takes. `reads` as in `RippleSpec`; a file never says
+    it."""
 
     name: str
     duration: int
     after: tuple[str, ...] = ()
+    reads: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

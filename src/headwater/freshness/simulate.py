@@ -56,7 +56,7 @@ def pond_of(pipeline: ScenarioPipeline) -> PondSpec:
     """The pond that a pipeline of a scenario stands for."""
     return PondSpec(
         name=pipeline.name,
-        ripples=tuple(RippleSpec(ripple.name, ripple.after) for ripple in pipeline.ripples),
+        ripples=tuple(RippleSpec(ripple.name, ripple.after, ripple.reads) for ripple in pipeline.ripples),
         required=pipeline.sources,
         optional=pipeline.optional,
         windows=Windows(pipeline.windows) if pipeline.windows else None,

@@ -24,7 +24,16 @@ from headwater.manifest.support import PLANNED_CONNECTORS
 from headwater.manifest.table_checks import check_source_table, check_table
 from headwater.manifest.violations import explain
 
-_NOT_OF_A_VIEW = ("mode", "primary_key", "compaction", "cluster_by", "partition_by", "retain_runs", "indexes")
+_NOT_OF_A_VIEW = (
+    "mode",
+    "primary_key",
+    "compaction",
+    "cluster_by",
+    "partition_by",
+    "retain_runs",
+    "indexes",
+    "timeout",
+)
 
 CheckConfig = Callable[[str, Mapping[str, JsonValue]], Iterable[tuple[Path, str, str]]]
 """Judges a connector's config: (connector, config) -> (path inside the config, message, hint) of each fault."""
@@ -173,6 +182,9 @@ def _check_shape(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
             message = f"`ripples` of {part.subject} belong to a pipeline with `sources`"
             hint = f'make a second pipeline with `sources = ["{spec.id}"]` and put them there'
             yield part.error("HW-M03", ("ripples",), message, hint=hint, key=True)
+        if spec.timeout:
+            message = f"`timeout` of {part.subject} belongs to a pipeline with `sources`"
+            yield part.error("HW-M03", ("timeout",), message, hint="it holds for ripples; remove it", key=True)
     elif spec.source is None:
         for key, belongs in (("tables", spec.tables), ("incremental", spec.incremental), ("poll", spec.poll)):
             if belongs:

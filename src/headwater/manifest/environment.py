@@ -18,6 +18,7 @@ from headwater.manifest.spec import (
     ContextSection,
     EncryptionSection,
     ProjectSection,
+    ServeSection,
     SparkSection,
     Spec,
     SyncSection,
@@ -28,10 +29,20 @@ _SECTIONS: dict[str, type[Spec]] = {
     "project": ProjectSection,
     "context": ContextSection,
     "spark": SparkSection,
+    "serve": ServeSection,
     "sync": SyncSection,
     "encryption": EncryptionSection,
 }
-_JSON_SETTINGS = {("spark", "conf"), ("spark", "packages")}
+_JSON_SETTINGS = {
+    ("spark", "conf"): '{"spark.ui.enabled": "true"}',
+    ("spark", "packages"): '["a:b:1"]',
+    ("serve", "port"): "8372",
+    ("serve", "hosts"): '["data.example.com"]',
+    ("serve", "threads"): "4",
+    ("serve", "max_jobs"): "8",
+    ("serve", "max_jobs_per_pipeline"): "2",
+}
+"""The settings that are no text, and what one may look like."""
 
 
 def variable_of(path: Path) -> str:
@@ -58,7 +69,8 @@ def apply_environment(
             try:
                 value = json.loads(environ[variable])
             except ValueError:
-                errors.append(_error("HW-M03", variable, f"`{variable}` is not JSON", 'for example `["a:b:1"]`'))
+                example = f"for example `{_JSON_SETTINGS[path]}`"
+                errors.append(_error("HW-M03", variable, f"`{variable}` is not JSON", example))
                 continue
         if not taken:
             data = deepcopy(data)

@@ -28,7 +28,7 @@ from headwater.manifest.references import project_secrets
 from headwater.manifest.spec import PipelineSpec, ProjectSpec
 from headwater.manifest.support import Unsupported, unsupported_in_pipeline, unsupported_in_project
 from headwater.manifest.violations import explain
-from headwater.manifest.vocabulary import legal_name
+from headwater.manifest.vocabulary import is_loopback, legal_name
 
 
 @dataclass(frozen=True)
@@ -195,6 +195,12 @@ def _project_spec(
         message = "`context.catalog` of `headwater.toml` is neither `sqlite` nor a PostgreSQL address"
         hint = "write `sqlite`, `postgresql://user@host/database` or a reference such as `env:HEADWATER_CATALOG`"
         errors.append(part.error("HW-M03", ("context", "catalog"), message, hint=hint))
+    if not is_loopback(spec.serve.host) and spec.serve.token is None:
+        message = (
+            f"`serve.host` of `headwater.toml` is `{spec.serve.host}`, which others can reach, and there is no token"
+        )
+        hint = 'add `token = "env:HEADWATER_TOKEN"` to `[serve]`'
+        errors.append(part.error("HW-M08", ("serve", "host"), message, hint=hint))
     return spec, part
 
 

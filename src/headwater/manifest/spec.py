@@ -17,6 +17,7 @@ from headwater.manifest.vocabulary import (
     ColumnName,
     CronText,
     Duration,
+    HostName,
     Listed,
     Moment,
     PipelineName,
@@ -157,6 +158,7 @@ class RippleSpec(TableSettings):
     python: PythonReference | None = None
     after: Annotated[tuple[StoreTable, ...], Listed] = ()
     materialize: Literal["table", "view"] = "table"
+    timeout: Duration | None = None
 
 
 class SourceSpec(Spec):
@@ -236,6 +238,7 @@ class PipelineSpec(Spec):
     triggers: Annotated[tuple[TriggerSpec, ...], Listed] = ()
     windows: Annotated[tuple[WindowSpec, ...], Listed] = ()
     retry: RetrySpec | None = None
+    timeout: Duration | None = None
     always_run: bool = False
     transforms: Annotated[tuple[JsonValue, ...], Listed] = ()
     backfill: BackfillSpec | None = None
@@ -248,6 +251,10 @@ class PipelineSpec(Spec):
     def incremental_of(self, table: TableSpec) -> str | None:
         """The cursor column of a table: its own, else the pipeline's."""
         return table.incremental or self.incremental
+
+    def timeout_of(self, ripple: RippleSpec) -> str | None:
+        """How long an execution of a ripple may take: what it says itself, else what the pipeline says."""
+        return ripple.timeout or self.timeout
 
 
 class ProjectSection(Spec):
@@ -274,6 +281,19 @@ class SparkSection(Spec):
     driver_memory: Text | None = None
 
 
+class ServeSection(Spec):
+    """How `headwater serve` is reached, and how much it does at once. `token` and `webhook_secret` are references."""
+
+    host: HostName = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8372
+    token: Text | None = None
+    hosts: Annotated[tuple[HostName, ...], Listed] = ()
+    webhook_secret: Text | None = None
+    threads: Annotated[int, Field(ge=1, le=256)] | None = None
+    max_jobs: Annotated[int, Field(ge=1)] | None = None
+    max_jobs_per_pipeline: Annotated[int, Field(ge=1)] | None = None
+
+
 class SyncSection(Spec):
     bucket: Text
     endpoint: Text | None = None
@@ -296,6 +316,7 @@ class ProjectSpec(Spec):
     project: ProjectSection = Field(default_factory=ProjectSection)
     context: ContextSection = Field(default_factory=ContextSection)
     spark: SparkSection = Field(default_factory=SparkSection)
+    serve: ServeSection = Field(default_factory=ServeSection)
     sync: SyncSection | None = None
     encryption: EncryptionSection | None = None
     signing_keys: Annotated[tuple[SigningKeySpec, ...], Listed] = ()

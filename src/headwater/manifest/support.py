@@ -14,7 +14,6 @@ from headwater.manifest.documents import Part, dotted
 from headwater.manifest.positions import Path
 from headwater.manifest.spec import PipelineSpec, ProjectSpec, TableSettings
 
-_SERVE = "`headwater serve`"
 _COMPACT = "`headwater context compact`"
 _INDEX = "`headwater index`"
 _PUSH = "pushed data (`headwater ingest`)"
@@ -33,9 +32,6 @@ PLANNED_CONNECTORS: dict[str, str] = {
 """Connectors that a manifest may name although this version has none of them."""
 
 _PIPELINE_PARTS: dict[str, str] = {
-    "schedule": _SERVE,
-    "triggers": _SERVE,
-    "windows": _SERVE,
     "transforms": _LATER,
     "backfill": "`headwater backfill`",
 }
@@ -109,8 +105,6 @@ def _pipeline_parts(spec: PipelineSpec, connectors: Collection[str]) -> Iterator
     for index, table in enumerate(spec.tables):
         yield from _table_parts(("tables", index), table)
     for index, ripple in enumerate(spec.ripples):
-        if ripple.materialize == "view":
-            yield ("ripples", index, "materialize"), _LATER
         yield from _table_parts(("ripples", index), ripple)
     if spec.destination is not None and spec.destination.connector != "context":
         yield ("destination", "connector"), _LATER

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import date, datetime
+from ipaddress import ip_address
 from typing import Annotated
 
 from pydantic import AfterValidator, Strict, WithJsonSchema
@@ -28,6 +29,7 @@ from headwater.manifest import durations
 
 SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 PYTHON_REFERENCE = re.compile(r"[^:\s]+\.py:[A-Za-z_][A-Za-z0-9_]*")
+HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*")
 
 
 def complaint(message: str, hint: str = "", code: str = "HW-M03") -> PydanticCustomError:
@@ -101,6 +103,32 @@ def _python_reference(text: str) -> str:
     if PYTHON_REFERENCE.fullmatch(text) is None:
         raise complaint(f"`{_short(text)}` does not name a Python function", "write it as `models/revenue.py:top_days`")
     return text
+
+
+def _host_name(text: str) -> str:
+    if not is_host(text):
+        raise complaint(
+            f"`{_short(text)}` is not a host name or an address",
+            "write it alone, without `http://` and without a port: `data.example.com` or `10.0.0.5`",
+        )
+    return text
+
+
+def is_host(text: str) -> bool:
+    """True for the name of a host and for an address, without a port; an IPv6 address has no brackets."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return len(text) <= 253 and HOST_NAME.fullmatch(text) is not None
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """True if only this machine can reach a server that listens there."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _moment(text: str) -> str:
@@ -225,6 +253,11 @@ TimeZone = Annotated[
 ]
 Moment = Annotated[
     str, AfterValidator(_moment), WithJsonSchema({"type": "string", "examples": ["2010-01-01", "2010-01-01T00:00:00Z"]})
+]
+HostName = Annotated[
+    str,
+    AfterValidator(_host_name),
+    WithJsonSchema({"type": "string", "minLength": 1, "description": "A host name or an address, without a port."}),
 ]
 Text = Annotated[str, AfterValidator(_not_empty), WithJsonSchema({"type": "string", "minLength": 1})]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ REPLANS = 3
 
 @dataclass(frozen=True)
 class PipelineResult:
-    """`state`: success, unchanged, failed, partial."""
+    """`state`: success, unchanged, failed, partial, waiting (for a window of its source, which opens then)."""
 
     pipeline: str
     state: str
@@ -47,6 +48,9 @@ class PipelineResult:
     slices: int = 0
     evolved: tuple[str, ...] = ()
     """Tables whose schema changed without a row."""
+    failed_tables: tuple[str, ...] = ()
+    """Those that the error kept from landing completely; none of them if it is not about tables."""
+    waits_until: str | None = None
     error: HeadwaterError | None = None
 
     @property
@@ -75,7 +79,7 @@ class ApplyResult:
     @property
     def exit_code(self) -> Exit:
         states = {p.state for p in self.pipelines}
-        if states <= {"success", "unchanged"}:
+        if states <= {"success", "unchanged", "waiting"}:
             return Exit.DONE
         if states & {"success", "partial"}:
             return Exit.PARTLY
@@ -224,7 +228,8 @@ class Applier:
 
         threads = max(1, min(self.threads, sum(self._units(run.run_id) for run in runs)))
         with LeaseKeeper(self.store.catalog) as keeper, ThreadPoolExecutor(threads) as pool:
-            workers = [pool.submit(self._worker, runs, keeper) for _ in range(threads)]
+            # Each in a copy of this thread's context: its slices are part of the span that this thread is in.
+            workers = [pool.submit(copy_context().run, self._worker, runs, keeper) for _ in range(threads)]
             try:
                 for worker in workers:
                     worker.result()
@@ -279,6 +284,8 @@ class Applier:
             except HeadwaterError as error:
                 if error.code == "HW-T03":
                     return  # another worker has it; its result counts
+                if error.code == "HW-T06":
+                    raise  # the catalog is away: that says nothing about the slice
                 if not self.stopping.is_set():
                     run.error = run.error or error
                     fail_table(self.store, run.run_id, lease.table, error=error, actor=self.actor)
@@ -341,6 +348,7 @@ class Applier:
             bytes=sum(unit.bytes for unit in done),
             slices=len(done),
             evolved=run.job.evolved,
+            failed_tables=tuple(sorted({unit.table for unit in statuses if unit.state != "done"})),
             error=error,
         )
 

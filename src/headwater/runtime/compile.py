@@ -20,6 +20,7 @@ from headwater.manifest.spec import CronSpec, PipelineSpec, TideSpec, WaveSpec
 from headwater.runtime.calendars import windows_of
 from headwater.runtime.definition import landing_fingerprint
 from headwater.runtime.model import ModelRipple, project_tables, read_ripples
+from headwater.store.engine_records import Weight
 
 OWNER = "manifest"
 """Who set a trigger that stands in the manifest."""
@@ -65,6 +66,10 @@ class Compiled:
         ripples = (ripple for pipeline in self.pipelines.values() for ripple in pipeline.ripples)
         return tuple(dict.fromkeys(ripple.file for ripple in ripples if not ripple.is_inline))
 
+    def weight_of(self, pipeline: str) -> Weight:
+        """How long a job of the pipeline is likely to hold its worker: nobody knows what a source has to offer."""
+        return "small" if self.pipelines[pipeline].ripples else "big"
+
 
 def compile_pipelines(project: Project, *, now_us: int) -> Compiled:
     """The project as the engine sees it; windows begin with the one that is open at `now_us`, or the next. Raises
@@ -76,7 +81,7 @@ def compile_pipelines(project: Project, *, now_us: int) -> Compiled:
         spec = loaded.spec
         ripples, wrong = read_ripples(loaded, root=project.root, tables=tables)
         errors += wrong
-        triggers, crons = _triggers(spec)
+        triggers, crons = triggers_of(spec)
         pond = _inlet(spec, now_us) if spec.is_inlet else _model(spec, ripples)
         pipelines[spec.id] = CompiledPipeline(spec.id, pond, triggers, crons, ripples)
     raise_all(errors)
@@ -125,7 +130,7 @@ def _pond(
     )
 
 
-def _triggers(spec: PipelineSpec) -> tuple[tuple[Trigger, ...], tuple[CronTrigger, ...]]:
+def triggers_of(spec: PipelineSpec) -> tuple[tuple[Trigger, ...], tuple[CronTrigger, ...]]:
     """The standing demand on a pipeline; what is said twice counts once."""
     triggers: dict[str, Trigger] = {}
     crons: dict[str, CronTrigger] = {}

@@ -1,30 +1,42 @@
 """The engine at work: its one owner takes what happened from the inbox, steps, and stores what came of it.
 
-A step is one transaction: events consumed, ponds touched, jobs queued or cancelled. A killed owner's successor finds
-state and inbox as before a step or as after it, and goes on.
+A step is one transaction: events consumed, ponds touched, jobs queued or cancelled, the history written. A killed
+owner's successor finds state and inbox as before a step or as after it, and goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from headwater.base.clock import now_us
-from headwater.freshness.events import CancelRipple, Completed, Effect, Event, GraphChanged, StartRipple
+from headwater.freshness.events import CancelRipple, Completed, Demand, Effect, Event, GraphChanged, StartRipple
 from headwater.freshness.machine import step
 from headwater.freshness.saving import graph_change, load, save_header, save_pond
 from headwater.freshness.state import State
+from headwater.observe.counters import COUNTERS
+from headwater.observe.tracing import tracing
+from headwater.runtime.chronicle import Cause, Chronicle, OpenRun, answers
 from headwater.runtime.compile import Compiled
+from headwater.runtime.standing import sleeping, trigger_changes
 from headwater.store.commit import Store
-from headwater.store.engine_records import NewJob, Ownership, Step
+from headwater.store.engine_records import EngineEvent, NewJob, Ownership, RunEnds, RunState, Step
 from headwater.store.engine_state import SavedEngine, load_engine, save_step
+from headwater.store.history import newest_runs, pond_runs
 from headwater.store.inbox import Arrived, take
 from headwater.store.jobs import OPEN, jobs, take_over
 from headwater.store.ownership import claim_engine, release_engine
 from headwater.store.reading import table_versions
+from headwater.store.standing import CHANGED, standing
 
+RUNNING: tuple[RunState, ...] = ("running",)
 INLET_JOB = "inlet"
 RIPPLE_JOB = "ripple"
+
+WAITS = "waits"
+"""The key among an event's ids whose sender waits for an answer; `CAUSE` says what made it ask."""
+CAUSE = "cause"
 
 
 @dataclass
@@ -36,24 +48,55 @@ class Engine:
     owner: Ownership
     compiled: Compiled
     state: State
+    stands: bool
+    """Whether standing triggers make demand: they do for `serve`, and sleep while a passing `apply` is the owner."""
+    chronicle: Chronicle = field(default_factory=Chronicle)
+    ended: list[RunEnds] = field(default_factory=list)
+    """The runs that are over since somebody last looked here."""
 
     @property
     def wake_us(self) -> int | None:
         """When the engine has to be stepped although nothing has happened."""
         return self.state.announced
 
-    def advance(self, told: Sequence[Event] = ()) -> list[Effect]:
-        """One step: what the inbox holds, and what the owner itself has to say."""
+    def advance(
+        self,
+        told: Sequence[Event] = (),
+        *,
+        causes: Mapping[str, Cause] | None = None,
+        news: Sequence[EngineEvent] = (),
+    ) -> list[Effect]:
+        """One step: what the inbox holds, and what the owner itself has to say. `causes` tells who is behind the
+        owner's own demand, by pond; `news` is for those who listen."""
         with self.store.catalog.snapshot() as connection:
             arrived = take(connection)
-            completed = any(isinstance(each.event, Completed) for each in arrived)
-            versions = table_versions(connection) if completed else {}
-        events = [*told, *(_resolved(each, versions) for each in arrived)]
-        effects, touched = step(self.state, [event for event in events if event is not None], now_us())
+            completed = {each.event.ripple for each in arrived if isinstance(each.event, Completed)}
+            versions = table_versions(connection, completed) if completed else {}
+        events = [*told, *(event for each in arrived if (event := _resolved(each, versions)) is not None)]
+        if self.stands and any(each.kind == CHANGED for each in arrived):
+            events += self.trigger_changes()
+        self.chronicle.asked.update(causes or {})
+        self._note_causes(arrived)
+        senders = self._senders(told, arrived)
+        effects, touched = step(self.state, events, now_us())
         removed = tuple(name for event in told if isinstance(event, GraphChanged) for name in event.removed)
-        if touched or arrived or removed:
-            self._store(effects, touched, arrived, removed=removed)
+        if touched or arrived or removed or news:
+            self._store(effects, touched, arrived, removed=removed, senders=senders, news=news)
         return effects
+
+    def trigger_changes(self) -> list[Event]:
+        """What brings the standing triggers to what the manifest and the users say now."""
+        with self.store.catalog.snapshot() as connection:
+            asked = standing(connection)
+        return trigger_changes(self.state, self.compiled, asked)
+
+    def change_graph(self, compiled: Compiled) -> list[Effect]:
+        """Goes on with another graph: what is equal in both keeps its state."""
+        self.compiled = compiled
+        change = graph_change(self.state, compiled.ponds)
+        news = [EngineEvent(kind="graph_changed", body={"pipelines": len(compiled.pipelines)})]
+        self.advance([change] if change is not None else [], news=news)
+        return self.advance(self.trigger_changes()) if self.stands else []
 
     def busy(self) -> bool:
         """Whether anything is under way, or waits to be taken notice of."""
@@ -64,22 +107,64 @@ class Engine:
         """Lets another process own the engine."""
         release_engine(self.store.catalog, self.owner)
 
+    def _note_causes(self, arrived: Sequence[Arrived]) -> None:
+        for each in arrived:
+            if isinstance(each.event, Demand):
+                cause = Cause(each.ids.get(CAUSE, each.event.kind), each.actor)
+                self.chronicle.asked[each.event.pond] = cause
+
+    def _senders(self, told: Sequence[Event], arrived: Sequence[Arrived]) -> list[int | None]:
+        """The ids of the demands that the step will take, in its order; None where nobody waits for an answer. Demand
+        for ponds that are not there, or not any more when it is taken, is not taken."""
+        known = set(self.state.ponds)
+        found: list[int | None] = []
+        for event in told:
+            if isinstance(event, GraphChanged):
+                known = (known | {spec.name for spec in event.ponds}) - set(event.removed)
+            elif isinstance(event, Demand) and event.pond in known:
+                found.append(None)
+        for each in arrived:
+            if isinstance(each.event, Demand) and each.event.pond in known:
+                found.append(each.id if WAITS in each.ids else None)
+        return found
+
     def _store(
-        self, effects: Sequence[Effect], touched: Iterable[str], arrived: Sequence[Arrived], *, removed: tuple[str, ...]
+        self,
+        effects: Sequence[Effect],
+        touched: Iterable[str],
+        arrived: Sequence[Arrived],
+        *,
+        removed: tuple[str, ...],
+        senders: Sequence[int | None],
+        news: Sequence[EngineEvent],
     ) -> None:
         cancelled = [effect for effect in effects if isinstance(effect, CancelRipple)]
+        chapter = self.chronicle.note(self.state, effects, (*touched, *removed))
+        self.ended += chapter.ended
+        said = answers(senders, effects)
+        unknown = [each.id for each in arrived if WAITS in each.ids and each.id not in said]
         save_step(
             self.store.catalog,
             Step(
                 owner=self.owner,
                 header=save_header(self.state),
-                ponds={name: save_pond(self.state, name) for name in touched if name in self.state.ponds},
+                ponds={name: self._record(name) for name in touched if name in self.state.ponds},
                 removed=removed,
                 consumed=tuple(each.id for each in arrived),
+                answers={**said, **{event_id: {"unknown": True} for event_id in unknown}},
                 new_jobs=self._jobs([effect for effect in effects if isinstance(effect, StartRipple)]),
                 cancelled=self._unwanted(cancelled) if cancelled else (),
+                begun=tuple(chapter.begun),
+                ended=tuple(chapter.ended),
+                told=(*news, *chapter.told),
             ),
         )
+
+    def _record(self, name: str) -> dict[str, Any]:
+        """A pond's record, and who has asked for it."""
+        record = save_pond(self.state, name)
+        cause = self.chronicle.asked.get(name)
+        return record if cause is None else {**record, "asked": list(cause)}
 
     def _jobs(self, starts: Sequence[StartRipple]) -> tuple[NewJob, ...]:
         """A job for each ripple of a model; one for all tables of an Inlet that start together: its source is
@@ -90,43 +175,74 @@ class Engine:
             if self.state.ponds[start.pond].is_inlet:
                 looks.setdefault((start.pond, start.freshness), []).append(start)
             else:
-                found.append(NewJob(kind=RIPPLE_JOB, pond=start.pond, ripple=start.ripple,
-                                    freshness_us=start.freshness, body=_ripple_body(start)))  # fmt: skip
-        for (pond, freshness), together in looks.items():
+                found.append(self._job(RIPPLE_JOB, start, ripple=start.ripple, body=self._ripple_body(start)))
+        for together in looks.values():
             body = {"ripples": [start.ripple for start in together]}
-            found.append(NewJob(kind=INLET_JOB, pond=pond, freshness_us=freshness, body=body, weight="big"))
+            found.append(self._job(INLET_JOB, together[0], body=body))
         return tuple(found)
+
+    def _job(self, kind: str, start: StartRipple, *, body: Mapping[str, object], ripple: str = "") -> NewJob:
+        run = self.chronicle.run_at(start.pond, start.freshness)
+        return NewJob(
+            kind=kind,
+            pond=start.pond,
+            ripple=ripple,
+            freshness_us=start.freshness,
+            body=body,
+            weight=self.compiled.weight_of(start.pond),
+            run_id=run.run_id if run is not None else None,
+            trace_id=run.trace_id if run is not None else None,
+        )
+
+    def _ripple_body(self, start: StartRipple) -> dict[str, object]:
+        """What the execution reads: the version of every table of its sources and of its parents; None where a source
+        has never completed a run. And which definition of the ripple is meant."""
+        reads: dict[str, object] = {}
+        for part in start.cut:
+            reads.update(dict(part.versions or ()))
+        reads.update(dict(start.parents))
+        ripples = self.state.ponds[start.pond].ripples
+        definition = next(ripple.spec.fingerprint for ripple in ripples if ripple.spec.name == start.ripple)
+        return {"reads": reads, "attempt": start.attempt, "definition": definition}
 
     def _unwanted(self, cancelled: Sequence[CancelRipple]) -> tuple[str, ...]:
         """The jobs of cancelled executions. One look at a source serves all tables of an Inlet: its job goes on
-        while the engine still waits for one of them."""
+        while one of them is still wanted."""
         gone = {(effect.pond, effect.ripple, effect.freshness) for effect in cancelled}
-        ponds = {effect.pond for effect in cancelled}
-        wanted = {
-            (name, ripple.start_f)
-            for name in ponds & self.state.ponds.keys()
-            for ripple in self.state.ponds[name].ripples
-            if ripple.running
-        }
-        gone |= {(pond, "", freshness) for pond, _, freshness in gone if (pond, freshness) not in wanted}
+        ponds = sorted({effect.pond for effect in cancelled})
         with self.store.catalog.snapshot() as connection:
-            found = [job for pond in sorted(ponds) for job in jobs(connection, pond=pond, states=OPEN, limit=None)]
-        return tuple(job.job_id for job in found if (job.pond, job.ripple, job.freshness_us) in gone)
+            found = [job for pond in ponds for job in jobs(connection, pond=pond, states=OPEN, limit=None)]
+        return tuple(
+            job.job_id
+            for job in found
+            if all((job.pond, ripple, job.freshness_us) in gone for ripple in job.body.get("ripples", [job.ripple]))
+        )
 
 
-def open_engine(store: Store, compiled: Compiled, *, holder: str) -> Engine | None:
+def open_engine(store: Store, compiled: Compiled, *, holder: str, stands: bool = False) -> Engine | None:
     """Becomes the owner, loads the state, and brings it to the graph that the manifest declares now. None while
     another process owns it. Jobs whose workers are gone are queued again."""
+    heard = tracing()  # raises if it cannot be had: before the engine is ours
     owner = claim_engine(store.catalog, holder=holder)
     if owner is None:
         return None
-    take_over(store.catalog)
+    COUNTERS.add("lease_takeovers", times=len(take_over(store.catalog)))
     with store.catalog.snapshot() as connection:
         saved = load_engine(connection)
+        under_way = pond_runs(connection, states=RUNNING, limit=None)
+        newest = newest_runs(connection)
     state = restored(compiled, saved)
-    engine = Engine(store, owner, compiled, state)
+    kept = Chronicle(trace=heard.begin_run, on_end=heard.end_run)
+    for run in under_way:
+        published = state.ponds[run.pond].published if run.pond in state.ponds else None
+        kept.open.setdefault(run.pond, {})[run.freshness_us] = OpenRun(run.run_id, run.trace_id, published)
+    kept.failed = {name for name, run in newest.items() if run.state == "failed"}
+    kept.asked = {name: Cause(*record["asked"]) for name, record in saved.ponds.items() if "asked" in record}
+    engine = Engine(store, owner, compiled, state, stands, kept)
     change = graph_change(state, compiled.ponds)
-    engine.advance([change] if change is not None else [])
+    engine.advance([*([change] if change is not None else []), *([] if stands else sleeping(state))])
+    if stands:
+        engine.advance(engine.trigger_changes())
     return engine
 
 
@@ -135,16 +251,6 @@ def restored(compiled: Compiled, saved: SavedEngine) -> State:
     if saved.header is None:
         return State()
     return load(compiled.ponds, {**saved.header, "ponds": saved.ponds})
-
-
-def _ripple_body(start: StartRipple) -> dict[str, object]:
-    """What the execution reads: the version of every table of its sources and of its parents; None where a source
-    has never completed a run."""
-    reads: dict[str, object] = {}
-    for part in start.cut:
-        reads.update(dict(part.versions or ()))
-    reads.update(dict(start.parents))
-    return {"reads": reads, "attempt": start.attempt}
 
 
 def _resolved(arrived: Arrived, versions: dict[str, int]) -> Event | None:

@@ -27,6 +27,7 @@ from headwater.runtime.inlet import InletTable
 from headwater.runtime.observe import merge_observed, shown_to
 from headwater.runtime.plan import evolve_table
 from headwater.runtime.table_changes import TableChanges, refuse
+from headwater.runtime.traced import traced_commit, traced_slice
 from headwater.runtime.units import StoredSlice, stored_slice
 from headwater.store import records as r
 from headwater.store.commit import Store
@@ -36,7 +37,7 @@ from headwater.store.layout import attempt_directory, this_node
 from headwater.store.reading import TableEntry, staged_files, table_entries, table_states
 from headwater.store.state import TableState
 from headwater.store.units import Lease
-from headwater.store.write import rewrite_without, write_manifest
+from headwater.store.write import discard_files, rewrite_without, write_manifest
 
 if TYPE_CHECKING:
     from headwater.spark.write_frame import SparkSession, WriteTarget, Written
@@ -64,6 +65,7 @@ class UnitWork:
     actor: str
 
 
+@traced_slice
 def land_unit(work: UnitWork) -> Landed:
     """Read, write and commit one slice. Raises `TransientError` or `SliceGone` for the caller to decide about,
     HW-T03 if the lease was lost, and any other error for good."""
@@ -79,6 +81,7 @@ def land_unit(work: UnitWork) -> Landed:
             refuse(work.store, ask.name, evolution, mode=ask.mode, declared=work.table.declared, actor=work.actor)
         written = _write(work, evolution.schema, entry, number=attempt)
         if written.unknown:
+            discard_files(work.store.root, written.files)
             observed = _observe(work)
             continue
         try:
@@ -86,6 +89,7 @@ def land_unit(work: UnitWork) -> Landed:
         except HeadwaterError as conflict:
             if conflict.code != "HW-T02":
                 raise
+            discard_files(work.store.root, written.files)
     raise HeadwaterError(
         "HW-T02",
         f"the schema of `{work.table.ask.name}` kept changing while a slice was written",
@@ -208,7 +212,7 @@ def _commit(
         r.RunSettled(run_id=work.lease.run_id),
     ]
     requires = (work.lease.fence, *made.requires)
-    seq = work.store.commit(r.Commit(changes=tuple(changes), requires=requires, actor=work.actor))
+    seq = traced_commit(work.store, r.Commit(changes=tuple(changes), requires=requires, actor=work.actor))
     return Landed(written.rows, written.bytes, seq)
 
 

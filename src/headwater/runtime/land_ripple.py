@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
-from headwater.base.types import Type
+from headwater.runtime.cut_inputs import RippleInput as RippleInput  # the name that its makers know
+from headwater.runtime.cut_inputs import cut_of, parent_runs, read_inputs
 from headwater.runtime.table_changes import TableChanges, check_owner, refuse
+from headwater.runtime.traced import traced_commit, traced_ripple
 from headwater.store import records as r
 from headwater.store.commit import Store
 from headwater.store.engine_records import InboxEvent, JobEnd
@@ -28,7 +30,8 @@ from headwater.store.state import TableState
 from headwater.store.write import write_manifest
 
 if TYPE_CHECKING:
-    from headwater.spark.ripples import DataFrame, TableInput
+    from headwater.spark.job_control import Control
+    from headwater.spark.ripples import DataFrame
     from headwater.spark.user_code import Code
     from headwater.spark.write_frame import SparkSession, Written
 
@@ -37,18 +40,6 @@ SCHEMA_TRIES = 8
 COMPARED_ROWS = 1_000_000
 """Rows of an upsert table up to which a result leaves out what the table already holds: 16 bytes of each travel to
 every task."""
-
-
-@dataclass(frozen=True)
-class RippleInput:
-    """A table that the ripple reads, as of a sequence. `as_of_seq` is None for an optional source that never ran:
-    it reads as an empty table with the `declared` columns. `since_seq` is the sequence at which the ripple's last
-    successful execution read it."""
-
-    table: str
-    as_of_seq: int | None
-    since_seq: int | None = None
-    declared: Mapping[str, Type] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,7 +83,8 @@ class Closing:
 @dataclass(frozen=True)
 class RippleWork:
     """One execution. `job_id` and `attempt` name the directory that it writes to; `requires` is what keeps a worker
-    that lost its lease from landing; `closing` says what else the commit holds, given what was made."""
+    that lost its lease from landing; `closing` says what else the commit holds, given what was made. `on_control` gets
+    what stops the execution, from any thread, as soon as there is something to stop."""
 
     store: Store
     spark: Callable[[], SparkSession]
@@ -106,25 +98,33 @@ class RippleWork:
     previous_freshness_us: int | None = None
     requires: tuple[r.Requirement, ...] = ()
     closing: Callable[[RippleOutcome], Closing] = lambda _outcome: Closing()
+    trace: str | None = None
+    """The `traceparent` of the run that the execution belongs to."""
+    timeout_seconds: float | None = None
+    on_control: Callable[[Control], None] = lambda _control: None
 
 
+@traced_ripple
 def land_ripple(work: RippleWork) -> LandedRipple:
     """Run, write and commit. Raises HW-R01 with the user's file and line for errors of their code, HW-S01 and HW-S02
-    for a schema change that needs a decision, HW-T03 if the lease was lost, `TransientError` if Spark went away. Nothing
-    has changed then."""
+    for a schema change that needs a decision, HW-R03 if its time was up, HW-T03 if the lease was lost, `TransientError`
+    if Spark went away. Nothing has changed then. The time that Spark takes to start does not count."""
+    from headwater.spark.job_control import controlled
     from headwater.spark.ripples import running
 
-    inputs = _inputs(work)
-    with running(
-        work.spark(),
-        work.ripple.table,
-        work.ripple.code,
-        inputs=inputs,
-        freshness_us=work.freshness_us,
-        previous_freshness_us=work.previous_freshness_us,
-    ) as frame:
-        parents = {given.state.files[-1].run_id for given in inputs.values() if given.state.files}
-        return _Landing(work, frame, tuple(sorted(parents))).land()
+    inputs = read_inputs(work.store, work.ripple.table, work.inputs)
+    spark = work.spark()
+    with controlled(spark, work.ripple.table, timeout_seconds=work.timeout_seconds) as control:
+        work.on_control(control)
+        with running(
+            spark,
+            work.ripple.table,
+            work.ripple.code,
+            inputs=inputs,
+            freshness_us=work.freshness_us,
+            previous_freshness_us=work.previous_freshness_us,
+        ) as frame:
+            return _Landing(work, frame, parent_runs(inputs), control).land()
 
 
 def one_ripple_run(work: RippleWork, *, trigger: str, definition: str) -> RippleWork:
@@ -159,45 +159,12 @@ def one_ripple_run(work: RippleWork, *, trigger: str, definition: str) -> Ripple
     return replace(work, closing=closing)
 
 
-def cut_of(inputs: tuple[RippleInput, ...]) -> dict[str, int | None]:
-    """The cut as a run records it: the sequence of each table that is read."""
-    return {given.table: given.as_of_seq for given in inputs}
-
-
-def _inputs(work: RippleWork) -> dict[str, TableInput]:
-    """Each input with its files at the cut, all from one look at the catalog."""
-    from headwater.spark.ripples import TableInput
-
-    found: dict[str, TableState] = {}
-    with work.store.catalog.snapshot() as connection:
-        for seq in sorted({given.as_of_seq for given in work.inputs if given.as_of_seq is not None}):
-            names = [given.table for given in work.inputs if given.as_of_seq == seq]
-            found.update({state.name: state for state in table_states(connection, names, as_of=seq)})
-    return {
-        given.table: TableInput(work.store.root, found.get(given.table) or _no_table(work, given), given.since_seq)
-        for given in work.inputs
-    }
-
-
-def _no_table(work: RippleWork, given: RippleInput) -> TableState:
-    """A table that is not there yet, as an empty one with its declared columns."""
-    if not given.declared:
-        raise HeadwaterError(
-            "HW-T07",
-            f"`{work.ripple.table}` reads `{given.table}`, which has never landed a row and declares no columns",
-            hint="run its pipeline first, or declare the table's `columns` in the manifest",
-        )
-    schema = TableSchema()
-    for name, type_ in given.declared.items():
-        schema = schema.added(name, type_)
-    return TableState(given.table, "", "append", 1, schema, {1: schema}, (), seq=0, changed_seq=0)
-
-
 class _Landing:
     """A result on its way into its table; it is computed once for each time that it is written."""
 
-    def __init__(self, work: RippleWork, frame: DataFrame, parent_runs: tuple[str, ...]):
+    def __init__(self, work: RippleWork, frame: DataFrame, parent_runs: tuple[str, ...], control: Control):
         self.work, self.ripple, self.frame, self.parent_runs = work, work.ripple, frame, parent_runs
+        self.control = control
 
     def land(self) -> LandedRipple:
         for number in range(SCHEMA_TRIES):
@@ -310,14 +277,16 @@ class _Landing:
             parent_runs=self.parent_runs,
         )
         closing = work.closing(outcome)
-        seq = work.store.commit(
+        self.control.check()
+        seq = traced_commit(
+            work.store,
             r.Commit(
                 changes=(*made.changes, *closing.changes),
                 requires=(*work.requires, *made.requires),
                 actor=work.actor,
                 events=closing.events,
                 ends=closing.ends,
-            )
+            ),
         )
         if not lands:
             self._discard(files)

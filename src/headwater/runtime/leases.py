@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.store.catalog import Catalog
-from headwater.store.jobs import JobLease, renew_job
+from headwater.store.jobs import JobLease, lost_jobs, renew_job
 from headwater.store.units import Lease, lease_seconds, renew
 
 
 class LeaseKeeper:
-    """Renews every lease it was given to keep. A lease that is lost is dropped here; its commit will be refused."""
+    """Renews every lease it was given to keep. A lease that is lost is dropped here, and its keeper told: its commit
+    will be refused."""
 
     def __init__(self, catalog: Catalog):
         self.catalog = catalog
-        self._leases: dict[str, Lease | JobLease] = {}
+        self._leases: dict[str, tuple[Lease | JobLease, Callable[[], None]]] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
@@ -33,20 +34,30 @@ class LeaseKeeper:
         self._thread.join()
 
     @contextmanager
-    def keep(self, lease: Lease | JobLease) -> Iterator[None]:
+    def keep(self, lease: Lease | JobLease, on_lost: Callable[[], None] = lambda: None) -> Iterator[None]:
         with self._lock:
-            self._leases[_id(lease)] = lease
+            self._leases[_id(lease)] = lease, on_lost
         try:
             yield
         finally:
             with self._lock:
                 self._leases.pop(_id(lease), None)
 
+    def look_for_lost_jobs(self) -> None:
+        """Asks the catalog which jobs were cancelled or taken over: long before their leases would be renewed."""
+        with self._lock:
+            held = [lease for lease, _ in self._leases.values() if isinstance(lease, JobLease)]
+        if held:
+            with self.catalog.snapshot() as connection:
+                lost = lost_jobs(connection, held)
+            for job_id in lost:
+                self._drop(job_id)
+
     def _run(self) -> None:
         share = limits.LEASE_RENEW_SECONDS / limits.LEASE_SECONDS
         while not self._ended.wait(lease_seconds() * share):
             with self._lock:
-                leases = list(self._leases.values())
+                leases = [lease for lease, _ in self._leases.values()]
             for lease in leases:
                 self._renew(lease)
 
@@ -56,8 +67,13 @@ class LeaseKeeper:
         except HeadwaterError:
             return  # the catalog does not answer: the next round tries again, and the commit checks anyway
         if not held:
-            with self._lock:
-                self._leases.pop(_id(lease), None)
+            self._drop(_id(lease))
+
+    def _drop(self, lease_id: str) -> None:
+        with self._lock:
+            _, on_lost = self._leases.pop(lease_id, (None, None))
+        if on_lost is not None:
+            on_lost()
 
 
 def _id(lease: Lease | JobLease) -> str:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from headwater.base.errors import HeadwaterError, Place, nearest
 from headwater.manifest.checks import arrows, circles
+from headwater.manifest.durations import SECOND_US, duration_us
 from headwater.manifest.load import LoadedPipeline
 from headwater.manifest.positions import Path
 from headwater.manifest.spec import Mode, RippleSpec, TableSettings
@@ -21,6 +22,7 @@ from headwater.runtime.definition import declared_columns, ripple_fingerprint
 from headwater.runtime.model_python import PythonFault, PythonFunction, python_parameters
 from headwater.runtime.model_sql import SqlFault, tables_read
 from headwater.runtime.model_text import ModelText, python_text, sql_text
+from headwater.runtime.model_view import duck_query
 from headwater.store.evolution import DeclaredColumn
 
 NAMES_SHOWN = 12
@@ -42,7 +44,8 @@ class RippleInput:
 class ModelRipple:
     """One ripple, ready to be run. `text` is the SQL, or the whole Python file of `function`; `file` is where it is
     written, relative to the project: a manifest, if it `is_inline`. `inputs` are in the order in which they are named,
-    `after` the ripples that must have run: those it reads, and those it says."""
+    `after` the ripples that must have run: those it reads, and those it says. `timeout_seconds`: how long an execution
+    may take; None: as long as it likes."""
 
     name: str
     kind: Literal["sql", "python", "view"]
@@ -57,6 +60,7 @@ class ModelRipple:
     primary_key: tuple[str, ...]
     columns: Mapping[str, DeclaredColumn]
     fingerprint: str
+    timeout_seconds: float | None
     place_of: PlaceOf = field(repr=False, compare=False)
 
     @property
@@ -120,7 +124,8 @@ def read_ripples(
                 parents[name] = place
         for position, name in enumerate(spec.after):
             parents.setdefault(name, partial(pipeline.part.place, ("ripples", index, "after", position)))
-        ripples.append(_ripple(reading, tuple(inputs), tuple(parents)))
+        timeout = pipeline.spec.timeout_of(spec)
+        ripples.append(_ripple(reading, tuple(inputs), tuple(parents), timeout=timeout))
     errors += _check_circles(pipeline, edges)
     errors += _check_optional(pipeline, ripples, tables)
     return tuple(ripples), errors
@@ -134,6 +139,8 @@ def _read(pipeline: LoadedPipeline, index: int, root: FilePath) -> _Reading:
         text = sql_text(root, part, ("ripples", index, "sql"), spec.sql)
         try:
             reads = tables_read(text.text)
+            if spec.materialize == "view":
+                duck_query(text.text)
         except SqlFault as fault:
             message = f"{subject}: {fault.message}"
             raise text.error("HW-M03", message, hint=fault.hint, place=text.place(fault.offset)) from fault
@@ -178,7 +185,9 @@ def _resolve(
     raise reading.text.error("HW-M07", message, hint=hint, place=place())
 
 
-def _ripple(reading: _Reading, inputs: tuple[RippleInput, ...], after: tuple[str, ...]) -> ModelRipple:
+def _ripple(
+    reading: _Reading, inputs: tuple[RippleInput, ...], after: tuple[str, ...], *, timeout: str | None
+) -> ModelRipple:
     spec, text, function = reading.spec, reading.text, reading.function
     kind: Literal["sql", "python", "view"] = "python" if function else "sql"
     if spec.materialize == "view":
@@ -202,6 +211,7 @@ def _ripple(reading: _Reading, inputs: tuple[RippleInput, ...], after: tuple[str
         fingerprint=ripple_fingerprint(
             spec, kind=kind, text=text.text, function=function.name if function else None, mode=mode
         ),
+        timeout_seconds=duration_us(timeout) / SECOND_US if timeout else None,
         place_of=partial(Place, text.file, function.line, 1) if function else partial(text.place, 0),
     )
 

@@ -51,7 +51,7 @@ def tables_read(sql: str) -> tuple[TableRead, ...]:
     leads out of the run: with a database in front, by a path, by a function, at another version.
     """
     try:
-        found = sorted(_reads(_parse(sql), sql), key=lambda read: read.offset)
+        found = sorted((read for _, read in tables_in(parse_query(sql), sql)), key=lambda read: read.offset)
     except RecursionError as error:
         raise SqlFault("the SQL is nested too deeply", hint="divide it into several ripples", offset=0) from error
     first: dict[str, TableRead] = {}
@@ -60,8 +60,8 @@ def tables_read(sql: str) -> tuple[TableRead, ...]:
     return tuple(first.values())
 
 
-def _parse(sql: str) -> exp.Expression:
-    """The one query of the text."""
+def parse_query(sql: str) -> exp.Expression:
+    """The one query of the text. Raises SqlFault if it is not one."""
     from sqlglot import exp
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import ParseError, TokenError
@@ -117,7 +117,7 @@ def _misread(error: ParseError, tokens: list[Token]) -> SqlFault:
     return SqlFault(message, hint="is something missing, or too much, just here?", offset=offset)
 
 
-def _reads(query: exp.Expression, sql: str) -> Iterator[TableRead]:
+def tables_in(query: exp.Expression, sql: str) -> Iterator[tuple[exp.Table, TableRead]]:
     """Every table in the tree that no `with` in sight defines. Without recursion: a query may be long."""
     from sqlglot import exp
 
@@ -135,7 +135,7 @@ def _reads(query: exp.Expression, sql: str) -> Iterator[TableRead]:
         elif isinstance(node, exp.Table):
             read = _table(node, sql)
             if read is not None and read.name not in defined:
-                yield read
+                yield node, read
         waiting += [(child, defined) for child in node.iter_expressions() if not isinstance(child, exp.With | exp.Hint)]
 
 

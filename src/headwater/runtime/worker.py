@@ -8,8 +8,8 @@ lease was lost) is left to the queue.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
@@ -33,114 +33,191 @@ from headwater.runtime.land_ripple import (
     land_ripple,
     one_ripple_run,
 )
+from headwater.runtime.land_view import land_view
 from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.model import ModelRipple
+from headwater.runtime.traced import traced_inlet
 from headwater.store.commit import Store
-from headwater.store.engine_records import InboxEvent
+from headwater.store.engine_records import InboxEvent, Weight
 from headwater.store.inbox import message
 from headwater.store.jobs import JobLease, Slots, claim_job, finish_job, release_job
 from headwater.store.reading import last_success
 
 if TYPE_CHECKING:
+    from headwater.spark.job_control import Control
     from headwater.spark.user_code import Code
     from headwater.spark.write_frame import SparkSession
+
+LOST, AWAY = "HW-T03", "HW-T06"
+"""Errors that say nothing about the work: its lease is another's, the catalog is away."""
 
 Look = Callable[[str], PipelineJob]
 """Looks at the source of an Inlet. Raises HeadwaterError if it cannot be looked at."""
 
 
-@dataclass
-class Workshop:
-    """What jobs need: the store, Spark, the definitions, a way to look at sources. Results are kept by pipeline."""
+@dataclass(frozen=True)
+class Definitions:
+    """What the manifest says, as workers need it. `root` is the project's: Python files are relative to it;
+    `declared` are the declared columns of every table of the project."""
 
-    store: Store
     compiled: Compiled
     root: Path
-    """Of the project: Python files are relative to it."""
-    spark: Callable[[], SparkSession]
     look: Look
-    applier: Applier
     declared: Mapping[str, Mapping[str, Type]]
-    """The declared columns of every table of the project."""
+
+
+@dataclass
+class Workshop:
+    """What jobs need: the store, Spark, the definitions. What came of them is kept, for who waits for it."""
+
+    store: Store
+    definitions: Definitions
+    """Replaced as a whole when the manifest changes."""
+    spark: Callable[[], SparkSession]
+    applier: Applier
     actor: str
     trigger: str
     on_event: Callable[[Event], None] = lambda _event: None
     slots: Slots = field(default_factory=Slots)
-    results: dict[str, PipelineResult] = field(default_factory=dict)
+    results: dict[str, dict[str, PipelineResult]] = field(default_factory=dict)
+    """By pipeline and ripple; an Inlet has one for all its tables."""
     lock: threading.Lock = field(default_factory=threading.Lock)
+    reload: Callable[[], None] = lambda: None
+    """Reads the manifest again: for a job that is of another one."""
 
-    def work(self, holder: str, keeper: LeaseKeeper) -> bool:
-        """Does one job, if there is one to do."""
-        lease = claim_job(self.store.catalog, holder=holder, slots=self.slots)
+    def work(self, holder: str, keeper: LeaseKeeper, weights: Collection[Weight] = ("small", "big")) -> bool:
+        """Does one job, if there is one to do. An error that no one foresaw fails the job: it would come again."""
+        lease = claim_job(self.store.catalog, holder=holder, slots=self.slots, weights=weights)
         if lease is None:
             return False
-        with keeper.keep(lease):
+        controls: list[Control] = []
+
+        def lose() -> None:
+            for control in controls:
+                control.lose()
+
+        with keeper.keep(lease, lose):
             try:
-                self._do(lease)
+                self._do(lease, controls.append)
             except HeadwaterError as error:
-                if error.code != "HW-T03":  # else another worker has it, or nobody wants it any more
+                if error.code != LOST:  # else another worker has it, or nobody wants it any more
+                    self._give_back(lease)
                     raise
+            except Exception as error:
+                if self.applier.stopping.is_set():
+                    self._give_back(lease)
+                    raise
+                self._fail(lease, unforeseen(error))
             except BaseException:
-                release_job(self.store.catalog, lease)
+                self._give_back(lease)
                 raise
         return True
 
-    def _do(self, lease: JobLease) -> None:
+    def _give_back(self, lease: JobLease) -> None:
+        """For the next worker, at once. A catalog that is away is waited for: nobody else would know before the lease
+        runs out."""
+        while True:
+            try:
+                release_job(self.store.catalog, lease)
+            except HeadwaterError as error:
+                if error.code != AWAY or self.applier.stopping.wait(limits.WAKE_RETRY_SECONDS):
+                    raise
+            else:
+                return
+
+    def _do(self, lease: JobLease, on_control: Callable[[Control], None]) -> None:
         match lease.kind:
             case "inlet":
                 self._land_inlet(lease)
             case "ripple":
-                self._run_ripple(lease)
+                self._run_ripple(lease, on_control)
             case kind:
                 raise AssertionError(f"{kind} is neither {INLET_JOB} nor {RIPPLE_JOB}")
 
     def _land_inlet(self, lease: JobLease) -> None:
         """All tables of an Inlet, by slices. Whatever a lost worker had landed of them is not landed again."""
-        try:
-            job = self.look(lease.pond)
+        with traced_inlet(lease) as span:
             try:
-                (result,) = self.applier.apply([job])
-            finally:
-                job.source.close()
-        except TransientError as error:
-            result = PipelineResult(lease.pond, "failed", error=no_answer(lease.pond, error))
-        except HeadwaterError as error:
-            result = PipelineResult(lease.pond, "failed", error=error)
+                job = self.definitions.look(lease.pond)
+                try:
+                    (result,) = self.applier.apply([job])
+                finally:
+                    job.source.close()
+            except TransientError as error:
+                result = PipelineResult(lease.pond, "failed", error=no_answer(lease.pond, error))
+            except HeadwaterError as error:
+                result = PipelineResult(lease.pond, "failed", error=error)
+            span.tell({"headwater.rows": result.rows, "headwater.bytes": result.bytes})
+            if result.error is not None:
+                span.fail(result.error)
+        if result.error is not None and result.error.code == AWAY:
+            raise result.error
         self._keep(result)
+        if self.applier.stopping.is_set():
+            self._give_back(lease)
+            return
         ripples = [str(name) for name in lease.body["ripples"]]
-        events: list[Completed | Failed]
-        if result.error is None:
-            events = [Completed(lease.pond, name, lease.freshness_us, True, 0) for name in ripples]
-            end = lease.done(rows=result.rows, bytes=result.bytes)
-        else:
-            events = [Failed(lease.pond, name, lease.freshness_us) for name in ripples]
-            end = lease.failed(result.error.as_json())
+        failed: set[str] = set()
+        if result.error is not None:
+            failed = set(result.failed_tables) or set(ripples)
+        end = lease.done() if result.error is None else lease.failed(result.error.as_json())
+        end = replace(end, rows=result.rows, bytes=result.bytes, landed_run_id=result.run_id)
+        events = [
+            Failed(lease.pond, name, lease.freshness_us)
+            if name in failed
+            else Completed(lease.pond, name, lease.freshness_us, True, 0)
+            for name in ripples
+        ]
         finish_job(self.store.catalog, end, events=[self._message(event, lease) for event in events])
 
-    def _run_ripple(self, lease: JobLease) -> None:
+    def _run_ripple(self, lease: JobLease, on_control: Callable[[Control], None]) -> None:
         """One ripple of a model. Its commit lands the rows, ends the job and tells the engine, or does nothing."""
-        ripple = next(each for each in self.compiled.pipelines[lease.pond].ripples if each.name == lease.ripple)
-        work = self._work(lease, ripple)
+        ripple = self._ripple(lease)
+        if ripple is None:
+            self._give_back(lease)
+            self.applier.stopping.wait(limits.WAKE_RETRY_SECONDS)
+            return
+        work = replace(self._work(lease, ripple), on_control=on_control)
         self.on_event(RunBegan(lease.pond, work.run_id, 1))
         try:
             landed = self._land_patiently(work, ripple)
         except HeadwaterError as error:
-            if error.code == "HW-T03":
+            if error.code in (LOST, AWAY):
                 raise
-            self._keep(PipelineResult(lease.pond, "failed", run_id=work.run_id, error=error))
-            failed = self._message(Failed(lease.pond, lease.ripple, lease.freshness_us), lease)
-            finish_job(self.store.catalog, lease.failed(error.as_json()), events=[failed])
+            if self.applier.stopping.is_set():
+                self._give_back(lease)  # what was cancelled has not failed
+                return
+            self._fail(lease, error)
             self.on_event(RunEnded(lease.pond, work.run_id, "failed"))
             return
-        self._keep(_result(lease, work, landed))
+        self._keep(_result(lease, work, landed), lease.ripple)
         self.on_event(RunEnded(lease.pond, work.run_id, "success"))
+
+    def _ripple(self, lease: JobLease) -> ModelRipple | None:
+        """The definition that the job is of. None if there is no such one here, not even in the manifest as it is now:
+        then the engine will hear of the change and cancel the job, or a worker with that definition takes it."""
+        for is_last in (False, True):
+            pipeline = self.definitions.compiled.pipelines.get(lease.pond)
+            for ripple in pipeline.ripples if pipeline is not None else ():
+                if ripple.name == lease.ripple and lease.body.get("definition") in (None, ripple.fingerprint):
+                    return ripple
+            if not is_last:
+                self.reload()
+        return None
+
+    def _fail(self, lease: JobLease, error: HeadwaterError) -> None:
+        """Ends a job badly, and tells the engine so."""
+        self._keep(PipelineResult(lease.pond, "failed", error=error), lease.ripple)
+        ripples = [str(name) for name in lease.body.get("ripples", [lease.ripple])]
+        events = [self._message(Failed(lease.pond, name, lease.freshness_us), lease) for name in ripples]
+        finish_job(self.store.catalog, lease.failed(error.as_json()), events=events)
 
     def _land_patiently(self, work: RippleWork, ripple: ModelRipple) -> LandedRipple:
         """A Spark that went away is asked again: a new one will have been started."""
         recorded = one_ripple_run(work, trigger=self.trigger, definition=ripple.fingerprint)
         for tries in range(limits.SOURCE_RETRIES + 1):
             try:
-                return land_ripple(recorded)
+                return land_view(recorded) if ripple.kind == "view" else land_ripple(recorded)
             except TransientError as error:
                 if tries == limits.SOURCE_RETRIES:
                     raise HeadwaterError(
@@ -158,14 +235,16 @@ class Workshop:
                 table=each.table,
                 as_of_seq=reads.get(each.table) or None,
                 since_seq=since.get(each.table),
-                declared=self.declared.get(each.table, {}),
+                declared=self.definitions.declared.get(each.table, {}),
             )
             for each in ripple.inputs
         )
 
+        run_id = uuid7()
+
         def closing(outcome: RippleOutcome) -> Closing:
             done = Completed(lease.pond, ripple.name, lease.freshness_us, outcome.changed, 0)
-            end = lease.done(rows=outcome.rows, bytes=outcome.bytes)
+            end = lease.done(rows=outcome.rows, bytes=outcome.bytes, landed_run_id=run_id)
             return Closing(events=(self._message(done, lease),), ends=end)
 
         return RippleWork(
@@ -180,36 +259,52 @@ class Workshop:
                 declared=ripple.columns,
             ),
             inputs=inputs,
-            run_id=uuid7(),
+            run_id=run_id,
             job_id=lease.job_id,
             attempt=lease.attempt,
             freshness_us=lease.freshness_us,
             previous_freshness_us=before.freshness_us if before is not None else None,
+            timeout_seconds=ripple.timeout_seconds,
             actor=self.actor,
             requires=(lease.fence,),
             closing=closing,
+            trace=lease.trace_id,
         )
 
     def _code(self, ripple: ModelRipple) -> Code:
         from headwater.spark.user_code import PythonCode, SqlCode
 
         match ripple.kind:
-            case "sql":
+            case "sql" | "view":
                 return SqlCode(ripple.text, ripple.place)
             case "python":
                 assert ripple.function is not None
-                return PythonCode(self.root / ripple.file, ripple.function, ripple.file)
-            case "view":
-                raise AssertionError("a view is no job")
+                return PythonCode(self.definitions.root / ripple.file, ripple.function, ripple.file)
             case _:
                 assert_never(ripple.kind)
 
     def _message(self, event: Completed | Failed, lease: JobLease) -> InboxEvent:
         return message(event, actor=self.actor, ids={"job": lease.job_id})
 
-    def _keep(self, result: PipelineResult) -> None:
+    def result_of(self, pipeline: str) -> PipelineResult | None:
+        """All that was done for a pipeline as one answer; None if that is nothing."""
         with self.lock:
-            self.results[result.pipeline] = _merged(self.results.get(result.pipeline), result)
+            found = list(self.results.get(pipeline, {}).values())
+        return _together(found) if found else None
+
+    def _keep(self, result: PipelineResult, ripple: str = "") -> None:
+        with self.lock:
+            of_pipeline = self.results.setdefault(result.pipeline, {})
+            of_pipeline[ripple] = _merged(of_pipeline.get(ripple), result)
+
+
+def unforeseen(error: BaseException) -> HeadwaterError:
+    """An error that is nobody's but ours."""
+    return HeadwaterError(
+        "HW-X01",
+        f"an error of Headwater itself: {type(error).__name__}: {error}",
+        hint="run the command again with HEADWATER_DEBUG=1 and report what it prints",
+    )
 
 
 def _result(lease: JobLease, work: RippleWork, landed: LandedRipple) -> PipelineResult:
@@ -220,9 +315,19 @@ def _result(lease: JobLease, work: RippleWork, landed: LandedRipple) -> Pipeline
 
 
 def _merged(earlier: PipelineResult | None, later: PipelineResult) -> PipelineResult:
-    """Several ripples, or several runs, of a pipeline as one answer; a retry that went well makes up for a failure."""
+    """Several runs of a ripple as one answer; a retry that went well makes up for a failure."""
     if earlier is None or earlier.state in ("failed", "unchanged"):
         return later
     if later.state == "unchanged":
         return earlier
     return later.following(earlier)
+
+
+def _together(results: Sequence[PipelineResult]) -> PipelineResult:
+    """Several ripples as one answer: failed if one of them is, and unchanged if all are."""
+    told = next((each for each in results if each.error is not None), None)
+    told = told or next((each for each in results if each.state != "unchanged"), results[0])
+    for each in results:
+        if each is not told:
+            told = told.following(each)
+    return told

@@ -6,7 +6,7 @@ runs of the process do at the same time, and nothing is left of them. All sessio
 What code sees of a table are its own columns, as the store's view shows them. The view's further columns (the exact
 nanoseconds `<name>_ns` of each time, and Headwater's `_run_id`, `_ingested_at`, `_content_hash`, `_source_id`,
 `_commit_seq`) are there for a query that names them, and in Python by `context.every_column(table)`: so `SELECT *` and
-`SELECT DISTINCT *` mean the table that people know.
+`SELECT DISTINCT *` mean the table that people know. A view is its query over the tables of the cut it was landed with.
 """
 
 from __future__ import annotations
@@ -48,21 +48,38 @@ class TableInput:
 
 
 @dataclass(frozen=True)
+class ViewInput:
+    """A view at the run's cut: its query over its own inputs, at the cut that it was landed with. `seq` is that of the
+    commit that landed it; `since_seq` as for a table."""
+
+    sql: str
+    inputs: Mapping[str, Input]
+    seq: int
+    since_seq: int | None = None
+
+
+Input = TableInput | ViewInput
+
+
+@dataclass(frozen=True)
 class RippleContext:
     """What a Python ripple may know of its run."""
 
     freshness_us: int
     previous_freshness_us: int | None
     spark: SparkSession
-    _inputs: Mapping[str, TableInput] = field(repr=False)
+    _inputs: Mapping[str, Input] = field(repr=False)
 
     def changed_rows(self, table: str) -> DataFrame:
         """The rows of an input that arrived since this ripple last succeeded; all of them the first time. Of an
-        upsert table the newest state of each key that was written, of a replaced table all rows if it was replaced.
-        Rows that went away are not in it."""
+        upsert table the newest state of each key that was written, of a replaced table all rows if it was replaced, of a
+        view all rows if anything behind it has changed. Rows that went away are not in it."""
         given = self._input(table)
         if given.since_seq is None:
             return _own_columns(self.spark, given)
+        if isinstance(given, ViewInput):
+            frame = _own_columns(self.spark, given)
+            return frame if given.seq > given.since_seq else frame.limit(0)
         # A row that arrived later stands in a file that arrived later, and wins over all that did not.
         newer = tuple(file for file in given.state.files if file.added_seq > given.since_seq)
         given = replace(given, state=replace(given.state, files=newer))
@@ -74,9 +91,11 @@ class RippleContext:
     def every_column(self, table: str) -> DataFrame:
         """An input with the view's further columns: exact nanoseconds, and Headwater's own."""
         given = self._input(table)
+        if isinstance(given, ViewInput):
+            return _own_columns(self.spark, given)
         return table_frame(self.spark, given.root, given.state)
 
-    def _input(self, table: str) -> TableInput:
+    def _input(self, table: str) -> Input:
         if table in self._inputs:
             return self._inputs[table]
         meant = nearest(table, self._inputs)
@@ -90,7 +109,7 @@ def running(
     ripple: str,
     code: Code,
     *,
-    inputs: Mapping[str, TableInput],
+    inputs: Mapping[str, Input],
     freshness_us: int,
     previous_freshness_us: int | None,
 ) -> Iterator[DataFrame]:
@@ -110,17 +129,19 @@ def running(
                     yield frame
 
 
-def run_sql(session: SparkSession, sql: str, inputs: Mapping[str, TableInput]) -> DataFrame:
+def run_sql(session: SparkSession, sql: str, inputs: Mapping[str, Input]) -> DataFrame:
     """The query's result, with the inputs as tables of the session."""
     named = _names_in(sql)
-    for name, given in inputs.items():
-        _own_columns(session, given, also=named).createOrReplaceTempView(name)
+    # All of them before any gets its name: a view among them has names of its own for what it reads.
+    frames = {name: _own_columns(session, given, also=named) for name, given in inputs.items()}
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(name)
     return session.sql(sql)
 
 
 @contextmanager
 def run_python(
-    ripple: str, code: PythonCode, context: RippleContext, inputs: Mapping[str, TableInput]
+    ripple: str, code: PythonCode, context: RippleContext, inputs: Mapping[str, Input]
 ) -> Iterator[DataFrame]:
     """What the function returns when it is called with DataFrames by the names of its parameters. Its modules are
     there inside the block."""
@@ -132,7 +153,7 @@ def run_python(
 
 
 @contextmanager
-def _loaded(ripple: str, code: PythonCode, inputs: Mapping[str, TableInput]) -> Iterator[Any]:
+def _loaded(ripple: str, code: PythonCode, inputs: Mapping[str, Input]) -> Iterator[Any]:
     """The function; errors of its file count, errors of the block are not this one's to translate."""
     loading = loaded(code)
     with python_errors(ripple, code, tables=list(inputs)):
@@ -143,8 +164,13 @@ def _loaded(ripple: str, code: PythonCode, inputs: Mapping[str, TableInput]) -> 
         loading.__exit__(None, None, None)
 
 
-def _own_columns(spark: SparkSession, given: TableInput, *, also: frozenset[str] = frozenset()) -> DataFrame:
-    """A table's own columns, and of the view's others those in `also`."""
+def _own_columns(spark: SparkSession, given: Input, *, also: frozenset[str] = frozenset()) -> DataFrame:
+    """A table's own columns, and of the view's others those in `also`; what a ripple's view gives."""
+    if isinstance(given, ViewInput):
+        frame = run_sql(spark, given.sql, given.inputs)  # resolved at once: the names are needed no longer
+        for name in given.inputs:
+            spark.catalog.dropTempView(name)
+        return frame
     frame = table_frame(spark, given.root, given.state, commit_seq=COMMIT_SEQ.name in also)
     return _select(frame, given, also=also)
 
@@ -176,7 +202,7 @@ def _names_in(sql: str) -> frozenset[str]:
 
 
 def _arguments(
-    code: PythonCode, function: Any, context: RippleContext, inputs: Mapping[str, TableInput]
+    code: PythonCode, function: Any, context: RippleContext, inputs: Mapping[str, Input]
 ) -> dict[str, object]:
     """What the function asks for by the names of its parameters; `**tables` gets every input that is not named."""
     arguments: dict[str, object] = {}
@@ -200,7 +226,7 @@ def _arguments(
     return arguments
 
 
-def _no_such_input(code: PythonCode, function: Any, parameter: str, inputs: Mapping[str, TableInput]) -> HeadwaterError:
+def _no_such_input(code: PythonCode, function: Any, parameter: str, inputs: Mapping[str, Input]) -> HeadwaterError:
     meant = nearest(parameter, [*inputs, CONTEXT])
     known = f"parameters are tables that it reads ({', '.join(inputs) or 'none'}) and `{CONTEXT}`"
     return HeadwaterError(

@@ -212,20 +212,22 @@ def _sql_position(code: SqlCode, error: PySparkException) -> tuple[int, int] | N
     """Line and column in the query's text, counted from 1."""
     context = _sql_context(error)
     if context is not None:
-        start, stop = context
-        if 0 <= start <= stop < len(code.text):
+        start, fragment = context
+        # Else it stands in the query of a view that this one reads.
+        if fragment and code.text.startswith(fragment, start):
             before = code.text[:start]
             return before.count("\n") + 1, start - (before.rfind("\n") + 1) + 1
     found = re.search(r"\(line (\d+), pos (\d+)\)", str(error))
     return (int(found[1]), int(found[2]) + 1) if found else None
 
 
-def _sql_context(error: PySparkException) -> tuple[int, int] | None:
+def _sql_context(error: PySparkException) -> tuple[int, str] | None:
+    """Where in a query it is, and the text that stands there."""
     from pyspark.errors.exceptions.base import QueryContextType
 
     for context in error.getQueryContext():
         if context.contextType() == QueryContextType.SQL:
-            return context.startIndex(), context.stopIndex()
+            return context.startIndex(), context.fragment()
     return None
 
 

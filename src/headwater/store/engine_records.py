@@ -62,6 +62,8 @@ class JobEnd:
     rows: int = 0
     bytes: int = 0
     error: Mapping[str, Any] | None = None
+    landed_run_id: str | None = None
+    """The run whose record says what has landed."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,41 @@ class Ownership:
 
     holder: str
     epoch: int
+
+
+RunState = Literal["running", "success", "failed", "superseded", "cancelled"]
+"""Of a pond run. One that passed, or that looked at a source and found nothing new, is not kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunBegins:
+    """A pond run. `cause` is what asked for it (`apply`, `pulse`, the id of a trigger), `actor` who."""
+
+    run_id: str
+    pond: str
+    freshness_us: int
+    cause: str
+    actor: str
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True)
+class RunEnds:
+    """How a pond run ended. None: it turned out to be none, and is forgotten."""
+
+    run_id: str
+    state: RunState | None
+    pond: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineEvent:
+    """Something that people and programs may want to hear of, as it happens."""
+
+    kind: str
+    pond: str = ""
+    run_id: str | None = None
+    body: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,3 +126,6 @@ class Step:
     new_jobs: tuple[NewJob, ...] = ()
     cancelled: tuple[str, ...] = ()
     """The ids of jobs that nobody needs any more."""
+    begun: tuple[RunBegins, ...] = ()
+    ended: tuple[RunEnds, ...] = ()
+    told: tuple[EngineEvent, ...] = ()

@@ -17,6 +17,7 @@ from headwater.base.crash import crash_point
 from headwater.store import tables as t
 from headwater.store.catalog import Catalog
 from headwater.store.engine_records import Step
+from headwater.store.history import write_history
 from headwater.store.inbox import consume
 from headwater.store.jobs import cancel_jobs, queue_jobs
 from headwater.store.ownership import hold_engine
@@ -46,6 +47,13 @@ def load_engine(connection: Connection, *, since: int = 0) -> SavedEngine:
     )
 
 
+def last_step_us(catalog: Catalog) -> int | None:
+    """When the last step was stored; None if there never was one."""
+    with catalog.snapshot() as connection:
+        found = connection.execute(select(t.engine_state.c.updated_us)).scalar_one_or_none()
+    return None if found is None else int(found)
+
+
 def save_step(catalog: Catalog, step: Step) -> int:
     """Store a step, all of it or nothing; its number. Raises HW-T03 if the engine has another owner.
 
@@ -72,6 +80,7 @@ def write_step(connection: Connection, step: Step) -> int:
         connection.execute(delete(t.pond_state).where(t.pond_state.c.pond.in_(step.removed[i : i + 500])))
     cancel_jobs(connection, step.cancelled)
     queue_jobs(connection, step.new_jobs)
+    write_history(connection, step)
     notify(connection)
     return number
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 import msgspec
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, insert, select, update
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -35,6 +35,15 @@ _KINDS: dict[str, type[Sendable]] = {
     "failed": Failed,
     "cleared": Cleared,
 }
+
+_PUT = insert(t.inbox)
+_PUT_ALL = insert(t.inbox).returning(t.inbox.c.id, sort_by_parameter_order=True)
+_OLDEST = select(t.inbox).where(t.inbox.c.answer.is_(None)).order_by(t.inbox.c.id).limit(bindparam("most"))
+_ANSWER = (
+    update(t.inbox)
+    .where(t.inbox.c.id == bindparam("to"), t.inbox.c.answer.is_(None))
+    .values(answer=bindparam("says"))
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +89,7 @@ def event_of(kind: str, body: Mapping[str, Any]) -> Sendable | None:
 def put(connection: Connection, events: Sequence[InboxEvent]) -> None:
     """Add events in their order, as part of a transaction: they are there if and only if it is committed."""
     if events:
-        connection.execute(insert(t.inbox), [_row(event, now_us()) for event in events])
+        connection.execute(_PUT, [_row(event, now_us()) for event in events])
         notify(connection)
 
 
@@ -92,9 +101,20 @@ def send(catalog: Catalog, event: InboxEvent) -> int:
     return int(row.id)
 
 
+def send_all(catalog: Catalog, events: Sequence[InboxEvent]) -> list[int]:
+    """Add events in one transaction, in their order; their ids."""
+    if not events:
+        return []
+    now = now_us()
+    with catalog.transaction() as connection:
+        ids = connection.execute(_PUT_ALL, [_row(event, now) for event in events]).scalars().all()
+        notify(connection)
+    return [int(id_) for id_ in ids]
+
+
 def take(connection: Connection, limit: int = limits.INBOX_BATCH) -> list[Arrived]:
     """The oldest events, in order. They stay until a step consumes them."""
-    rows = connection.execute(select(t.inbox).where(t.inbox.c.answer.is_(None)).order_by(t.inbox.c.id).limit(limit))
+    rows = connection.execute(_OLDEST, {"most": limit})
     found = []
     for row in rows:
         held = msgspec.json.decode(row.body)
@@ -114,9 +134,9 @@ def consume(connection: Connection, ids: Sequence[int], *, answers: Mapping[int,
     for i in range(0, len(silent), limits.INBOX_BATCH):
         chosen = t.inbox.c.id.in_(silent[i : i + limits.INBOX_BATCH])
         gone += connection.execute(delete(t.inbox).where(chosen, t.inbox.c.answer.is_(None))).rowcount
-    for id_, answer in answers.items():
-        here = (t.inbox.c.id == id_) & t.inbox.c.answer.is_(None)
-        gone += connection.execute(update(t.inbox).where(here).values(answer=_json(answer))).rowcount
+    if answers:
+        said = [{"to": id_, "says": _json(answer)} for id_, answer in answers.items()]
+        gone += connection.execute(_ANSWER, said).rowcount
     if gone != len(ids):
         raise HeadwaterError(
             "HW-T02",
@@ -132,15 +152,22 @@ def waiting(connection: Connection, ids: Collection[int]) -> set[int]:
     return {id_ for (id_,) in connection.execute(select(t.inbox.c.id).where(chosen, t.inbox.c.answer.is_(None)))}
 
 
-def read_answer(catalog: Catalog, event_id: int) -> dict[str, Any] | None:
-    """What the step that took an event had to say to its sender; None if nothing. An answer is read once."""
-    here = (t.inbox.c.id == event_id) & t.inbox.c.answer.is_not(None)
-    with catalog.snapshot() as connection:
-        if connection.execute(select(t.inbox.c.id).where(here)).first() is None:
-            return None
-    with catalog.transaction(durable=False) as connection:
-        found = connection.execute(delete(t.inbox).where(here).returning(t.inbox.c.answer)).scalar_one_or_none()
-    return None if found is None else dict(msgspec.json.decode(found))
+def read_answers(catalog: Catalog, ids: Collection[int]) -> dict[int, dict[str, Any]]:
+    """The answers that there are to these events, by id. Each is read once."""
+    found: dict[int, dict[str, Any]] = {}
+    for here in _answered(list(ids)):
+        with catalog.snapshot() as connection:
+            if connection.execute(select(t.inbox.c.id).where(here).limit(1)).first() is None:
+                continue
+        with catalog.transaction(durable=False) as connection:
+            rows = connection.execute(delete(t.inbox).where(here).returning(t.inbox.c.id, t.inbox.c.answer)).all()
+        found.update({row.id: dict(msgspec.json.decode(row.answer)) for row in rows})
+    return found
+
+
+def _answered(ids: Sequence[int]) -> list[ColumnElement[bool]]:
+    size = limits.INBOX_BATCH
+    return [t.inbox.c.id.in_(ids[i : i + size]) & t.inbox.c.answer.is_not(None) for i in range(0, len(ids), size)]
 
 
 def forget_answers(catalog: Catalog, *, retention_seconds: float = limits.ANSWER_TTL_SECONDS) -> int:

@@ -1,16 +1,22 @@
-"""What the catalog knows of each table without reading a row: the lines of `headwater.tables`."""
+"""What the catalog knows of each table and view without reading a row: the lines of `headwater.tables`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from headwater.store.reading import TableInfo
+from headwater.store.sql_views import ViewState
 from headwater.store.state import TableState
 from headwater.store.view_sql import base_prefix
 
+VIEW = "view"
+"""What stands for the mode of a view."""
 
-def table_infos(states: Sequence[TableState], freshness_us: Mapping[str, int]) -> list[TableInfo]:
-    return [
+
+def table_infos(
+    states: Sequence[TableState], freshness_us: Mapping[str, int], *, views: Sequence[ViewState] = ()
+) -> list[TableInfo]:
+    tables = [
         TableInfo(
             name=state.name,
             pipeline=state.pipeline,
@@ -23,6 +29,20 @@ def table_infos(states: Sequence[TableState], freshness_us: Mapping[str, int]) -
             seq=state.changed_seq,
         )
         for state in states
+    ]
+    return tables + [
+        TableInfo(
+            name=view.name,
+            pipeline=view.pipeline,
+            mode=VIEW,
+            rows=None,
+            stored_rows=0,
+            bytes=0,
+            files=0,
+            freshness_us=freshness_us.get(view.pipeline),
+            seq=view.changed_seq,
+        )
+        for view in views
     ]
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import Connection, Select, case, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, bindparam, case, delete, func, insert, select, update
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -31,6 +33,31 @@ from headwater.store.wakeups import notify
 OPEN: tuple[JobState, ...] = ("queued", "running")
 _QUEUED = {"state": "queued", "started_us": None}
 _CLAIMS_LOCK = 7267319
+
+# Statements that every job needs are made once: making one takes longer than running it.
+_NEW = insert(t.job)
+_LEASE = insert(t.job_lease)
+_END = (
+    update(t.job)
+    .where(
+        t.job.c.job_id == bindparam("held_job"),
+        t.job.c.state == "running",
+        t.job.c.attempt == bindparam("held_attempt"),
+    )
+    .values(
+        state=bindparam("end_state"),
+        ended_us=bindparam("end_us"),
+        rows=bindparam("end_rows"),
+        bytes=bindparam("end_bytes"),
+        error=bindparam("end_error"),
+        landed_run_id=bindparam("end_run"),
+    )
+)
+_DROP_LEASE = delete(t.job_lease).where(
+    t.job_lease.c.job_id == bindparam("held_job"),
+    t.job_lease.c.attempt == bindparam("held_attempt"),
+    t.job_lease.c.epoch == bindparam("held_epoch"),
+)
 
 
 @dataclass(frozen=True)
@@ -78,8 +105,8 @@ class JobLease:
     def fence(self) -> JobHeld:
         return JobHeld(job_id=self.job_id, attempt=self.attempt, epoch=self.epoch)
 
-    def done(self, *, rows: int = 0, bytes: int = 0) -> JobEnd:
-        return JobEnd(held=self.fence, state="done", rows=rows, bytes=bytes)
+    def done(self, *, rows: int = 0, bytes: int = 0, landed_run_id: str | None = None) -> JobEnd:
+        return JobEnd(held=self.fence, state="done", rows=rows, bytes=bytes, landed_run_id=landed_run_id)
 
     def failed(self, error: Mapping[str, Any]) -> JobEnd:
         return JobEnd(held=self.fence, state="failed", error=error)
@@ -94,6 +121,7 @@ class Job:
     pond: str
     ripple: str
     freshness_us: int
+    body: Mapping[str, Any]
     weight: Weight
     state: JobState
     attempt: int
@@ -106,6 +134,7 @@ class Job:
     error: Mapping[str, Any] | None
     run_id: str | None
     trace_id: str | None
+    landed_run_id: str | None
 
 
 @dataclass(frozen=True)
@@ -140,7 +169,7 @@ def queue_jobs(connection: Connection, jobs: Sequence[NewJob]) -> None:
         for job in jobs
     ]
     if rows:
-        connection.execute(insert(t.job), rows)
+        connection.execute(_NEW, rows)
 
 
 def claim_job(
@@ -163,13 +192,12 @@ def claim_job(
         if oldest is None:
             return None
         now = now_us()
-        free = oldest.with_for_update(skip_locked=True).scalar_subquery()
-        running = {"state": "running", "attempt": t.job.c.attempt + 1, "started_us": now}
-        row = connection.execute(update(t.job).where(t.job.c.job_id == free).values(running).returning(t.job)).first()
+        claiming = _claiming_of(frozenset(weights)) if not slots.bound else _claiming(oldest)
+        row = connection.execute(claiming, {"now": now}).first()
         if row is None:
             return None
         lease = {"epoch": now, "holder": holder, "node": this_node(), "leased_until_us": _until(now)}
-        connection.execute(insert(t.job_lease).values(job_id=row.job_id, attempt=row.attempt, **lease))
+        connection.execute(_LEASE, {"job_id": row.job_id, "attempt": row.attempt, **lease})
     crash_point("job.after_lease")
     return JobLease(
         job_id=row.job_id,
@@ -214,12 +242,18 @@ def finish_job(catalog: Catalog, end: JobEnd, *, events: Sequence[InboxEvent] = 
 
 def end_job(connection: Connection, end: JobEnd) -> None:
     """End a job as part of a transaction; raises HW-T03 if its lease was lost."""
-    ended = {"state": end.state, "ended_us": now_us(), "rows": end.rows, "bytes": end.bytes}
-    error = None if end.error is None else _json(end.error)
-    mine = (t.job.c.job_id == end.held.job_id, t.job.c.state == "running", t.job.c.attempt == end.held.attempt)
-    if connection.execute(update(t.job).where(*mine).values(**ended, error=error)).rowcount != 1:
+    held = {"held_job": end.held.job_id, "held_attempt": end.held.attempt}
+    ended = {
+        "end_state": end.state,
+        "end_us": now_us(),
+        "end_rows": end.rows,
+        "end_bytes": end.bytes,
+        "end_error": None if end.error is None else _json(end.error),
+        "end_run": end.landed_run_id,
+    }
+    if connection.execute(_END, {**held, **ended}).rowcount != 1:
         raise _lost()
-    if connection.execute(delete(t.job_lease).where(*_held_by(end.held))).rowcount != 1:
+    if connection.execute(_DROP_LEASE, {**held, "held_epoch": end.held.epoch}).rowcount != 1:
         raise _lost()
 
 
@@ -305,6 +339,7 @@ def jobs(
     connection: Connection,
     *,
     pond: str | None = None,
+    run_id: str | None = None,
     states: Collection[JobState] | None = None,
     limit: int | None = limits.JOBS_SHOWN,
 ) -> list[Job]:
@@ -312,6 +347,8 @@ def jobs(
     query = select(t.job, t.job_lease.c.holder).outerjoin(t.job_lease, t.job_lease.c.job_id == t.job.c.job_id)
     if pond is not None:
         query = query.where(t.job.c.pond == pond)
+    if run_id is not None:
+        query = query.where(t.job.c.run_id == run_id)
     if states is not None:
         query = query.where(t.job.c.state.in_(list(states)))
     return [
@@ -321,6 +358,7 @@ def jobs(
             pond=row.pond,
             ripple=row.ripple,
             freshness_us=row.freshness_us,
+            body=msgspec.json.decode(row.body),
             weight=row.weight,
             state=row.state,
             attempt=row.attempt,
@@ -333,6 +371,7 @@ def jobs(
             error=None if row.error is None else msgspec.json.decode(row.error),
             run_id=row.run_id,
             trace_id=row.trace_id,
+            landed_run_id=row.landed_run_id,
         )
         for row in connection.execute(query.order_by(t.job.c.job_id.desc()).limit(limit))
     ]
@@ -354,19 +393,37 @@ def forget_ended(
 
 def _claimable(connection: Connection, slots: Slots, weights: Collection[Weight]) -> Select[tuple[str]] | None:
     """The oldest queued job that there is a slot for; None if there is no slot for any."""
-    oldest = select(t.job.c.job_id).where(t.job.c.state == "queued").order_by(t.job.c.job_id).limit(1)
+    if not slots.bound:
+        return _oldest(frozenset(weights))
     allowed = set(weights)
-    if slots.bound:
-        counted = select(t.job.c.pond, t.job.c.weight, func.count()).where(t.job.c.state == "running")
-        running = connection.execute(counted.group_by(t.job.c.pond, t.job.c.weight)).all()
-        if slots.total is not None and sum(count for _, _, count in running) >= slots.total:
-            return None
-        if slots.big is not None and sum(count for _, weight, count in running if weight == "big") >= slots.big:
-            allowed.discard("big")
-        if full := _full_ponds(slots, [(pond, count) for pond, _, count in running]):
-            oldest = oldest.where(t.job.c.pond.not_in(full))
+    counted = select(t.job.c.pond, t.job.c.weight, func.count()).where(t.job.c.state == "running")
+    running = connection.execute(counted.group_by(t.job.c.pond, t.job.c.weight)).all()
+    if slots.total is not None and sum(count for _, _, count in running) >= slots.total:
+        return None
+    if slots.big is not None and sum(count for _, weight, count in running if weight == "big") >= slots.big:
+        allowed.discard("big")
+    oldest = _oldest(frozenset(allowed))
+    full = _full_ponds(slots, [(pond, count) for pond, _, count in running])
+    return oldest.where(t.job.c.pond.not_in(full)) if full else oldest
+
+
+@cache
+def _oldest(weights: frozenset[Weight]) -> Select[tuple[str]]:
+    """The oldest queued job of these weights."""
+    oldest = select(t.job.c.job_id).where(t.job.c.state == "queued").order_by(t.job.c.job_id).limit(1)
     # A filter that lets everything pass would keep PostgreSQL from reading the queue in its order.
-    return oldest if allowed == {"small", "big"} else oldest.where(t.job.c.weight.in_(allowed))
+    return oldest if weights == {"small", "big"} else oldest.where(t.job.c.weight.in_(sorted(weights)))
+
+
+def _claiming(oldest: Select[tuple[str]]) -> ReturningUpdate[Any]:
+    free = oldest.with_for_update(skip_locked=True).scalar_subquery()
+    running = {"state": "running", "attempt": t.job.c.attempt + 1, "started_us": bindparam("now")}
+    return update(t.job).where(t.job.c.job_id == free).values(running).returning(t.job)
+
+
+@cache
+def _claiming_of(weights: frozenset[Weight]) -> ReturningUpdate[Any]:
+    return _claiming(_oldest(weights))
 
 
 def _full_ponds(slots: Slots, running: Iterable[tuple[str, int]]) -> set[str]:

@@ -26,6 +26,28 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "CREATE TABLE job_lease (job_id TEXT NOT NULL, attempt INTEGER NOT NULL, epoch BIGINT NOT NULL,"
         " holder TEXT NOT NULL, node TEXT NOT NULL, leased_until_us BIGINT NOT NULL, PRIMARY KEY (job_id))",
     ),
+    2: (
+        "ALTER TABLE job ADD COLUMN landed_run_id TEXT",
+        "CREATE INDEX job_run ON job (run_id)",
+        "CREATE TABLE pond_run (run_id TEXT NOT NULL, pond TEXT NOT NULL, freshness_us BIGINT NOT NULL,"
+        " cause TEXT NOT NULL, actor TEXT NOT NULL, state TEXT NOT NULL, started_us BIGINT NOT NULL, ended_us BIGINT,"
+        " rows BIGINT NOT NULL, bytes BIGINT NOT NULL, error TEXT, trace_id TEXT, PRIMARY KEY (run_id))",
+        "CREATE INDEX pond_run_pond ON pond_run (pond, run_id)",
+        "CREATE INDEX pond_run_state ON pond_run (state)",
+        "CREATE INDEX pond_run_ended ON pond_run (ended_us)",
+        "CREATE TABLE engine_event (id $SERIAL, at_us BIGINT NOT NULL, kind TEXT NOT NULL, pond TEXT NOT NULL,"
+        " run_id TEXT, body TEXT NOT NULL)",
+        "CREATE INDEX engine_event_run ON engine_event (run_id)",
+        "CREATE TABLE standing_trigger (pond TEXT NOT NULL, trigger_id TEXT NOT NULL, kind TEXT NOT NULL,"
+        " limit_us BIGINT NOT NULL, actor TEXT NOT NULL, set_us BIGINT NOT NULL, expires_us BIGINT,"
+        " PRIMARY KEY (pond, trigger_id))",
+        "CREATE TABLE view_entry (name TEXT NOT NULL, pipeline TEXT NOT NULL, changed_seq BIGINT NOT NULL,"
+        " PRIMARY KEY (name))",
+        "CREATE TABLE view_definition (view_name TEXT NOT NULL, seq BIGINT NOT NULL, body TEXT NOT NULL,"
+        " PRIMARY KEY (view_name, seq))",
+        "CREATE TABLE view_cut (view_name TEXT NOT NULL, seq BIGINT NOT NULL, reads TEXT NOT NULL,"
+        " PRIMARY KEY (view_name, seq))",
+    ),
 }
 """Format n -> the statements that make it n + 1. A new store is made at the newest format directly. `$SERIAL` is a
 primary key that counts up by itself and never gives a number twice."""

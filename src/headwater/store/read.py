@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.base.errors import HeadwaterError, nearest
+from headwater.store.sql_views import ViewState, Visible
 from headwater.store.state import TableState
 from headwater.store.views import create_views
 
@@ -96,21 +97,28 @@ class QueryResult:
 
 
 def connect(
-    root: Path, states: Sequence[TableState], *, tables_info: Sequence[TableInfo], sql: str | None = None
+    root: Path,
+    states: Sequence[TableState],
+    *,
+    tables_info: Sequence[TableInfo],
+    views: Sequence[ViewState] = (),
+    sql: str | None = None,
 ) -> duckdb.DuckDBPyConnection:
-    """A database in memory with a view of each table and `headwater.tables`, in UTC, fenced in. With `sql` only the
-    tables that it names get a view, which is what one question to a store of many tables needs. Raises HW-T04 if
-    a file of a table is not there. A stranger's SQL goes through `run_query` only."""
+    """A database in memory with a view of each table, the views of ripples and `headwater.tables`, in UTC, fenced in.
+    With `sql` there is only what it names, and what that reads, which is what one question to a store of many tables
+    needs. Raises HW-T04 if a file of a table is not there. A stranger's SQL goes through `run_query` only."""
     import duckdb
 
     root = root.resolve()
     connection = duckdb.connect(":memory:", config={"python_enable_replacements": False})
     try:
+        visible = Visible.of(states, views)
         if sql is not None:
-            states = _named(connection, sql, states)
+            states, views = _named(connection, sql, visible)
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
         connection.execute("SET temp_directory = ?", [str(Path(tempfile.gettempdir()) / "headwater-query")])
-        create_views(connection, root, states, tables_info=tables_info)
+        selects = {view.name: visible.select(view.definition) for view in views}
+        create_views(connection, root, states, tables_info=tables_info, views=selects)
         connection.execute("SET autoinstall_known_extensions = false")
         connection.execute("SET autoload_known_extensions = false")
         connection.execute("SET allow_community_extensions = false")
@@ -124,18 +132,22 @@ def connect(
     return connection
 
 
-def _named(connection: duckdb.DuckDBPyConnection, sql: str, states: Sequence[TableState]) -> Sequence[TableState]:
-    """The tables that a statement names; all of them where it asks for something else too, as `SHOW TABLES` does."""
+def _named(
+    connection: duckdb.DuckDBPyConnection, sql: str, visible: Visible
+) -> tuple[Sequence[TableState], Sequence[ViewState]]:
+    """The tables and views that a statement names, and those that they read; all of them where it asks for something
+    else too, as `SHOW TABLES` does."""
     import duckdb
 
+    states, views = list(visible.tables.values()), list(visible.views.values())
     try:
         names = {name.strip('"').lower() for name in connection.get_table_names(sql)}
     except duckdb.Error:
-        return states
-    known = {state.name for state in states}
-    if not names or names - known - {"tables"} or "query_table" in sql.lower():
-        return states
-    return [state for state in states if state.name in names]
+        return states, views
+    if not names or names - visible.tables.keys() - visible.views.keys() - {"tables"} or "query_table" in sql.lower():
+        return states, views
+    names |= visible.behind(view for view in views if view.name in names)
+    return [state for state in states if state.name in names], [view for view in views if view.name in names]
 
 
 def run_query(connection: duckdb.DuckDBPyConnection, sql: str) -> QueryResult:

@@ -71,6 +71,7 @@ class CatalogView:
 
     seq: int
     tables: Mapping[str, TableEntry] = field(default_factory=dict)
+    views: frozenset[str] = frozenset()
     cursors: Mapping[tuple[str, str], StoredCursor] = field(default_factory=dict)
     items: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     open_runs: Mapping[str, OpenRun] = field(default_factory=dict)
@@ -82,19 +83,24 @@ def current_seq(connection: Connection) -> int:
     return seq
 
 
-def catalog_view(connection: Connection) -> CatalogView:
+def catalog_view(connection: Connection, *, tables: Collection[str] | None = None) -> CatalogView:
+    """All pipelines; with `tables`, only what is known of these tables and of the pipelines that fill them."""
+    cursors_of = select(t.cursor)
+    items_of = select(t.item.c.pipeline, t.item.c.table_name, t.item.c.source_id, t.item.c.version)
+    if tables is not None:
+        cursors_of = cursors_of.where(t.cursor.c.table_name.in_(list(tables)))
+        items_of = items_of.where(t.item.c.table_name.in_(list(tables)))
     cursors = {
         (row.pipeline, row.table_name): StoredCursor(row.kind, row.version, row.source_identity, json.loads(row.value))
-        for row in connection.execute(select(t.cursor))
+        for row in connection.execute(cursors_of)
     }
     items: dict[tuple[str, str], dict[str, Any]] = {}
-    for pipeline, table, source_id, version in connection.execute(
-        select(t.item.c.pipeline, t.item.c.table_name, t.item.c.source_id, t.item.c.version)
-    ):
+    for pipeline, table, source_id, version in connection.execute(items_of):
         items.setdefault((pipeline, table), {})[source_id] = msgspec.json.decode(version)
     return CatalogView(
         seq=current_seq(connection),
-        tables=table_entries(connection),
+        tables=table_entries(connection, tables),
+        views=frozenset(name for (name,) in connection.execute(select(t.view.c.name))),
         cursors=cursors,
         items=items,
         open_runs=open_runs(connection),
@@ -102,13 +108,13 @@ def catalog_view(connection: Connection) -> CatalogView:
     )
 
 
-def table_entries(connection: Connection) -> dict[str, TableEntry]:
-    rows = connection.execute(
-        select(t.table, t.table_schema.c.body).join(
-            t.table_schema,
-            (t.table_schema.c.table_name == t.table.c.name) & (t.table_schema.c.schema_id == t.table.c.schema_id),
-        )
+def table_entries(connection: Connection, names: Collection[str] | None = None) -> dict[str, TableEntry]:
+    """All tables, or those of these names that there are."""
+    query = select(t.table, t.table_schema.c.body).join(
+        t.table_schema,
+        (t.table_schema.c.table_name == t.table.c.name) & (t.table_schema.c.schema_id == t.table.c.schema_id),
     )
+    rows = connection.execute(query if names is None else query.where(t.table.c.name.in_(list(names))))
     return {
         row.name: TableEntry(
             name=row.name,
@@ -200,9 +206,13 @@ def last_success(connection: Connection, pipeline: str, table: str) -> LastSucce
     return None if row is None else LastSuccess(row.run_id, row.freshness_us, msgspec.json.decode(row.cut))
 
 
-def table_versions(connection: Connection) -> dict[str, int]:
-    """The sequence that last changed each table."""
-    rows = connection.execute(select(t.table.c.name, t.table.c.changed_seq))
+def table_versions(connection: Connection, names: Collection[str] | None = None) -> dict[str, int]:
+    """The sequence that last changed each table, and each view: a view changes with what it reads. Of all of them, or
+    of these names."""
+    tables, views = select(t.table.c.name, t.table.c.changed_seq), select(t.view.c.name, t.view.c.changed_seq)
+    if names is not None:
+        tables, views = tables.where(t.table.c.name.in_(list(names))), views.where(t.view.c.name.in_(list(names)))
+    rows = connection.execute(tables.union_all(views))
     return {row.name: row.changed_seq for row in rows}
 
 
@@ -220,8 +230,8 @@ def table_states(
     cut = now if as_of is None else as_of
     if not 0 <= cut <= now:
         raise HeadwaterError("HW-T07", f"there is no sequence {cut}", hint=f"the store is at sequence {now}")
-    entries = [e for e in table_entries(connection).values() if names is None or e.name in names]
-    schemas = _schemas(connection)
+    entries = table_entries(connection, names).values()
+    schemas = _schemas(connection, names)
     files: dict[str, list[LiveFile]] = {}
     for row in connection.execute(_live_files(cut, names)):
         files.setdefault(row.table_name, []).append(_live_file(row))
@@ -261,6 +271,39 @@ class Staged(msgspec.Struct, frozen=True):
 
     schema_id: int
     files: tuple[FileRecord, ...]
+
+
+@dataclass(frozen=True)
+class TableSize:
+    """What a table holds, by its files alone."""
+
+    name: str
+    pipeline: str
+    mode: str
+    stored_rows: int
+    bytes: int
+    files: int
+
+
+def table_sizes(connection: Connection) -> list[TableSize]:
+    """Every table, by name, from one query and without its schema."""
+    files = (
+        select(
+            t.file.c.table_name,
+            func.sum(t.file.c.rows).label("rows"),
+            func.sum(t.file.c.bytes).label("bytes"),
+            func.count().label("files"),
+        )
+        .where(t.file.c.removed_seq.is_(None))
+        .group_by(t.file.c.table_name)
+        .subquery()
+    )
+    query = select(t.table.c.name, t.table.c.pipeline, t.table.c.mode, files.c.rows, files.c.bytes, files.c.files)
+    rows = connection.execute(query.outerjoin(files, files.c.table_name == t.table.c.name).order_by(t.table.c.name))
+    return [
+        TableSize(row.name, row.pipeline, row.mode, int(row.rows or 0), int(row.bytes or 0), int(row.files or 0))
+        for row in rows
+    ]
 
 
 def staged_files(connection: Connection, run_id: str, table: str) -> list[Staged]:
@@ -314,9 +357,12 @@ def _changed_at(connection: Connection, entry: TableEntry, cut: int) -> int:
     return max(entry.oldest_seq, *(connection.execute(query).scalar() or 0 for query in seqs))
 
 
-def _schemas(connection: Connection) -> dict[str, dict[int, tuple[int, TableSchema]]]:
+def _schemas(connection: Connection, names: Collection[str] | None) -> dict[str, dict[int, tuple[int, TableSchema]]]:
     found: dict[str, dict[int, tuple[int, TableSchema]]] = {}
-    for row in connection.execute(select(t.table_schema)):
+    query = select(t.table_schema)
+    for row in connection.execute(
+        query if names is None else query.where(t.table_schema.c.table_name.in_(list(names)))
+    ):
         schema = TableSchema.from_json(json.loads(row.body))
         found.setdefault(row.table_name, {})[row.schema_id] = (row.seq, schema)
     return found

@@ -115,6 +115,35 @@ class FilesForgotten(Record, frozen=True, kw_only=True, tag="files_forgotten"):
     oldest_seq: int
 
 
+VIEW_INPUT = "_hw_"
+"""Stands before the name of a table in a view's query for DuckDB, where it means the table's own columns alone."""
+
+
+class ViewDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A view: a query, and what it gives. Columns are pairs of a name and a type, in their order."""
+
+    sql: str
+    """As it was written, in Spark's SQL."""
+    shown: str
+    """The same in DuckDB's; a table `t` that it reads is called `_hw_t` there."""
+    reads: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    declared: dict[str, tuple[tuple[str, str], ...]] = {}
+    """The columns of what it reads and was not there yet."""
+    named: tuple[str, ...] = ()
+    """The names in the query, in small letters, that may mean a column which `*` does not show."""
+
+
+class ViewSet(Record, frozen=True, kw_only=True, tag="view_set"):
+    """What a view is from this commit on, and the cut that it stands for: the sequence of each table that it reads;
+    None for one that was not there yet."""
+
+    view: str
+    pipeline: str
+    definition: ViewDefinition
+    reads: dict[str, int | None]
+
+
 class CursorSet(Record, frozen=True, kw_only=True, tag="cursor_set"):
     pipeline: str
     table: str
@@ -222,6 +251,7 @@ Change = (
     | FilesAdded
     | FilesRemoved
     | FilesForgotten
+    | ViewSet
     | CursorSet
     | CursorAdvanced
     | ItemsLanded

@@ -32,6 +32,7 @@ def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> Non
             values = {"name": change.table, "pipeline": change.pipeline, "mode": change.mode, "schema_id": 0}
             seqs = {"created_seq": record.seq, "changed_seq": record.seq, "oldest_seq": 0}
             connection.execute(insert(t.table).values(**values, **seqs))
+            _drop_view(connection, change.table)
         case r.TableModeSet():
             _touch(connection, change.table, record.seq, mode=change.mode)
         case r.SchemaSet():
@@ -45,6 +46,8 @@ def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> Non
             _touch(connection, change.table, record.seq)
         case r.FilesForgotten():
             _forget_files(connection, change)
+        case r.ViewSet():
+            _set_view(connection, record, change)
         case r.CursorSet():
             _set_cursor(connection, record, change)
         case r.CursorAdvanced():
@@ -230,6 +233,26 @@ def _forget_files(connection: Connection, change: r.FilesForgotten) -> None:
         connection.execute(delete(t.file).where(t.file.c.path.in_(chunk), t.file.c.removed_seq.is_not(None)))
     older = (t.table.c.name == change.table) & (t.table.c.oldest_seq < change.oldest_seq)
     connection.execute(update(t.table).where(older).values(oldest_seq=change.oldest_seq))
+
+
+def _set_view(connection: Connection, record: r.LogRecord, change: r.ViewSet) -> None:
+    body = _json(msgspec.to_builtins(change.definition))
+    mine = t.view_definition.c.view_name == change.view
+    newest = select(t.view_definition.c.body).where(mine).order_by(t.view_definition.c.seq.desc()).limit(1)
+    if connection.execute(newest).scalar() != body:
+        connection.execute(insert(t.view_definition).values(view_name=change.view, seq=record.seq, body=body))
+    cut = {"view_name": change.view, "seq": record.seq, "reads": _json(change.reads)}
+    connection.execute(insert(t.view_cut).values(**cut))
+    connection.execute(delete(t.view).where(t.view.c.name == change.view))
+    entry = {"name": change.view, "pipeline": change.pipeline, "changed_seq": record.seq}
+    connection.execute(insert(t.view).values(**entry))
+
+
+def _drop_view(connection: Connection, name: str) -> None:
+    """A table takes the place of a view of its name, which held no rows that could be lost."""
+    connection.execute(delete(t.view).where(t.view.c.name == name))
+    for part in (t.view_definition, t.view_cut):
+        connection.execute(delete(part).where(part.c.view_name == name))
 
 
 def _set_cursor(connection: Connection, record: r.LogRecord, change: r.CursorSet) -> None:

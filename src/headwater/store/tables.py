@@ -19,7 +19,7 @@ from sqlalchemy import (
     Text,
 )
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Raised with every change of a table; `migrations` has the way from the format before."""
 
 metadata = MetaData()
@@ -114,6 +114,32 @@ file = Table(
     Column("origin_node", Text, nullable=False),
     Column("origin_seq", BigInteger, nullable=False),
     Index("file_entry_table", "table_name", "removed_seq"),
+)
+
+view = Table(
+    "view_entry",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("pipeline", Text, nullable=False),
+    Column("changed_seq", BigInteger, nullable=False),
+)
+
+view_definition = Table(
+    "view_definition",
+    metadata,
+    Column("view_name", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    PrimaryKeyConstraint("view_name", "seq"),
+)
+
+view_cut = Table(
+    "view_cut",
+    metadata,
+    Column("view_name", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("reads", Text, nullable=False),
+    PrimaryKeyConstraint("view_name", "seq"),
 )
 
 cursor = Table(
@@ -262,9 +288,11 @@ job = Table(
     Column("error", Text),
     Column("run_id", Text),
     Column("trace_id", Text),
+    Column("landed_run_id", Text),
     Index("job_queue", "state", "job_id"),
     Index("job_pond", "pond", "job_id"),
     Index("job_ended", "ended_us"),
+    Index("job_run", "run_id"),
 )
 
 job_lease = Table(
@@ -278,8 +306,79 @@ job_lease = Table(
     Column("leased_until_us", BigInteger, nullable=False),
 )
 
-DATA = (commit, table, table_schema, schema_event, file, cursor, item, run, lineage, unit)
+pond_run = Table(
+    "pond_run",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("pond", Text, nullable=False),
+    Column("freshness_us", BigInteger, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_us", BigInteger, nullable=False),
+    Column("ended_us", BigInteger),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("error", Text),
+    Column("trace_id", Text),
+    Index("pond_run_pond", "pond", "run_id"),
+    Index("pond_run_state", "state"),
+    Index("pond_run_ended", "ended_us"),
+)
+
+engine_event = Table(
+    "engine_event",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("pond", Text, nullable=False),
+    Column("run_id", Text),
+    Column("body", Text, nullable=False),
+    Index("engine_event_run", "run_id"),
+    sqlite_autoincrement=True,
+)
+
+standing_trigger = Table(
+    "standing_trigger",
+    metadata,
+    Column("pond", Text, nullable=False),
+    Column("trigger_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("limit_us", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("set_us", BigInteger, nullable=False),
+    Column("expires_us", BigInteger),
+    PrimaryKeyConstraint("pond", "trigger_id"),
+)
+
+DATA = (
+    commit,
+    table,
+    table_schema,
+    schema_event,
+    file,
+    view,
+    view_definition,
+    view_cut,
+    cursor,
+    item,
+    run,
+    lineage,
+    unit,
+)
 """What `rebuild-catalog` makes again from the log, row for row."""
 
-TRANSIENT = (unit_lease, engine_owner, inbox, engine_state, pond_state, job, job_lease)
+TRANSIENT = (
+    unit_lease,
+    engine_owner,
+    inbox,
+    engine_state,
+    pond_state,
+    job,
+    job_lease,
+    pond_run,
+    engine_event,
+    standing_trigger,
+)
 """What a rebuild leaves empty. Whoever locks rows of several of these does it in this order."""

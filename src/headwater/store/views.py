@@ -1,5 +1,5 @@
-"""`views/<table>.sql` and `duck.db`: the tables as DuckDB sees them, without Headwater. Derived, and always
-rebuildable from the catalog; nothing here is ever read back as truth."""
+"""`views/<name>.sql` and `duck.db`: tables and ripples' views as DuckDB sees them, without Headwater. Derived, and
+always rebuildable from the catalog; nothing here is ever read back as truth."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from headwater.base.blobs import cannot_write, make_directory, write_whole
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
 from headwater.store.duck_types import literal, quote
+from headwater.store.sql_views import ViewState, Visible, broken
 from headwater.store.state import TableState
 from headwater.store.view_sql import base_prefix, column_names, view_select
 
@@ -54,9 +55,19 @@ def view_file_text(state: TableState) -> str:
     )
 
 
+def sql_view_file_text(view: ViewState, visible: Visible) -> str:
+    """The same for a ripple's view; it needs no other view."""
+    return (
+        f"{_MARK}\n"
+        f"-- View {view.name} of pipeline {view.pipeline}, over {', '.join(view.definition.reads) or 'no table'}.\n"
+        f"-- Commit sequence: {visible.changed_seq(view)}\n"
+        f"CREATE OR REPLACE VIEW {quote(view.name)} AS\n{visible.select_files(view.definition, root=None)};\n"
+    )
+
+
 def tables_text(tables_info: Sequence[TableInfo]) -> str:
-    """`headwater.tables`: what the catalog knows of each table, so that a count reads no file. `rows` is null where
-    only reading tells."""
+    """`headwater.tables`: what the catalog knows of each table and view, so that a count reads no file. `rows` is null
+    where only reading tells."""
     rows = [
         f"({literal(i.name)}, {literal(i.pipeline)}, {literal(i.mode)}, {_number(i.rows)}, {i.stored_rows}, {i.bytes}, "
         f"{i.files}, make_timestamptz(CAST({_number(i.freshness_us)} AS BIGINT)), {i.seq})"
@@ -80,9 +91,11 @@ def create_views(
     states: Sequence[TableState],
     *,
     tables_info: Sequence[TableInfo],
+    views: Mapping[str, str] | None = None,
 ) -> None:
-    """Make all views in a database, with absolute paths. Raises HW-T04 if a file that a table names is not there or
-    is not what it was."""
+    """Make all views in a database, with absolute paths; `views` are the SELECTs of ripples' views, each after those
+    that it reads. Raises HW-T04 if a file that a table names is not there or is not what it was. A ripple's view that
+    DuckDB does not take says so when it is asked."""
     import duckdb
 
     for state in states:
@@ -94,6 +107,12 @@ def create_views(
                 f"table `{state.name}` cannot be read: {str(error).splitlines()[0]}",
                 hint="`headwater context verify` lists every file that is missing or damaged",
             ) from error
+    for name, select in (views or {}).items():
+        try:
+            connection.execute(f"CREATE OR REPLACE VIEW {quote(name)} AS {select}")
+        except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:
+            stub = broken(name, str(error).splitlines()[0])
+            connection.execute(f"CREATE OR REPLACE VIEW {quote(name)} AS {stub}")
     connection.execute(tables_text(tables_info))
 
 
@@ -102,18 +121,23 @@ def refresh_views(
     states: Sequence[TableState],
     *,
     tables_info: Sequence[TableInfo],
+    views: Sequence[ViewState] = (),
     force: bool = False,
 ) -> list[str]:
-    """Bring `views/` and `duck.db` up to these states; the names of the views that changed. Each file is replaced
+    """Bring `views/` and `duck.db` up to these states; the names of the views that changed. `views` are those of
+    ripples, each after those that it reads. Each file is replaced
     whole, and only if its text differs; with nothing to do nothing is written and DuckDB is not even imported.
     A view of a later commit, written by somebody else meanwhile, is left alone unless `force` is given. The
     freshness in `headwater.tables` is that of the last time anything else changed."""
     root = root.resolve()
     directory = root / "views"
+    visible = Visible.of(states, views)
     texts = {f"{state.name}.sql": view_file_text(state) for state in states}
+    texts |= {f"{view.name}.sql": sql_view_file_text(view, visible) for view in views}
+    selects = {view.name: visible.select(view.definition) for view in views}
     stale = {name: text for name, text in texts.items() if _is_stale(directory / name, text, force=force)}
     gone = [path for path in _generated(directory) if path.name not in texts]
-    mark = _duck_mark(root, states, texts, tables_info)
+    mark = _duck_mark(root, states, texts, selects, tables_info)
     old = _standing_duck(root, mark)
     duck_is_stale = old is None or (old | {"seq": 0} != mark | {"seq": 0} and (force or old["seq"] <= mark["seq"]))
     if not (stale or gone or duck_is_stale):
@@ -126,7 +150,7 @@ def refresh_views(
         path.unlink(missing_ok=True)
     if duck_is_stale:
         write_whole(directory / TABLES_FILE, f"{_MARK}\n{tables_text(tables_info)}".encode(), durable=False)
-        _build_duck(root, states, tables_info=tables_info, mark=mark, old=old)
+        _build_duck(root, states, selects, tables_info=tables_info, mark=mark, old=old)
     return sorted([name.removesuffix(".sql") for name in stale] + [path.stem for path in gone])
 
 
@@ -154,15 +178,22 @@ def _generated(directory: Path) -> list[Path]:
 
 
 def _duck_mark(
-    root: Path, states: Sequence[TableState], texts: Mapping[str, str], tables_info: Sequence[TableInfo]
+    root: Path,
+    states: Sequence[TableState],
+    texts: Mapping[str, str],
+    selects: Mapping[str, str],
+    tables_info: Sequence[TableInfo],
 ) -> dict[str, Any]:
     """What `duck.db` should be made from."""
     timeless = tables_text([replace(info, freshness_us=None) for info in tables_info])
     return {
         "root": str(root),
-        "seq": max((state.seq for state in states), default=0),
+        "seq": max([0, *(state.seq for state in states), *(info.seq for info in tables_info)]),
         "tables": _digest(timeless),
-        "views": {state.name: _digest(texts[f"{state.name}.sql"]) for state in states},
+        "views": {
+            **{state.name: _digest(texts[f"{state.name}.sql"]) for state in states},
+            **{name: _digest(select) for name, select in selects.items()},
+        },
     }
 
 
@@ -191,6 +222,7 @@ def _standing_duck(root: Path, mark: Mapping[str, Any]) -> dict[str, Any] | None
 def _build_duck(
     root: Path,
     states: Sequence[TableState],
+    selects: Mapping[str, str],
     *,
     tables_info: Sequence[TableInfo],
     mark: dict[str, Any],
@@ -203,6 +235,7 @@ def _build_duck(
     temporary = root / f".{_DUCK}.{os.getpid()}.tmp"
     known = old["views"] if old is not None else {}
     changed = [state for state in states if known.get(state.name) != mark["views"][state.name]]
+    views = {name: select for name, select in selects.items() if known.get(name) != mark["views"][name]}
     try:
         temporary.unlink(missing_ok=True)
         if old is not None:
@@ -210,7 +243,7 @@ def _build_duck(
         with duckdb.connect(str(temporary)) as connection:
             for name in known.keys() - mark["views"].keys():
                 connection.execute(f"DROP VIEW IF EXISTS {quote(name)}")
-            create_views(connection, root, changed, tables_info=tables_info)
+            create_views(connection, root, changed, tables_info=tables_info, views=views)
             connection.execute("CHECKPOINT")
         found = temporary.stat()
         temporary.replace(root / _DUCK)

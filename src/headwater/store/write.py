@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -168,6 +169,14 @@ def rewrite_without(
     except BaseException:
         parts.abort()
         raise
+
+
+def discard_files(root: Path, files: Sequence[FileRecord]) -> None:
+    """Delete files that no commit will ever name: what is tried again must not fill the disk until gc comes."""
+    for path in {root / file.path for file in files}:
+        for gone in (path, path.parent / MANIFEST):
+            with suppress(OSError):
+                gone.unlink()
 
 
 def write_manifest(root: Path, directory: str, records: Sequence[FileRecord]) -> None:

@@ -144,13 +144,6 @@ def test_a_picture_that_cannot_be_written_is_said_before_anything_runs(chain: Pa
         assert err.startswith(f"error[HW-U01]: cannot write `{target}`: {reason}")
 
 
-def test_without_a_file_it_is_not_supported_yet(say: Say) -> None:
-    code, out, err = say()
-    assert (code, out) == (2, "")
-    assert "not supported yet" in err and "headwater serve" in err
-    assert "hint: name a scenario file: `headwater simulate SCENARIO.json`" in err
-
-
 def test_a_wrong_file_is_invalid_input(tmp_path: Path, say: Say) -> None:
     path = written(tmp_path / "wrong.json", untill=3, events=[{"at": 0, "do": "tap", "pipeline": "dayly"}])
     code, out, err = say(path)

@@ -314,9 +314,7 @@ def test_the_words_that_need_quotes_are_those_of_duckdb() -> None:
             {
                 "sync": r"^\[sync\]",
                 "github-issues source.connector": r"connector = .github",
-                "github-issues schedule": r"every 15m",
                 "shopify-orders source.connector": r"connector = .shopify",
-                "shopify-orders schedule": r"\# cron",
             },
         ),
         (
@@ -338,13 +336,7 @@ def test_the_words_that_need_quotes_are_those_of_duckdb() -> None:
                 "github tables[0].agent_description": r"^agent_description",
             },
         ),
-        (
-            "contract",
-            {
-                "currency windows": r"pipeline\.windows",
-                "daily-revenue triggers": r"pipeline\.triggers",
-            },
-        ),
+        ("contract", {}),
     ],
 )
 def test_exactly_the_parts_without_behaviour_are_listed_with_their_places(
@@ -356,18 +348,21 @@ def test_exactly_the_parts_without_behaviour_are_listed_with_their_places(
 
 
 def test_an_unsupported_part_refuses_its_pipeline_and_no_other(tmp_path: Path) -> None:
-    project = project_of(tmp_path, CONTRACT)
     plain = '[[pipeline]]\nid = "plain"\nsource = { connector = "files" }\ntables = ["p"]\n'
-    project = project_of(tmp_path, CONTRACT + plain)
+    project = project_of(tmp_path, SEED_BACKFILL + plain)
     project.refuse_unsupported(["plain"])
+    with pytest.raises(HeadwaterError):
+        project.refuse_unsupported(["github-issues-historical", "plain"])
+    past = '[[pipeline]]\nid = "past"\nsource = { connector = "files" }\ntables = ["q"]\nbackfill = { window = "7d" }\n'
+    project = project_of(tmp_path, plain + past)
     with pytest.raises(HeadwaterError) as caught:
-        project.refuse_unsupported(["daily-revenue", "plain"])
-    line = lines_of(CONTRACT, r"pipeline\.triggers")[0]
+        project.refuse_unsupported(["past", "plain"])
     assert caught.value.render() == (
-        "error[HW-M09]: `triggers` of pipeline `daily-revenue` is not supported yet: it comes with `headwater serve`\n"
-        f"  headwater.toml:{line}:12\n"
+        "error[HW-M09]: `backfill` of pipeline `past` is not supported yet: it comes with `headwater backfill`\n"
+        "  headwater.toml:9:1\n"
         "hint: remove it, or leave this pipeline out"
     )
+    project = project_of(tmp_path, SEED_BACKFILL + plain + past)
     with pytest.raises(ErrorList):
         project.refuse_unsupported([loaded.spec.id for loaded in project.pipelines])
 

@@ -72,6 +72,7 @@ def shown(pipeline: CompiledPipeline, now: str) -> dict[str, Any]:
         "triggers": [[t.id, t.kind, t.limit, t.owner] for t in pipeline.triggers],
         "crons": [[c.id, c.pipeline, c.at, c.timezone] for c in pipeline.crons],
         "models": {r.name: [r.kind, r.mode, {i.table: i.source for i in r.inputs}] for r in pipeline.ripples},
+        "timeouts": {r.name: r.timeout_seconds for r in pipeline.ripples},
     }
 
 

@@ -20,6 +20,10 @@ from headwater.faces.cli.output import (
     size_text,
 )
 
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Stay until a closed window of a source has opened and all has settled.")
+]
+
 
 def register(app: typer.Typer) -> None:
     app.command()(plan)
@@ -58,38 +62,46 @@ def apply(
     plan_file: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="Do this only if it is still the plan.")
     ] = None,
+    wait: WaitOption = False,
 ) -> int:
     """Bring the store up to the sources: read what is new, land it once."""
-    return _apply(context.obj, pipelines or [], json_=json_, plan_file=plan_file, trigger="apply")
+    return _apply(context.obj, pipelines or [], json_=json_, plan_file=plan_file, trigger="apply", wait=wait)
 
 
 def run(
     context: typer.Context,
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE")],
     json_: JsonOption = False,
+    wait: WaitOption = False,
 ) -> int:
     """Run one pipeline; the exit code tells how it went."""
-    return _apply(context.obj, [pipeline], json_=json_, plan_file=None, trigger="run")
+    return _apply(context.obj, [pipeline], json_=json_, plan_file=None, trigger="run", wait=wait)
 
 
-def _apply(face: Face, pipelines: list[str], *, json_: bool, plan_file: Path | None, trigger: str) -> int:
+def _apply(face: Face, pipelines: list[str], *, json_: bool, plan_file: Path | None, trigger: str, wait: bool) -> int:
     from headwater.app import applying
     from headwater.app.workspace import workspace
     from headwater.faces.cli.progress import progress
 
     with workspace(face.start) as opened, progress() as shown:
-        result = applying.apply(opened, pipelines, plan_file=plan_file, trigger=trigger, on_event=shown.on_event)
+        result = applying.apply(
+            opened, pipelines, plan_file=plan_file, trigger=trigger, wait=wait, on_event=shown.on_event
+        )
     if json_:
         answer({"pipelines": [p.as_json() for p in result.pipelines], "changed": result.changed})
         return result.exit_code
     for p in result.pipelines:
         _show_result(p)
-    if not result.changed and all(p.error is None for p in result.pipelines):
+    if not result.changed and all(p.state == "unchanged" for p in result.pipelines):
         say("nothing to do: every source is as it was landed")
     return result.exit_code
 
 
 def _show_result(result: Any) -> None:
+    if result.state == "waiting":
+        until = f"it opens at {result.waits_until}" if result.waits_until else "none will open any more"
+        typer.echo(f"{result.pipeline}: waits for a window of its source: {until}")
+        return
     for name in result.evolved:
         typer.echo(f"{result.pipeline}: the schema of {name} changed")
     if result.state == "unchanged" or (result.evolved and result.run_id is None and result.error is None):

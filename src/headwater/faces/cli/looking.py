@@ -45,10 +45,10 @@ def register(app: typer.Typer) -> None:
 
 def validate(context: typer.Context, json_: JsonOption = False) -> None:
     """Check every manifest file and say everything that is wrong; list the parts that do nothing yet."""
-    from headwater.app.workspace import load
+    from headwater.app.modelling import check_project
 
     face: Face = context.obj
-    project = load(face.start)
+    project = check_project(face.start)
     if json_:
         parts = [
             {"place": str(part.place), "what": part.what, "pipeline": part.pipeline} for part in project.unsupported
@@ -78,16 +78,36 @@ def status(context: typer.Context, pipelines: PipelinesArgument = None, json_: J
         stored = sum(info.stored_rows for info in p.tables)
         size = size_text(sum(info.bytes for info in p.tables))
         names = ", ".join(info.name for info in p.tables)
-        rows.append([p.pipeline, p.state, age_text(p.staleness_seconds), names or None, stored, size])
-    typer.echo(table(("pipeline", "state", "staleness", "tables", "stored rows", "size"), rows))
+        rows.append([p.pipeline, p.state, age_text(p.staleness_seconds), _asked(p), names or None, stored, size])
+    typer.echo(table(("pipeline", "state", "staleness", "demand", "tables", "stored rows", "size"), rows))
     for p in found:
         if p.error is not None:
             typer.echo(f"{p.pipeline}: {p.error}")
     for p in found if pipelines else []:
+        if p.next_window is not None:
+            typer.echo(f"{p.pipeline}: the next window of its source opens at {p.next_window}")
         typer.echo(f"\nruns of {p.pipeline}")
-        columns = ("started", "state", "seconds", "rows", "size", "by", "error")
-        lines = [[r.started_at, r.state, r.seconds, r.rows, size_text(r.bytes), r.actor, r.error] for r in p.runs]
+        columns = ("run", "started", "state", "seconds", "rows", "size", "asked by", "who", "error")
+        lines = [
+            [
+                r.run_id,
+                r.started_at,
+                r.state,
+                r.seconds,
+                r.rows,
+                size_text(r.bytes),
+                r.trigger,
+                r.actor,
+                r.error["message"] if r.error is not None else None,
+            ]
+            for r in p.runs
+        ]
         typer.echo(table(columns, lines))
+
+
+def _asked(status: Any) -> str | None:
+    """What stands on a pipeline, and what it is asked for right now."""
+    return ", ".join([*status.triggers, *(["asked"] if status.demand else [])]) or None
 
 
 def query(

@@ -14,8 +14,20 @@ import typer
 
 from headwater.base.crash import arm_driver
 from headwater.base.errors import Exit, HeadwaterError
-from headwater.faces.cli import context, landing, looking, pipelines, projects, schemas, simulate
+from headwater.faces.cli import (
+    context,
+    demanding,
+    landing,
+    looking,
+    pipelines,
+    projects,
+    schemas,
+    seeing,
+    serving,
+    simulate,
+)
 from headwater.faces.cli.output import Face, say, show_error
+from headwater.observe.tracing import shutdown
 
 app = typer.Typer(
     name="headwater",
@@ -49,7 +61,7 @@ def headwater(
     context_.obj = Face(project or Path.cwd())
 
 
-for part in (projects, landing, looking, simulate):
+for part in (projects, landing, looking, serving, demanding, seeing, simulate):
     part.register(app)
 app.add_typer(schemas.app, name="schema")
 app.add_typer(context.app, name="context")
@@ -63,6 +75,13 @@ def run() -> None:
 
 
 def main(arguments: list[str]) -> int:
+    try:
+        return _main(arguments)
+    finally:
+        shutdown()
+
+
+def _main(arguments: list[str]) -> int:
     arm_driver()
     as_json = "--json" in arguments
     try:

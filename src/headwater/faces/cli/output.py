@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from headwater.base.errors import HeadwaterError
+from headwater.faces.answers import answer_text, plain
 
-SCHEMA_VERSION = 1
 CELL_WIDTH = 60
 """Longer texts of a table are cut on a terminal; `--format` gives them whole."""
 
@@ -32,10 +30,6 @@ class Face:
 def answer(value: dict[str, Any]) -> None:
     """One JSON object on stdout."""
     typer.echo(answer_text(value))
-
-
-def answer_text(value: dict[str, Any]) -> str:
-    return json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2, default=plain, ensure_ascii=False)
 
 
 def say(text: str = "") -> None:
@@ -112,26 +106,3 @@ def _cell(value: object, *, cut: bool) -> str:
     text = str(plain(value)) if not isinstance(value, str | int) else str(value)
     text = text.replace("\n", "\\n")
     return text[: CELL_WIDTH - 1] + "…" if cut and len(text) > CELL_WIDTH else text
-
-
-def plain(value: object) -> object:
-    """A value that JSON has no form for, in the form that it has here."""
-    import datetime
-    import decimal
-    import uuid
-
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).hex()
-    if isinstance(value, datetime.datetime):
-        moment = value.astimezone(datetime.UTC) if value.tzinfo else value
-        return moment.isoformat().replace("+00:00", "Z")
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal | uuid.UUID | Path | datetime.timedelta):
-        return str(value)
-    if isinstance(value, set | frozenset | tuple):
-        return list(value)
-    as_json: Callable[[], object] | None = getattr(value, "as_json", None)
-    return as_json() if as_json is not None else str(value)

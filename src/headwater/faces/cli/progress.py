@@ -50,11 +50,12 @@ class _Quiet:
 
 
 class _Bars:
-    """One bar per run: slices done, rows, bytes, rows a second."""
+    """One bar per pipeline, for its newest run: slices done, rows, bytes, rows a second."""
 
     def __init__(self, bars: Any):
         self.bars = bars
         self.tasks: dict[str, Any] = {}
+        self.units: dict[str, int] = {}
         self.totals: dict[str, tuple[int, int, float]] = {}
         self.lock = threading.Lock()
 
@@ -65,7 +66,10 @@ class _Bars:
     def _show(self, event: Event) -> None:
         match event:
             case RunBegan():
-                self.tasks[event.pipeline] = self.bars.add_task(event.pipeline, total=event.units, landed="")
+                if event.pipeline not in self.tasks:
+                    self.tasks[event.pipeline] = self.bars.add_task(event.pipeline, total=event.units, landed="")
+                self.bars.reset(self.tasks[event.pipeline], total=event.units, landed="")
+                self.units[event.pipeline] = event.units
                 self.totals[event.pipeline] = (0, 0, time.monotonic())
             case SliceBegan():
                 self.bars.update(self.tasks[event.pipeline], landed=f"reading {event.describe}")
@@ -74,7 +78,8 @@ class _Bars:
             case SliceRetried():
                 self.bars.update(self.tasks[event.pipeline], landed=f"trying again: {event.reason}")
             case RunEnded():
-                pass
+                if event.pipeline in self.tasks:
+                    self.bars.update(self.tasks[event.pipeline], completed=self.units[event.pipeline])
             case Waiting():
                 for task in self.tasks.values():
                     self.bars.update(task, landed="waiting for another process")

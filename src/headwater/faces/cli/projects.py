@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sys
+import threading
+from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.faces.cli.output import JsonOption, answer, say, table
+from headwater.base.errors import HeadwaterError
+from headwater.faces.cli.output import JsonOption, age_text, answer, count_text, say, show_error, table
+from headwater.faces.cli.serving import _until_signal as until_signal
 
+if TYPE_CHECKING:
+    from headwater.app.workspace import Workspace
+    from headwater.runtime.apply import ApplyResult
+
+RUNS_READ = 20
+"""Among so many of the newest runs is the one that has just ended."""
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="[DIR]")]
 
 
@@ -33,14 +44,22 @@ def init(directory: DirectoryArgument = Path(), json_: JsonOption = False) -> No
     say(f"next: {here}headwater plan, then headwater apply")
 
 
-def demo(directory: DirectoryArgument = Path("headwater-demo"), json_: JsonOption = False) -> int:
-    """Write the demo project, apply it, and ask it a question."""
+def demo(
+    directory: DirectoryArgument = Path("headwater-demo"),
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Go on: new orders arrive, and runs are told as they happen.")
+    ] = False,
+    for_: Annotated[
+        str | None, typer.Option("--for", metavar="DURATION", help="With --serve: so long (default: until Ctrl-C).")
+    ] = None,
+    json_: JsonOption = False,
+) -> int:
+    """Write the demo project, apply it, ask it a question, and show why it is as fresh as it is."""
     from headwater.app import applying, projects
-    from headwater.app.querying import reader
     from headwater.app.workspace import workspace
     from headwater.faces.cli.progress import progress
-    from headwater.store.read import run_query
 
+    seconds = _seconds(for_, serve=serve)
     if not projects.is_demo(directory):
         projects.write_demo(directory)
     say(f"the demo project is in {directory}/")
@@ -50,25 +69,97 @@ def demo(directory: DirectoryArgument = Path("headwater-demo"), json_: JsonOptio
         for pipeline in result.pipelines:
             if pipeline.error is not None:
                 raise pipeline.error
-        with reader(opened) as session:
-            found = run_query(session, projects.DEMO_QUESTION)
-            columns, rows = list(found.columns), list(found.rows())
+        _show(opened, directory, result, json_=json_, serves=serve)
+        if serve:
+            _serve(opened, directory, seconds)
+    return result.exit_code
+
+
+def _show(opened: Workspace, directory: Path, result: ApplyResult, *, json_: bool, serves: bool) -> None:
+    """What has landed, the answer to a question, the status, and one `why`."""
+    from headwater.app import projects, seeing
+    from headwater.app.querying import reader
+    from headwater.app.status import status
+    from headwater.store.read import run_query
+
+    with reader(opened) as session:
+        found = run_query(session, projects.DEMO_QUESTION)
+        columns, rows = list(found.columns), list(found.rows())
+    why = seeing.why(opened, projects.DEMO_PIPELINE)
     if json_:
-        answer({"directory": directory, "pipelines": [p.as_json() for p in result.pipelines], "rows": rows})
-        return result.exit_code
+        pipelines = [p.as_json() for p in result.pipelines]
+        answer({"directory": directory, "pipelines": pipelines, "rows": rows, "status": status(opened), "why": why})
+        return
     landed = sum(p.rows for p in result.pipelines)
     say(f"landed {landed:,} rows" if result.changed else "nothing new to land")
-    typer.echo("")
-    typer.echo(projects.DEMO_QUESTION)
-    typer.echo("")
+    typer.echo(f"\n{projects.DEMO_QUESTION}\n")
     typer.echo(table(columns, rows))
     typer.echo("")
+    _show_status(opened)
+    typer.echo(f"\nwhy {why.pipeline}: {why.sentence}\n")
+    if serves:
+        return
     program = f"{_program()} --project {directory}"
     typer.echo("Try next:")
-    typer.echo(f"  {program} status")
-    typer.echo(f"  {program} query \"SELECT items->0->>'good' AS good, count(*) FROM orders GROUP BY 1\"")
+    typer.echo(f"  {_program()} demo {directory} --serve")
+    typer.echo(f"  {program} simulate --until 2m")
+    typer.echo(f'  {program} query "FROM goods ORDER BY sold DESC"')
     typer.echo(f"  {program} plan")
-    return result.exit_code
+
+
+def _show_status(opened: Workspace) -> None:
+    from headwater.app.status import status
+
+    rows = [
+        [p.pipeline, p.state, age_text(p.staleness_seconds), ", ".join(p.triggers) or None, len(p.tables)]
+        for p in status(opened)
+    ]
+    typer.echo(table(("pipeline", "state", "staleness", "standing demand", "tables"), rows))
+
+
+def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
+    """New orders arrive, and the demand that stands in the manifest is met."""
+    from headwater.app import projects, seeing
+    from headwater.app.arriving import Arrivals
+    from headwater.app.serving import open_service
+
+    runs: Counter[str] = Counter()
+
+    def tell(pipeline: str, state: str) -> None:
+        runs[pipeline] += 1
+        ended = (run for run in seeing.runs(opened, pipeline=pipeline, limit=RUNS_READ) if run.seconds is not None)
+        for run in itertools.islice(ended, 1):
+            took = f"{count_text(run.rows, 'row')} in {run.seconds:.1f} s"
+            say(f"{run.started_at[11:19]}  {pipeline:9}  {state}, {took}, asked by {run.trigger}")
+
+    served = open_service(opened, tell=lambda error: show_error(error, as_json=False), on_run=tell)
+    say("")
+    say("new orders arrive; `sales` has a Wave on it, `goods` a Tide of 20 s. Ctrl-C ends it. In another terminal:")
+    say(f"  {_program()} --project {directory} why {projects.DEMO_PIPELINE}")
+    say("")
+    with until_signal(served.stop), Arrivals(directory / "data" / "orders") as arrivals:
+        clock = threading.Timer(seconds, served.stop) if seconds is not None else None
+        if clock is not None:
+            clock.daemon = True
+            clock.start()
+        try:
+            served.run()
+        finally:
+            if clock is not None:
+                clock.cancel()
+    counted = ", ".join(f"{name} {count}" for name, count in sorted(runs.items()))
+    arrived = f"{count_text(arrivals.files, 'file')} with {count_text(arrivals.orders, 'order')}"
+    say(f"\n{arrived} arrived; runs: {counted or 'none'}. Started again, it goes on from here")
+
+
+def _seconds(text: str | None, *, serve: bool) -> float | None:
+    if text is None:
+        return None
+    from headwater.app.simulating import duration_of
+
+    if not serve:
+        raise HeadwaterError("HW-U01", "`--for` says how long to serve", hint="headwater demo --serve --for 60s")
+    return duration_of(text) / 1e6
 
 
 def _program() -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from headwater.base.errors import HeadwaterError
-from headwater.faces.cli.output import answer_text, plain, table
+from headwater.faces.answers import answer_text, distinct, json_value, plain
+from headwater.faces.cli.output import table
 
 if TYPE_CHECKING:
     import duckdb
@@ -43,8 +43,8 @@ def write_rows(session: duckdb.DuckDBPyConnection, sql: str, format_: str, outpu
 def _text(columns: list[str], rows: list[Any], format_: str) -> str:
     match format_:
         case "json":
-            names = _distinct(columns)
-            return answer_text({"columns": names, "rows": [dict(zip(names, map(_json, row))) for row in rows]})
+            names = distinct(columns)
+            return answer_text({"columns": names, "rows": [dict(zip(names, map(json_value, row))) for row in rows]})
         case "csv":
             buffer = io.StringIO()
             writer = csv.writer(buffer, lineterminator="\n")
@@ -53,33 +53,6 @@ def _text(columns: list[str], rows: list[Any], format_: str) -> str:
             return buffer.getvalue()
         case _:
             return table(columns, rows)
-
-
-def _distinct(columns: list[str]) -> list[str]:
-    """A query may give two columns one name; an object may not: the second one gets a number, as in DuckDB."""
-    names: list[str] = []
-    for column in columns:
-        name, number = column, 0
-        while name in names:
-            number += 1
-            name = f"{column}_{number}"
-        names.append(name)
-    return names
-
-
-def _json(value: Any) -> Any:
-    """A value that JSON can hold: it has no word for what is not a finite number."""
-    match value:
-        case float() if math.isnan(value):
-            return "NaN"
-        case float() if math.isinf(value):
-            return "Infinity" if value > 0 else "-Infinity"
-        case list() | tuple():
-            return [_json(part) for part in value]
-        case dict():
-            return {str(key): _json(part) for key, part in value.items()}
-        case _:
-            return value
 
 
 def _csv(value: Any) -> Any:
@@ -92,7 +65,7 @@ def _csv(value: Any) -> Any:
         case str() | int() | float():
             return value
         case list() | tuple() | dict():
-            return json.dumps(_json(value), default=plain, ensure_ascii=False)
+            return json.dumps(json_value(value), default=plain, ensure_ascii=False)
         case _:
             return plain(value)
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater.base.errors import HeadwaterError
-from headwater.faces.cli.output import JsonOption, answer, count_text, say, table
+from headwater.faces.cli.output import Face, JsonOption, answer, count_text, say, table
+
+if TYPE_CHECKING:
+    from headwater.app.simulating import Simulated
 
 TIMELINE_SHOWN = 60
 """A longer timeline is cut on the screen; `--json` has all of it."""
+
+NAMES_SHOWN = 8
 
 _COLUMNS = ("pipeline", "state", "runs", "passes", "failures", "waste", "freshness", "mean staleness", "max staleness")
 
@@ -20,28 +25,52 @@ ScenarioArgument = Annotated[Path | None, typer.Argument(metavar="[SCENARIO.json
 SvgOption = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the timeline into a file.")]
 
 
+TapOption = Annotated[list[str] | None, typer.Option("--tap", metavar="P", help="Try a tap of a pipeline.")]
+PulseOption = Annotated[list[str] | None, typer.Option("--pulse", metavar="P", help="Try a pulse.")]
+WaveOption = Annotated[list[str] | None, typer.Option("--wave", metavar="P", help="Try a wave.")]
+TideOption = Annotated[list[str] | None, typer.Option("--tide", metavar="P=15m", help="Try a tide.")]
+
+
 def register(app: typer.Typer) -> None:
     app.command()(simulate)
 
 
-def simulate(scenario: ScenarioArgument = None, json_: JsonOption = False, svg: SvgOption = None) -> None:
-    """Run the freshness engine on virtual time: what would run when, and how stale the results would be."""
+def simulate(
+    context: typer.Context,
+    scenario: ScenarioArgument = None,
+    json_: JsonOption = False,
+    svg: SvgOption = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="DURATION", help="How long to simulate the project (default 1h).")
+    ] = None,
+    tap: TapOption = None,
+    pulse: PulseOption = None,
+    wave: WaveOption = None,
+    tide: TideOption = None,
+    alone: Annotated[bool, typer.Option("--alone", help="Without the demand that stands: only what is tried.")] = False,
+) -> None:
+    """Run the freshness engine on virtual time: what would run when, and how stale the results would be. Without a
+    file: the project's own pipelines, from now on, with the durations that their runs had."""
     from headwater.app.simulating import simulate_file
 
-    if scenario is None:
-        raise HeadwaterError(
-            "HW-U01",
-            "simulating the project's own pipelines is not supported yet: it comes with `headwater serve`",
-            hint="name a scenario file: `headwater simulate SCENARIO.json`",
-        )
     if svg is not None:
         _check_target(svg)
-    found = simulate_file(scenario)
+    tried = _tried(tap, pulse, wave, tide)
+    if scenario is not None:
+        if until is not None or tried or alone:
+            raise HeadwaterError(
+                "HW-U01",
+                "a scenario file says itself what is asked for, and until when",
+                hint="write `events` and `until` into the file, or leave it out to simulate the project",
+            )
+        found, title = simulate_file(scenario), scenario.stem
+    else:
+        found, title = _own(context.obj, until or "1h", tried, alone=alone)
     if svg is not None:
         from headwater.base.blobs import write_whole
         from headwater.faces.timeline_svg import timeline_svg
 
-        picture = timeline_svg(found.scenario, found.answer, title=scenario.stem)
+        picture = timeline_svg(found.scenario, found.answer, title=title)
         write_whole(svg.resolve(), picture.encode(), durable=False)
     if json_:
         answer(found.answer)
@@ -49,6 +78,39 @@ def simulate(scenario: ScenarioArgument = None, json_: JsonOption = False, svg: 
         _show(found.answer)
     if svg is not None:
         say(f"wrote {svg}")
+
+
+def _own(face: Face, until: str, tried: Sequence[tuple[str, str]], *, alone: bool) -> tuple[Simulated, str]:
+    """The project itself, and its name."""
+    from headwater.app.simulating import duration_of, simulate_project
+    from headwater.app.workspace import workspace
+    from headwater.runtime.own_scenario import WhatIf
+
+    what_if = []
+    for kind, text in tried:
+        name, _, limit = text.partition("=")
+        if kind == "tide" and not limit:
+            raise HeadwaterError("HW-U01", f"`--tide {text}` does not say how stale is too stale", hint="--tide P=15m")
+        if kind != "tide" and limit:
+            raise HeadwaterError("HW-U01", f"`--{kind} {text}`: a {kind} knows no limit", hint="--tide P=15m has one")
+        what_if.append(WhatIf(name, kind, duration_of(limit) if limit else 0))  # type: ignore[arg-type]
+    with workspace(face.start) as opened:
+        found = simulate_project(opened, until=until, what_if=what_if, alone=alone)
+        name = opened.project.name
+    if not found.scenario.events:
+        say("no demand stands: nothing would run; try some with --pulse, --tap, --wave or --tide")
+    elif found.unmeasured:
+        shown = ", ".join(found.unmeasured[:NAMES_SHOWN])
+        more = f" and {len(found.unmeasured) - NAMES_SHOWN} more" if len(found.unmeasured) > NAMES_SHOWN else ""
+        say(f"never measured, taken to last 1 s: {shown}{more}")
+    return found, name
+
+
+def _tried(
+    tap: list[str] | None, pulse: list[str] | None, wave: list[str] | None, tide: list[str] | None
+) -> list[tuple[str, str]]:
+    given = {"tap": tap, "pulse": pulse, "wave": wave, "tide": tide}
+    return [(kind, text) for kind, texts in given.items() for text in texts or ()]
 
 
 def _check_target(path: Path) -> None:

@@ -1,0 +1,211 @@
+"""serve and worker: a project kept fresh for as long as they run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headwater.app.hands import definitions_of, look_patiently, make_workshop, worker_threads
+from headwater.app.refreshing import refresh
+from headwater.app.workspace import Workspace, load
+from headwater.base import limits
+from headwater.base.clock import now_us
+from headwater.base.errors import HeadwaterError
+from headwater.manifest.load import Project
+from headwater.runtime.compile import Compiled, compile_pipelines
+from headwater.runtime.crew import Crew
+from headwater.runtime.service import Service
+from headwater.runtime.worker import Workshop, unforeseen
+from headwater.store.engine_records import EngineEvent, RunState
+from headwater.store.jobs import Slots
+
+Tell = Callable[[HeadwaterError], None]
+Stamp = tuple[tuple[str, int, int], ...]
+"""Name, size and time of every file that the project is read from."""
+
+
+@dataclass
+class Served:
+    """A project that is being served. `problem` is what is wrong with the manifest as it is on disk now: the last
+    valid one goes on."""
+
+    workspace: Workspace
+    service: Service
+    watch: ManifestWatch
+
+    @property
+    def problem(self) -> HeadwaterError | None:
+        return self.watch.problem
+
+    def run(self) -> None:
+        """Until `stop`, which any thread or signal handler may call."""
+        watcher = threading.Thread(target=self.watch.run, args=(self.service.ended,), name="manifest", daemon=True)
+        watcher.start()
+        try:
+            self.service.run()
+        finally:
+            watcher.join()
+
+    def stop(self) -> None:
+        self.service.stop()
+
+
+@dataclass
+class ManifestWatch:
+    """Reads the manifest again when one of its files has changed. A valid change is handed on, an invalid one is told
+    once and leaves all as it is."""
+
+    workspace: Workspace
+    compiled: Compiled
+    on_change: Callable[[Compiled], None]
+    on_problem: Tell
+    problem: HeadwaterError | None = None
+    _seen: Stamp = ()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._seen = self._stamp()
+
+    def run(self, ended: threading.Event) -> None:
+        while not ended.wait(limits.MANIFEST_POLL_SECONDS):
+            try:
+                self.look()
+            except Exception as error:
+                self.on_problem(unforeseen(error))
+
+    def look(self) -> None:
+        """Reads the files if they are not as they were when they were last read."""
+        with self._lock:
+            stamp = self._stamp()
+            if stamp == self._seen:
+                return
+            self._seen = stamp
+            try:
+                project = load(self.workspace.project.root)
+                _check_same_store(self.workspace.project, project)
+                project.refuse_unsupported([loaded.spec.id for loaded in project.pipelines])
+                compiled = compile_pipelines(project, now_us=now_us())
+            except HeadwaterError as error:
+                self.problem = error
+                self.on_problem(error)
+                return
+            self.problem = None
+            self.workspace.project, self.compiled = project, compiled
+            self._seen = self._stamp()  # it may name other files now
+            self.on_change(compiled)
+
+    def _stamp(self) -> Stamp:
+        root = self.workspace.project.root
+        paths = [root / "headwater.toml", *sorted((root / "pipelines").glob("*"))]
+        paths += [root / name for name in self.compiled.files]
+        return tuple(_stamp_of(path) for path in paths)
+
+
+def open_service(
+    workspace: Workspace,
+    *,
+    tell: Tell,
+    on_run: Callable[[str, RunState], None] = lambda _pipeline, _state: None,
+) -> Served:
+    """The engine, workers and a watch over the manifest, ready to run. Every pipeline must be one that this version
+    can run."""
+    compiled = _compiled(workspace)
+    workshop = _workshop(workspace, compiled, trigger="serve")
+    store = workshop.store
+    service = Service(
+        workshop,
+        _threads(workspace),
+        tell=tell,
+        on_run=on_run,
+        on_landed=lambda: void(refresh(store)),
+    )
+
+    def changed(new: Compiled) -> None:
+        workshop.definitions = definitions_of(workspace, new, look_patiently(workspace))
+        service.offer(new)
+
+    def problem(error: HeadwaterError) -> None:
+        tell(error)
+        service.announce(EngineEvent(kind="manifest_invalid", body=error.as_json()))
+
+    watch = ManifestWatch(workspace, compiled, changed, problem)
+    workshop.reload = watch.look
+    return Served(workspace, service, watch)
+
+
+def open_worker(workspace: Workspace, *, tell: Tell) -> WorkerProcess:
+    """Workers alone: they take jobs from the queue that a `serve` elsewhere fills."""
+    compiled = _compiled(workspace)
+    workshop = _workshop(workspace, compiled, trigger="serve")
+
+    def changed(new: Compiled) -> None:
+        workshop.definitions = definitions_of(workspace, new, look_patiently(workspace))
+
+    watch = ManifestWatch(workspace, compiled, changed, tell)
+    workshop.reload = watch.look
+    return WorkerProcess(workspace, workshop, watch, tell)
+
+
+@dataclass
+class WorkerProcess:
+    workspace: Workspace
+    workshop: Workshop
+    watch: ManifestWatch
+    tell: Tell
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Until `stop`; jobs in hand are then given back."""
+
+        def went_wrong(error: BaseException) -> bool:
+            self.tell(error if isinstance(error, HeadwaterError) else unforeseen(error))
+            return isinstance(error, Exception)
+
+        with Crew(self.workshop, _threads(self.workspace), on_error=went_wrong) as crew:
+            try:
+                self.watch.run(self.ended)
+            finally:
+                crew.end(give_back=True)
+
+    def stop(self) -> None:
+        self.ended.set()
+
+
+def void(_value: object) -> None:
+    """For a call whose answer nobody wants."""
+
+
+def _compiled(workspace: Workspace) -> Compiled:
+    project = workspace.project
+    project.refuse_unsupported([loaded.spec.id for loaded in project.pipelines])
+    return compile_pipelines(project, now_us=now_us())
+
+
+def _workshop(workspace: Workspace, compiled: Compiled, *, trigger: str) -> Workshop:
+    section = workspace.project.spec.serve
+    slots = Slots(total=section.max_jobs, per_pond=section.max_jobs_per_pipeline)
+    definitions = definitions_of(workspace, compiled, look_patiently(workspace))
+    return make_workshop(workspace, definitions, trigger=trigger, slots=slots)
+
+
+def _threads(workspace: Workspace) -> int:
+    return workspace.project.spec.serve.threads or worker_threads()
+
+
+def _check_same_store(old: Project, new: Project) -> None:
+    if (old.store_root, old.name, old.spec.context.catalog) != (new.store_root, new.name, new.spec.context.catalog):
+        raise HeadwaterError(
+            "HW-T02",
+            "the project's name or store has changed while it is served",
+            hint="stop `headwater serve` and start it again",
+        )
+
+
+def _stamp_of(path: Path) -> tuple[str, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return str(path), -1, -1
+    return str(path), found.st_size, found.st_mtime_ns

@@ -1,0 +1,104 @@
+"""why, runs, logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from headwater.faces.cli.output import Face, JsonOption, answer, size_text, table
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(why)
+    app.command()(runs)
+    app.command()(logs)
+
+
+def why(
+    context: typer.Context,
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE")],
+    json_: JsonOption = False,
+) -> None:
+    """Why a pipeline runs, waits, is blocked or is idle."""
+    from headwater.app import seeing
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        found = seeing.why(opened, pipeline)
+    if json_:
+        answer(vars(found))
+        return
+    typer.echo(f"{found.pipeline}: {found.state}")
+    typer.echo(found.sentence)
+    for origin in found.origins:
+        stands = f" ({', '.join(origin['triggers'])})" if origin["triggers"] else ""
+        if origin["pipeline"] != pipeline or stands:
+            typer.echo(f"  demanded by {origin['pipeline']}{stands}")
+    if found.error is not None:
+        typer.echo(f"  {found.error['code']}: {found.error['message']}")
+        if found.error["hint"]:
+            typer.echo(f"  hint: {found.error['hint']}")
+
+
+def runs(
+    context: typer.Context,
+    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, the newest first.")] = 20,
+    before: Annotated[str | None, typer.Option("--before", metavar="RUN", help="Only those older than this.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """The newest runs, of all pipelines or of one."""
+    from headwater.app import seeing
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        found = seeing.runs(opened, pipeline=pipeline, limit=limit, before=before)
+    if json_:
+        answer({"runs": found})
+        return
+    columns = ("run", "pipeline", "state", "started", "seconds", "rows", "size", "asked by", "error")
+    rows = [
+        [r.run_id, r.pipeline, r.state, r.started_at, r.seconds, r.rows, size_text(r.bytes), r.trigger, _words(r.error)]
+        for r in found
+    ]
+    typer.echo(table(columns, rows))
+
+
+def logs(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Its id, or the beginning of it.")],
+    json_: JsonOption = False,
+) -> None:
+    """All that is known of one run: what asked for it, its jobs, its events, its error."""
+    from headwater.app import seeing
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        found = seeing.run_log(opened, run)
+    if json_:
+        answer(vars(found))
+        return
+    r = found.run
+    took = f" in {r.seconds:.3g} s" if r.seconds is not None else ""
+    typer.echo(f"{r.pipeline} {r.run_id}: {r.state}{took}, {r.rows} rows, asked by {r.trigger} ({r.actor})")
+    typer.echo(f"as fresh as {r.freshness}")
+    columns = ("job", "state", "attempt", "started", "seconds", "rows", "size", "worker", "error")
+    rows = [
+        [j.ripple, j.state, j.attempt, j.started_at, j.seconds, j.rows, size_text(j.bytes), j.holder, _words(j.error)]
+        for j in found.jobs
+    ]
+    typer.echo(table(columns, rows))
+    for line in found.lines:
+        what = ", ".join(f"{key} {value}" for key, value in line.what.items() if key != "freshness")
+        typer.echo(f"{line.at} {line.event}" + (f" {what}" if what else ""))
+    if r.error is not None:
+        typer.echo(_words(r.error))
+
+
+def _words(error: Mapping[str, Any] | None) -> str | None:
+    return f"{error['code']}: {error['message']}" if error is not None else None

@@ -1,0 +1,86 @@
+"""What every path has at hand, and how it answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from anyio import CapacityLimiter
+from fastapi import Depends, Request
+from pydantic import BaseModel, create_model
+from starlette.responses import Response
+
+from headwater.app.workspace import Workspace
+from headwater.base import limits
+from headwater.base.errors import HeadwaterError
+from headwater.faces.answers import answer_text
+from headwater.faces.http.access import Access
+from headwater.faces.http.feed import Feed
+from headwater.faces.http.problems import NO_STORE
+from headwater.observe.counters import Counters
+
+
+@dataclass(frozen=True)
+class Context:
+    """`current` gives the workspace as it is now: its project may change while the server runs. Nothing here closes
+    it."""
+
+    current: Callable[[], Workspace]
+    access: Access
+    counters: Counters
+    feed: Feed
+    heartbeat_seconds: float
+    closing: threading.Event = field(default_factory=threading.Event)
+    queries: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(limits.QUERIES_AT_ONCE))
+
+    def close(self) -> None:
+        """End what would go on by itself. Any thread may say so, and again."""
+        self.closing.set()
+        self.feed.stop()
+
+
+def opened(workspace: Callable[[], Workspace]) -> Callable[[], Workspace]:
+    """The same, with its store open: several threads must not open it at once."""
+    lock = threading.Lock()
+
+    def current() -> Workspace:
+        with lock:
+            found = workspace()
+            with suppress(HeadwaterError):  # it is away: what needs it says so
+                found.store()
+            return found
+
+    return current
+
+
+async def _context(request: Request) -> Context:
+    found: Context = request.app.state.context
+    return found
+
+
+def _workspace(request: Request) -> Workspace:
+    found: Context = request.app.state.context
+    return found.current()
+
+
+Given = Annotated[Context, Depends(_context)]
+Opened = Annotated[Workspace, Depends(_workspace)]
+
+
+def answer(value: Mapping[str, Any], *, status: int = 200) -> Response:
+    """One JSON object, as the command line gives it with `--json`."""
+    return Response(answer_text(value, indent=None), status, dict(NO_STORE), "application/json")
+
+
+def shape(name: str, **fields: Any) -> type[BaseModel]:
+    """How an answer is described: the version of its form, and these keys."""
+    keys: dict[str, Any] = {key: (type_, ...) for key, type_ in fields.items()}
+    made: type[BaseModel] = create_model(name, schema_version=(int, ...), **keys)
+    return made
+
+
+def answers(model: type[BaseModel], *, status: int = 200, what: str = "done") -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": model, "description": what}}

@@ -1,0 +1,127 @@
+"""What an execution reads: tables with their files at the cut, and views with what is behind them at theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from headwater.base.errors import HeadwaterError
+from headwater.base.schema import TableSchema
+from headwater.base.types import Type, parse_type
+from headwater.store.commit import Store
+from headwater.store.reading import table_states
+from headwater.store.sql_views import ViewCut, view_cut, view_names
+from headwater.store.state import TableState
+
+if TYPE_CHECKING:
+    from headwater.spark.ripples import Input
+
+
+@dataclass(frozen=True)
+class RippleInput:
+    """A table or view that the ripple reads, as of a sequence. `as_of_seq` is None for an optional source that never
+    ran: it reads as an empty table with the `declared` columns. `since_seq` is the sequence at which the ripple's last
+    successful execution read it."""
+
+    table: str
+    as_of_seq: int | None
+    since_seq: int | None = None
+    declared: Mapping[str, Type] = field(default_factory=dict)
+
+
+def read_inputs(store: Store, reader: str, inputs: Sequence[RippleInput]) -> dict[str, Input]:
+    """Each input of `reader`, all from one look at the catalog. Raises HW-T07 for one that is not there, or whose
+    files are gone."""
+    with store.catalog.snapshot() as connection:
+        return _Look(connection, store.root, view_names(connection)).read(reader, inputs)
+
+
+def parent_runs(inputs: Mapping[str, Input]) -> tuple[str, ...]:
+    """The runs that last wrote the tables, also those behind views."""
+    return tuple(sorted({state.files[-1].run_id for state in _tables(inputs.values()) if state.files}))
+
+
+def cut_of(inputs: Iterable[RippleInput]) -> dict[str, int | None]:
+    """The cut as a run records it: the sequence of each table that is read."""
+    return {given.table: given.as_of_seq for given in inputs}
+
+
+@dataclass(frozen=True)
+class _Look:
+    connection: Connection
+    root: Path
+    views: set[str]
+
+    def read(self, reader: str, inputs: Sequence[RippleInput]) -> dict[str, Input]:
+        from headwater.spark.ripples import TableInput
+
+        found: dict[str, TableState] = {}
+        tables = [given for given in inputs if given.table not in self.views]
+        for seq in sorted({given.as_of_seq for given in tables if given.as_of_seq is not None}):
+            names = [given.table for given in tables if given.as_of_seq == seq]
+            found.update({state.name: state for state in table_states(self.connection, names, as_of=seq)})
+        read: dict[str, Input] = {}
+        for given in inputs:
+            cut = self._view(given)
+            if cut is not None:
+                read[given.table] = self._behind(cut, since_seq=given.since_seq)
+            else:
+                state = found.get(given.table) or _no_table(reader, given)
+                read[given.table] = TableInput(self.root, state, given.since_seq)
+        return read
+
+    def _view(self, given: RippleInput) -> ViewCut | None:
+        if given.table not in self.views or given.as_of_seq is None:
+            return None
+        return view_cut(self.connection, given.table, as_of=given.as_of_seq)
+
+    def _behind(self, cut: ViewCut, *, since_seq: int | None) -> Input:
+        """The view over what it was landed with, whatever has landed since."""
+        from headwater.spark.ripples import ViewInput
+
+        definition = cut.view.definition
+        inputs = [
+            RippleInput(
+                table=name,
+                as_of_seq=cut.reads.get(name),
+                declared={column: parse_type(type_) for column, type_ in definition.declared.get(name, ())},
+            )
+            for name in definition.reads
+        ]
+        try:
+            behind = self.read(cut.view.name, inputs)
+        except HeadwaterError as error:
+            if error.code != "HW-T07":
+                raise
+            message = f"the view `{cut.view.name}` cannot be read as it was landed: {error.message}"
+            hint = f"run its pipeline again: `headwater run {cut.view.pipeline}`"
+            raise HeadwaterError("HW-T07", message, hint=hint) from error
+        return ViewInput(definition.sql, behind, seq=cut.view.changed_seq, since_seq=since_seq)
+
+
+def _no_table(reader: str, given: RippleInput) -> TableState:
+    """A table that is not there yet, as an empty one with its declared columns."""
+    if not given.declared:
+        raise HeadwaterError(
+            "HW-T07",
+            f"`{reader}` reads `{given.table}`, which has never landed a row and declares no columns",
+            hint="run its pipeline first, or declare the table's `columns` in the manifest",
+        )
+    schema = TableSchema()
+    for name, type_ in given.declared.items():
+        schema = schema.added(name, type_)
+    return TableState(given.table, "", "append", 1, schema, {1: schema}, (), seq=0, changed_seq=0)
+
+
+def _tables(inputs: Iterable[Input]) -> Iterable[TableState]:
+    from headwater.spark.ripples import ViewInput
+
+    for given in inputs:
+        if isinstance(given, ViewInput):
+            yield from _tables(given.inputs.values())
+        else:
+            yield given.state

@@ -1,0 +1,141 @@
+"""Land one execution of a ripple that makes a view: nothing is computed and no file is written.
+
+Spark resolves the query over the inputs at the cut, DuckDB binds what it will show, and one commit says what the view
+is and which cut it stands for. A view changes when its query does, or anything that it reads: its readers run then, as
+those of a table do whose rows have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headwater.base.errors import HeadwaterError, Place
+from headwater.base.types import Type
+from headwater.runtime.cut_inputs import cut_of, parent_runs, read_inputs
+from headwater.runtime.land_ripple import LandedRipple, RippleOutcome, RippleWork
+from headwater.runtime.model_view import duck_query
+from headwater.runtime.traced import traced_commit, traced_ripple
+from headwater.store import records as r
+from headwater.store.reading import table_entries, table_states
+from headwater.store.sql_views import Visible, view_cut, view_states
+
+if TYPE_CHECKING:
+    from headwater.spark.ripples import Input
+    from headwater.spark.user_code import SqlCode
+
+
+@traced_ripple
+def land_view(work: RippleWork) -> LandedRipple:
+    """Resolve, bind and commit. Raises HW-R01 with the user's file and line for a query that Spark or DuckDB does not
+    take, HW-S03 for columns that cannot be, HW-M04 if the name is a table's, HW-T03 if the lease was lost,
+    `TransientError` if Spark went away. Nothing has changed then."""
+    name, reads = work.ripple.table, cut_of(work.inputs)
+    _check_name(work)
+    inputs = read_inputs(work.store, name, work.inputs)
+    definition = _definition(work, _columns(work, inputs))
+    _check_in_duckdb(work, definition)
+    with work.store.catalog.snapshot() as connection:
+        before = view_cut(connection, name)
+    owned = before is not None and before.view.pipeline == work.ripple.pipeline
+    changed = before is None or not owned or (before.view.definition, dict(before.reads)) != (definition, reads)
+    made = r.ViewSet(view=name, pipeline=work.ripple.pipeline, definition=definition, reads=reads)
+    outcome = RippleOutcome(rows=0, bytes=0, changed=changed, schema_events=(), parent_runs=parent_runs(inputs))
+    closing = work.closing(outcome)
+    seq = traced_commit(
+        work.store,
+        r.Commit(
+            changes=(*((made,) if changed else ()), *closing.changes),
+            requires=(*work.requires, r.SchemaIs(table=name, schema_id=0)),
+            actor=work.actor,
+            events=closing.events,
+            ends=closing.ends,
+        ),
+    )
+    return LandedRipple(**vars(outcome), seq=seq)
+
+
+def _check_name(work: RippleWork) -> None:
+    """A table is never hidden by a view: its rows would be lost from sight."""
+    name = work.ripple.table
+    with work.store.catalog.snapshot() as connection:
+        entry = table_entries(connection).get(name)
+    if entry is not None:
+        message = f"`{name}` is a table of pipeline `{entry.pipeline}`, and a view cannot take its place"
+        raise HeadwaterError("HW-M04", message, hint="give the view another name; the table stays as it is")
+
+
+def _columns(work: RippleWork, inputs: Mapping[str, Input]) -> dict[str, Type]:
+    """The columns that Spark finds for the query; if some are declared, all of them as they are."""
+    from headwater.spark.frame_schema import frame_columns
+    from headwater.spark.ripples import running
+
+    ripple = work.ripple
+    declared = {name: column.type for name, column in ripple.declared.items()}
+    with running(
+        work.spark(),
+        ripple.table,
+        ripple.code,
+        inputs=inputs,
+        freshness_us=work.freshness_us,
+        previous_freshness_us=work.previous_freshness_us,
+    ) as frame:
+        found = frame_columns(frame.schema, subject=ripple.table, known=declared)
+    for name, type_ in declared.items():
+        if found.get(name) != type_:
+            gives = f"gives it as {found[name]}" if name in found else "does not give it"
+            message = f"the view `{ripple.table}` declares `{name}` as {type_}, and its query {gives}"
+            hint = "cast it in the query, or declare what it gives"
+            raise HeadwaterError("HW-S03", message, hint=hint, places=_places(work))
+    return found
+
+
+def _definition(work: RippleWork, columns: Mapping[str, Type]) -> r.ViewDefinition:
+    sql = _code(work).text
+    duck = duck_query(sql)
+    return r.ViewDefinition(
+        sql=sql,
+        shown=duck.text,
+        reads=tuple(given.table for given in work.inputs),
+        columns=_pairs(columns),
+        declared={given.table: _pairs(given.declared) for given in work.inputs if given.as_of_seq is None},
+        named=duck.named,
+    )
+
+
+def _check_in_duckdb(work: RippleWork, definition: r.ViewDefinition) -> None:
+    """Binds the view over the tables as they are, as whoever asks for it will."""
+    import duckdb
+
+    with work.store.catalog.snapshot() as connection:
+        views = view_states(connection)
+        behind = Visible.of((), views).behind(view for view in views if view.name in definition.reads)
+        states = table_states(connection, {*behind, *definition.reads})
+    select = Visible.of(states, views).select_files(definition, root=str(work.store.root.resolve()))
+    with duckdb.connect(":memory:", config={"python_enable_replacements": False}) as session:
+        try:
+            session.execute(f"DESCRIBE {select}")
+        except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:
+            reason = str(error).splitlines()[0]
+            raise HeadwaterError(
+                "HW-R01",
+                f"the view `{work.ripple.table}` works in Spark, and DuckDB cannot show it: {reason}",
+                hint='write it in a way that both have, or leave out `materialize = "view"`',
+                places=_places(work),
+            ) from error
+
+
+def _code(work: RippleWork) -> SqlCode:
+    from headwater.spark.user_code import SqlCode
+
+    assert isinstance(work.ripple.code, SqlCode), "the manifest lets only SQL be a view"
+    return work.ripple.code
+
+
+def _places(work: RippleWork) -> tuple[Place, ...]:
+    place = _code(work).place
+    return (place,) if place is not None else ()
+
+
+def _pairs(columns: Mapping[str, Type]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, str(type_)) for name, type_ in columns.items())

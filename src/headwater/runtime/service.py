@@ -1,0 +1,188 @@
+"""The engine for good: what `serve` does, beside its HTTP face.
+
+One loop steps the engine whenever something happened or its time has come; workers do the jobs; a watcher reads the
+manifest again when its files change. Any of it may fail for a moment: the loop loads what was stored and goes on. A
+second `serve` works too, and stands by to run the engine.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from headwater.base import limits
+from headwater.base.clock import now_us
+from headwater.base.errors import HeadwaterError
+from headwater.freshness.events import Effect, RippleCompleted
+from headwater.observe.tracing import shutdown, tracing
+from headwater.runtime.compile import Compiled
+from headwater.runtime.crew import Crew
+from headwater.runtime.drive import Renewal, patience
+from headwater.runtime.engine import Engine, open_engine
+from headwater.runtime.standing import CronClock
+from headwater.runtime.worker import Workshop, unforeseen
+from headwater.store.engine_records import EngineEvent, RunState
+from headwater.store.engine_state import last_step_us
+from headwater.store.history import forget_history
+from headwater.store.inbox import forget_answers
+from headwater.store.jobs import forget_ended
+from headwater.store.standing import forget_expired
+from headwater.store.units import new_holder
+from headwater.store.wakeups import Waker, changes
+
+
+@dataclass
+class Service:
+    """`workshop` has the definitions of the moment; `offer` hands in new ones. `tell` hears of what goes wrong with
+    the service itself, `on_run` of every run that is over and worth a word; `on_landed` is called, from a thread of its own and at
+    most once a second, after tables have changed."""
+
+    workshop: Workshop
+    threads: int
+    tell: Callable[[HeadwaterError], None]
+    on_run: Callable[[str, RunState], None] = lambda _pipeline, _state: None
+    on_landed: Callable[[], None] = lambda: None
+    holder: str = field(default_factory=new_holder)
+    ended: threading.Event = field(default_factory=threading.Event)
+    owns: threading.Event = field(default_factory=threading.Event)
+    """Set while this process runs the engine."""
+    _offered: Compiled | None = None
+    _news: list[EngineEvent] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _landed: threading.Event = field(default_factory=threading.Event)
+    _waker: Waker | None = None
+    _crons: CronClock = field(default_factory=CronClock)
+    _told: dict[str, float] = field(default_factory=dict)
+    """What went wrong, and when it was last said."""
+
+    def run(self) -> None:
+        """Serves until `stop`. Jobs in hand are then given back; whoever comes next goes on with them."""
+        tracing()  # what is wrong with its settings is said before the work begins
+        self._waker = changes(self.workshop.store.catalog)
+        views = threading.Thread(target=self._keep_views, name="views", daemon=True)
+        views.start()
+        try:
+            with Crew(self.workshop, self.threads, on_error=self._went_wrong) as crew:
+                try:
+                    while not self.ended.is_set():
+                        self._serve_once(crew)
+                finally:
+                    crew.end(give_back=True)
+        finally:
+            self.ended.set()
+            self._landed.set()
+            views.join()
+            self._waker.close()
+            shutdown()
+
+    def stop(self) -> None:
+        """May be called by any thread, and by a signal handler."""
+        self.ended.set()
+        if self._waker is not None:
+            self._waker.poke()
+
+    def offer(self, compiled: Compiled) -> None:
+        """Goes on with another graph, at the next step."""
+        with self._lock:
+            self._offered = compiled
+        if self._waker is not None:
+            self._waker.poke()
+
+    def announce(self, event: EngineEvent) -> None:
+        """Tells those who listen, with the next step."""
+        with self._lock:
+            self._news.append(event)
+        if self._waker is not None:
+            self._waker.poke()
+
+    def _serve_once(self, crew: Crew) -> None:
+        """Runs the engine for as long as it can, or stands by for a moment."""
+        assert self._waker is not None
+        try:
+            engine = self._open()
+            if engine is None:
+                self._waker.wait(limits.WAKE_RETRY_SECONDS)
+                return
+            self.owns.set()
+            try:
+                self._own(engine, crew)
+            finally:
+                self.owns.clear()
+                engine.release()
+        except Exception as error:
+            self._went_wrong(error)
+            self.ended.wait(limits.WAKE_RETRY_SECONDS)
+
+    def _open(self) -> Engine | None:
+        with self._lock:
+            compiled, self._offered = self._offered or self.workshop.definitions.compiled, None
+        before = last_step_us(self.workshop.store.catalog)
+        engine = open_engine(self.workshop.store, compiled, holder=self.holder, stands=True)
+        if engine is not None:
+            # Ticks that nobody saw, because nobody served, count once.
+            self._crons = CronClock()
+            self._crons.set(compiled, after_us=before if before is not None else now_us())
+        return engine
+
+    def _own(self, engine: Engine, crew: Crew) -> None:
+        assert self._waker is not None
+        renewal = Renewal()
+        sweep_at = time.monotonic()
+        while not self.ended.is_set():
+            with self._lock:
+                offered, self._offered = self._offered, None
+                news, self._news = self._news, []
+            if offered is not None:
+                self._note(engine, engine.change_graph(offered))
+                self._crons.set(offered, after_us=now_us())
+            pulses, causes = self._crons.due(now_us())
+            self._note(engine, engine.advance(pulses, causes=causes, news=news))
+            crew.poke()
+            renewal.renew(engine)
+            if time.monotonic() >= sweep_at:
+                self._sweep()
+                sweep_at = time.monotonic() + limits.SWEEP_SECONDS
+            self._waker.wait(patience(engine.wake_us, self._crons.wake_us))
+
+    def _note(self, engine: Engine, effects: Sequence[Effect]) -> None:
+        if any(isinstance(effect, RippleCompleted) for effect in effects):
+            self._landed.set()
+        ended, engine.ended = engine.ended, []
+        for run in ended:
+            if run.state is not None:
+                self.on_run(run.pond, run.state)
+
+    def _sweep(self) -> None:
+        """Forgets what nobody will ask for any more."""
+        catalog = self.workshop.store.catalog
+        forget_answers(catalog)
+        forget_ended(catalog)
+        forget_history(catalog)
+        forget_expired(catalog)
+
+    def _keep_views(self) -> None:
+        while not self.ended.is_set():
+            self._landed.wait()
+            if self.ended.is_set():
+                return
+            self._landed.clear()
+            try:
+                self.on_landed()
+            except Exception as error:  # a query brings views up to date itself; this is only for those who do not ask
+                self._went_wrong(error)
+            self.ended.wait(limits.VIEW_REFRESH_SECONDS)
+
+    def _went_wrong(self, error: BaseException) -> bool:
+        """Said, and not the end of it. The same again and again, while a catalog is away, is said once a minute."""
+        told = error if isinstance(error, HeadwaterError) else unforeseen(error)
+        with self._lock:
+            now = time.monotonic()
+            is_new = now >= self._told.get(told.message, 0.0) + limits.SWEEP_SECONDS
+            if is_new:
+                self._told = {text: at for text, at in self._told.items() if at + limits.SWEEP_SECONDS > now}
+                self._told[told.message] = now
+        if is_new:
+            self.tell(told)
+        return isinstance(error, Exception)

@@ -1,0 +1,84 @@
+"""Where spans are made: around a slice, an execution of a ripple, and the commit that lands either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import TYPE_CHECKING
+
+from headwater.observe.spans import Attribute, Span
+from headwater.observe.tracing import tracing
+from headwater.store import records as r
+from headwater.store.commit import Store
+from headwater.store.jobs import JobLease
+
+if TYPE_CHECKING:
+    from headwater.runtime.land import Landed, UnitWork
+    from headwater.runtime.land_ripple import LandedRipple, RippleWork
+
+
+def traced_slice(land: Callable[[UnitWork], Landed]) -> Callable[[UnitWork], Landed]:
+    """A span for each try to land a slice. What the slice is of stays unsaid: its bounds are values of rows."""
+
+    @wraps(land)
+    def traced(work: UnitWork) -> Landed:
+        lease = work.lease
+        about: dict[str, Attribute] = {
+            "headwater.pipeline": lease.pipeline,
+            "headwater.table": lease.table,
+            "headwater.landed_run_id": lease.run_id,
+            "headwater.slice": lease.ordinal,
+            "headwater.attempt": lease.attempt,
+        }
+        with tracing().span("slice", about) as span:
+            landed = land(work)
+            span.tell({"headwater.rows": landed.rows, "headwater.bytes": landed.bytes})
+            return landed
+
+    return traced
+
+
+def traced_ripple(land: Callable[[RippleWork], LandedRipple]) -> Callable[[RippleWork], LandedRipple]:
+    """A span for each try to land an execution of a ripple: a child of the run that its job belongs to."""
+
+    @wraps(land)
+    def traced(work: RippleWork) -> LandedRipple:
+        about: dict[str, Attribute] = {
+            "headwater.pipeline": work.ripple.pipeline,
+            "headwater.ripple": work.ripple.table,
+            "headwater.landed_run_id": work.run_id,
+            "headwater.job_id": work.job_id,
+            "headwater.attempt": work.attempt,
+        }
+        with tracing().span("ripple", about, parent=work.trace) as span:
+            landed = land(work)
+            span.tell(
+                {
+                    "headwater.rows": landed.rows,
+                    "headwater.bytes": landed.bytes,
+                    "headwater.changed": landed.changed,
+                }
+            )
+            return landed
+
+    return traced
+
+
+def traced_inlet(lease: JobLease) -> AbstractContextManager[Span]:
+    """A span for the look at a source that is a job of its own, and for all slices that are landed from it inside."""
+    about: dict[str, Attribute] = {
+        "headwater.pipeline": lease.pond,
+        "headwater.ripples": [str(name) for name in lease.body["ripples"]],
+        "headwater.job_id": lease.job_id,
+        "headwater.attempt": lease.attempt,
+    }
+    return tracing().span("ripple", about, parent=lease.trace_id)
+
+
+def traced_commit(store: Store, commit: r.Commit) -> int:
+    """`store.commit` in a span of its own."""
+    with tracing().span("commit", {"headwater.changes": len(commit.changes)}) as span:
+        seq = store.commit(commit)
+        span.tell({"headwater.seq": seq})
+        return seq

@@ -1,0 +1,182 @@
+"""What the engine did, for people and programs: its pond runs, and its events with growing ids.
+
+Both are written by the step that they are about. They are a record, not a truth: what has landed is told by the
+catalog's own runs, and a rebuild leaves these empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+
+from headwater.base import limits
+from headwater.base.clock import now_us
+from headwater.store import tables as t
+from headwater.store.catalog import Catalog
+from headwater.store.engine_records import RunState, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class PondRun:
+    """One run of a pond. `error` is that of its last job that failed."""
+
+    run_id: str
+    pond: str
+    freshness_us: int
+    cause: str
+    actor: str
+    state: RunState
+    started_us: int
+    ended_us: int | None
+    rows: int
+    bytes: int
+    error: Mapping[str, Any] | None
+    trace_id: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToldEvent:
+    """An event of the engine as a listener gets it."""
+
+    id: int
+    at_us: int
+    kind: str
+    pond: str
+    run_id: str | None
+    body: Mapping[str, Any]
+
+
+def write_history(connection: Connection, step: Step) -> None:
+    """Note what a step began, ended and tells, as part of its transaction."""
+    now = now_us()
+    if step.begun:
+        nothing_yet = {"state": "running", "started_us": now, "rows": 0, "bytes": 0}
+        connection.execute(insert(t.pond_run), [{**vars(run), **nothing_yet} for run in step.begun])
+    ended = [{"key": run.run_id, "end_state": run.state, "now": now} for run in step.ended if run.state is not None]
+    if ended:
+        connection.execute(_ended(), ended)
+    gone = [run.run_id for run in step.ended if run.state is None]
+    for i in range(0, len(gone), 500):
+        connection.execute(delete(t.pond_run).where(t.pond_run.c.run_id.in_(gone[i : i + 500])))
+    if step.told:
+        connection.execute(
+            insert(t.engine_event),
+            [
+                {
+                    "at_us": now,
+                    "kind": event.kind,
+                    "pond": event.pond,
+                    "run_id": event.run_id,
+                    "body": _json(event.body),
+                }
+                for event in step.told
+            ],
+        )
+
+
+def pond_runs(
+    connection: Connection,
+    *,
+    pond: str | None = None,
+    states: Collection[RunState] | None = None,
+    since_us: int | None = None,
+    before: str | None = None,
+    limit: int | None = limits.JOBS_SHOWN,
+) -> list[PondRun]:
+    """The newest first; with `before`, those older than that run; with `since_us`, those begun since then."""
+    query = select(t.pond_run).order_by(t.pond_run.c.run_id.desc()).limit(limit)
+    if pond is not None:
+        query = query.where(t.pond_run.c.pond == pond)
+    if states is not None:
+        query = query.where(t.pond_run.c.state.in_(list(states)))
+    if since_us is not None:
+        query = query.where(t.pond_run.c.started_us >= since_us)
+    if before is not None:
+        query = query.where(t.pond_run.c.run_id < before)
+    return [_pond_run(row) for row in connection.execute(query)]
+
+
+def pond_run(connection: Connection, run_id: str) -> PondRun | None:
+    """One run; a beginning of its id is enough if no other run begins so."""
+    upper = run_id + "\U0010ffff"
+    query = select(t.pond_run).where(t.pond_run.c.run_id >= run_id, t.pond_run.c.run_id < upper).limit(2)
+    rows = connection.execute(query).all()
+    exact = [row for row in rows if row.run_id == run_id]
+    found = exact or rows
+    return _pond_run(found[0]) if len(found) == 1 else None
+
+
+def newest_runs(connection: Connection) -> dict[str, PondRun]:
+    """The newest run of every pond."""
+    newest = select(func.max(t.pond_run.c.run_id)).group_by(t.pond_run.c.pond)
+    rows = connection.execute(select(t.pond_run).where(t.pond_run.c.run_id.in_(newest)))
+    return {row.pond: _pond_run(row) for row in rows}
+
+
+def engine_events(
+    connection: Connection, *, after: int = 0, run_id: str | None = None, limit: int = limits.EVENTS_PAGE
+) -> list[ToldEvent]:
+    """The events later than that id, oldest first."""
+    query = select(t.engine_event).where(t.engine_event.c.id > after).order_by(t.engine_event.c.id).limit(limit)
+    if run_id is not None:
+        query = query.where(t.engine_event.c.run_id == run_id)
+    return [
+        ToldEvent(
+            id=row.id,
+            at_us=row.at_us,
+            kind=row.kind,
+            pond=row.pond,
+            run_id=row.run_id,
+            body=msgspec.json.decode(row.body),
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def last_event_id(connection: Connection) -> int:
+    """The id of the newest event; 0 if there is none."""
+    return int(connection.execute(select(func.max(t.engine_event.c.id))).scalar() or 0)
+
+
+def forget_history(
+    catalog: Catalog,
+    *,
+    retention_seconds: float = limits.RUN_RETENTION_SECONDS,
+    events: int = limits.EVENTS_KEPT,
+) -> int:
+    """Drop runs that ended so long ago, and all but the newest events; how many rows."""
+    with catalog.transaction(durable=False) as connection:
+        old = t.pond_run.c.ended_us < now_us() - int(retention_seconds * 1e6)
+        gone = connection.execute(delete(t.pond_run).where(old)).rowcount
+        last = last_event_id(connection)
+        return gone + connection.execute(delete(t.engine_event).where(t.engine_event.c.id <= last - events)).rowcount
+
+
+def _ended() -> Any:
+    """Ends a run, with what its jobs came to: they are forgotten earlier than it is."""
+    mine = t.job.c.run_id == bindparam("key")
+    error = select(t.job.c.error).where(mine, t.job.c.state == "failed").order_by(t.job.c.job_id.desc()).limit(1)
+    return (
+        update(t.pond_run)
+        .where(t.pond_run.c.run_id == bindparam("key"))
+        .values(
+            state=bindparam("end_state"),
+            ended_us=bindparam("now"),
+            rows=select(func.coalesce(func.sum(t.job.c.rows), 0)).where(mine).scalar_subquery(),
+            bytes=select(func.coalesce(func.sum(t.job.c.bytes), 0)).where(mine).scalar_subquery(),
+            error=error.scalar_subquery(),
+        )
+    )
+
+
+def _pond_run(row: Any) -> PondRun:
+    error = None if row.error is None else msgspec.json.decode(row.error)
+    return PondRun(**{**row._mapping, "error": error})
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

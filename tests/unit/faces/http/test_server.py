@@ -1,0 +1,87 @@
+"""The server in its thread: it binds, it tells what is in the way, it stops."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+from headwater.app.workspace import workspace
+from headwater.base.errors import HeadwaterError
+from headwater.faces.http.api import api
+from headwater.faces.http.server import HttpServer
+from headwater.observe.counters import Counters
+from unit.faces.http.served import HOST
+from unit.faces.landed import landed_project
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    (tmp_path / "headwater.toml").write_text("")
+    with socket.create_server((HOST, 0)) as taken, workspace(tmp_path) as opened:
+        port = taken.getsockname()[1]
+        with pytest.raises(HeadwaterError) as caught:
+            HttpServer().start(api(lambda: opened), HOST, port)
+    assert caught.value.code == "HW-H01"
+    assert f"{HOST}:{port}" in caught.value.message and "port" in caught.value.hint
+
+
+def test_an_address_of_another_machine_is_told(tmp_path: Path) -> None:
+    (tmp_path / "headwater.toml").write_text("")
+    with workspace(tmp_path) as opened:
+        for host in ("192.0.2.1", "no-such-host.invalid"):
+            with pytest.raises(HeadwaterError, match="HW-H01"):
+                HttpServer().start(api(lambda: opened), host, 0)
+
+
+@pytest.mark.parametrize("catalog", ["sqlite", "postgresql"])
+def test_stopping_ends_the_streams_and_leaves_nothing_behind(
+    tmp_path: Path,
+    catalog: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    if catalog == "postgresql":
+        monkeypatch.setenv("HEADWATER_CONTEXT__CATALOG", request.getfixturevalue("postgres_url"))
+    before = set(threading.enumerate())
+    with workspace(landed_project(tmp_path / "shop")) as opened:
+        server = HttpServer()
+        port = server.start(api(lambda: opened, counters=Counters()), HOST, 0)
+        with httpx.Client(base_url=f"http://{HOST}:{port}", trust_env=False, timeout=60) as client:
+            with client.stream("GET", "/v1/events") as stream:
+                lines = stream.iter_lines()
+                assert next(lines) == "retry: 2000"
+                stopping = threading.Thread(target=server.stop)
+                stopping.start()
+                assert list(lines) == [""]  # an end, not an error
+                stopping.join()
+            with pytest.raises(httpx.ConnectError):
+                client.get("/health")
+        left = [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("headwater")]
+        assert left == []
+        server.stop()  # once more does no harm
+    assert capfd.readouterr() == ("", "")
+
+
+def test_stopping_ends_the_queries(tmp_path: Path) -> None:
+    with workspace(landed_project(tmp_path / "shop")) as opened:
+        server = HttpServer()
+        port = server.start(api(lambda: opened, counters=Counters()), HOST, 0)
+        sql = "select count(*) from range(100000000000) t(i) where i * i % 7 = 3"
+        answers: list[httpx.Response] = []
+
+        def ask() -> None:
+            address = f"http://{HOST}:{port}/v1/query"
+            answers.append(httpx.post(address, json={"sql": sql}, trust_env=False, timeout=60))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        while asking.is_alive() and not any(t.name == "query time limit" for t in threading.enumerate()):
+            asking.join(0.01)
+        server.stop()
+        asking.join()
+    assert (answers[0].status_code, answers[0].json()["code"]) == (504, "HW-Q02")
+    assert "the server ends" in answers[0].json()["detail"]
