@@ -30,6 +30,9 @@ SCRIPTS = {
     "noop": [],
     "coerce": [],
     "engine": [],
+    "serving": [],
+    "work_queue": [],
+    "chain": [],
 }
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 

@@ -23,6 +23,10 @@ LONG = (
     "freshness/test_engine_equals_reference.py",
     "contract/test_jobs.py",
     "contract/test_engine_home.py",
+    "contract/test_ingest.py",
+    "unit/faces/http/test_ingest.py",
+    "unit/faces/http/test_ingest_cases.py",
+    "unit/faces/test_ingest_command.py",
 )
 """Files whose tests run after the fast part: it is to be over in a minute."""
 

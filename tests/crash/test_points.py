@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import contract.engine_home
+import contract.ingesting
 from crash.conftest import CrashFree
 from crash.harness import PLANNED, Project, Resident, must_be_honest, must_be_settled
 from headwater.base.crash import POINTS
@@ -47,6 +48,7 @@ SCHEMA_POINTS = ["schema.before_accept"]
 def test_every_crash_point_has_a_case(landed: Project, resident: Resident) -> None:
     cases = {point.partition("@")[0] for point in (*APPLY_POINTS, *VIEW_POINTS, *GC_POINTS, *SCHEMA_POINTS)}
     cases.update(contract.engine_home.CRASH_POINTS)
+    cases.update(contract.ingesting.CRASH_POINTS)
     listed = resident.run(landed, "doctor", "crash-points", "--json").ended().answer["crash_points"]
     assert set(listed) == cases == set(POINTS)
 

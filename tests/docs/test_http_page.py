@@ -25,7 +25,7 @@ from unit.faces.http.served import running, served_project, serving
 
 PAGE = "http.md"
 ADDRESS = "http://127.0.0.1:8372"
-OF_HTTP = {403, 404, 405, 413, 422}
+OF_HTTP = {403, 404, 405, 408, 413, 415, 422, 429}
 """The statuses of requests that never reached an operation."""
 
 
@@ -95,6 +95,13 @@ def test_every_key_of_a_body_is_documented() -> None:
     for key in ("limit", "timeout_seconds"):
         said = [float(text.replace(",", "")) for text in found[key]]
         assert said == [schema[key]["default"], schema[key]["maximum"]]
+
+
+def test_every_header_of_a_push_is_documented() -> None:
+    parameters = api(_nothing).openapi()["paths"]["/v1/ingest/{table}"]["post"]["parameters"]
+    described = {parameter["name"].lower() for parameter in parameters if parameter["in"] == "header"}
+    documented = {name.lower() for name in column(sections(PAGE)["Pushed rows"], "header")}
+    assert documented == described | {"content-encoding"}
 
 
 def test_every_status_is_documented() -> None:

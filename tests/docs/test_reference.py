@@ -171,7 +171,7 @@ def test_every_kind_of_log_record_is_documented() -> None:
 @pytest.mark.parametrize("connector", [name for name, info in CONNECTORS.items() if info.kind == "source"])
 def test_every_key_of_a_connector_is_documented(connector: str) -> None:
     (problem,) = [p for p in CONNECTORS[connector].check_config({"%": 1}) if p[0] == "%"]
-    known = problem[2].removeprefix("known keys: ").split(", ")
+    known = [] if problem[2] == "it takes no keys" else problem[2].removeprefix("known keys: ").split(", ")
     assert column(sections("connectors.md")[connector], "key") == known
 
 

@@ -42,6 +42,9 @@ OPS = st.one_of(
     st.tuples(st.just("items"), st.dictionaries(st.sampled_from("abc"), JSON, max_size=2)),
     st.tuples(st.just("cursor"), JSON),
     st.tuples(st.just("column"), st.none()),
+    st.tuples(st.just("key"), st.tuples(st.sampled_from("abcä"), st.none() | st.integers(0, 9))),
+    st.tuples(st.just("clear_keys"), st.none() | st.lists(st.sampled_from("abx"), max_size=2)),
+    st.tuples(st.just("sweep"), st.integers(0, 9)),
     st.tuples(st.just("mode"), st.sampled_from(["append", "upsert", "replace"])),
 )
 
@@ -109,6 +112,17 @@ class Past:
     def cursor(self, value: Any) -> None:
         moved = r.CursorSet(pipeline=PROJECT, table="orders", kind="opaque-token", source_identity="s", value=value)
         commit(self.store, moved)
+
+    def key(self, value: tuple[str, int | None]) -> None:
+        key, expires_us = value
+        answer = {"fingerprint": f"sha256:{self.files}", "rows": self.files, "bytes": 0}
+        commit(self.store, r.LedgerKeySet(table="orders", key=key, expires_us=expires_us, **answer))
+
+    def clear_keys(self, keys: list[str] | None) -> None:
+        commit(self.store, r.LedgerKeysCleared(table="orders", keys=None if keys is None else tuple(keys)))
+
+    def sweep(self, before_us: int) -> None:
+        commit(self.store, r.LedgerSwept(before_us=before_us))
 
     def column(self, _: None) -> None:
         state = self.table()

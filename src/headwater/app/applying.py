@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from headwater.app.hands import look_at, unless_refused, view_now
+from headwater.app.looks import look_at, unless_refused, view_now
 from headwater.app.modelling import Models, look_at_models, with_sources
 from headwater.app.refreshing import is_current, refresh
 from headwater.app.workspace import Workspace

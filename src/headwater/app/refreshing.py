@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 
 from headwater.base.blobs import make_directory, write_whole
@@ -12,19 +13,29 @@ from headwater.store.reading import TableEntry, freshness_by_pipeline, schema_ev
 from headwater.store.sql_views import last_view_change, view_states
 from headwater.store.state import TableState
 
+_refreshing = threading.Lock()
+"""Two threads of a process would build one `duck.db` under one name. The second finds nothing left to do."""
+
 
 def refresh(store: Store, *, force: bool = False) -> list[str]:
     """Write views and schema files that are not as the catalog says; returns the tables whose view changed. With
     nothing to do nothing is written. A view that claims to be of a later commit is left alone without `force`."""
+    with _refreshing:
+        return _refresh(store, force=force)
+
+
+def _refresh(store: Store, *, force: bool) -> list[str]:
     from headwater.store.info import table_infos
     from headwater.store.views import refresh_views
 
     with store.catalog.snapshot() as connection:
         states, views = table_states(connection), view_states(connection)
         infos = table_infos(states, freshness_by_pipeline(connection), views=views)
-        events = schema_events(connection, [state.name for state in states])
+        events: dict[str, list[dict[str, object]]] = {}
+        for event in schema_events(connection, [state.name for state in states]):
+            events.setdefault(event["table_name"], []).append(event)
     for state in states:
-        _write_schema_files(store, state, [event for event in events if event["table_name"] == state.name])
+        _write_schema_files(store, state, events.get(state.name, []))
     return refresh_views(store.root, states, tables_info=infos, views=views, force=force)
 
 

@@ -10,12 +10,14 @@ from headwater.app.status import RunStatus, run_status
 from headwater.app.workspace import Workspace
 from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
+from headwater.freshness.events import Demand
 from headwater.freshness.explain import explain
 from headwater.runtime.compile import compile_pipelines
 from headwater.runtime.engine import restored
 from headwater.store.engine_records import JobState
 from headwater.store.engine_state import load_engine
 from headwater.store.history import ToldEvent, engine_events, pond_run, pond_runs
+from headwater.store.inbox import take
 from headwater.store.jobs import Job, jobs
 from headwater.store.ownership import engine_owner
 from headwater.store.reading import run_record
@@ -83,7 +85,11 @@ def why(workspace: Workspace, pipeline: str) -> Why:
     with store.catalog.snapshot() as connection:
         saved, owner = load_engine(connection), engine_owner(connection)
         last = jobs(connection, pond=pipeline, states=FAILED, limit=1)
+        asked = any(isinstance(each.event, Demand) and each.event.pond == pipeline for each in take(connection))
     served = owner is not None and owner.held
+    if asked and not served:
+        sentence = f"`{pipeline}` is demanded, and nobody runs the engine: `headwater serve` or `headwater apply` does"
+        return Why(pipeline, "queued", "not-taken", sentence)
     if pipeline not in saved.ponds:
         return _never(pipeline)
     state = restored(compile_pipelines(workspace.project, now_us=now_us()), saved)

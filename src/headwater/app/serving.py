@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headwater.app.hands import definitions_of, look_patiently, make_workshop, worker_threads
+from headwater.app.hands import definitions_of, make_workshop, worker_threads
+from headwater.app.looks import look_patiently
 from headwater.app.refreshing import refresh
 from headwater.app.workspace import Workspace, load
 from headwater.base import limits

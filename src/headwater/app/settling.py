@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headwater.app.hands import OnEvent, definitions_of, look_patiently, make_workshop, worker_threads
+from headwater.app.hands import OnEvent, definitions_of, make_workshop, worker_threads
+from headwater.app.looks import look_patiently
 from headwater.app.workspace import Workspace, actor
 from headwater.base import limits
 from headwater.base.clock import now_us, to_text

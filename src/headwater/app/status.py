@@ -143,7 +143,7 @@ def _status(loaded: LoadedPipeline, known: _Known, tables: Sequence[TableSize], 
     delay_us = 0
     if record is not None and record["end_f"] is not None:
         freshness_us, delay_us = record["end_f"], record["delay_end"]
-    state = _state(record, served=known.served, has_open_run=open_run is not None)
+    state = _state(record, served=known.served, has_open_run=open_run is not None, has_landed=name in known.landed)
     if state == "new" and unsupported:
         state = "unsupported"
     return PipelineStatus(
@@ -162,10 +162,10 @@ def _status(loaded: LoadedPipeline, known: _Known, tables: Sequence[TableSize], 
     )
 
 
-def _state(record: Mapping[str, Any] | None, *, served: bool, has_open_run: bool) -> str:
-    """The strongest that holds, as the engine's own states are."""
+def _state(record: Mapping[str, Any] | None, *, served: bool, has_open_run: bool, has_landed: bool) -> str:
+    """The strongest that holds, as the engine's own states are. A rebuilt catalog has none of the engine's records."""
     if record is None:
-        return "interrupted" if has_open_run else "new"
+        return "interrupted" if has_open_run else ("idle" if has_landed else "new")
     if record["failed"]:
         return "failed"
     if record["blocked"]:

@@ -59,6 +59,11 @@ CODES: dict[str, tuple[str, Exit]] = {
     "HW-T05": ("the store cannot be written", Exit.FAILED),
     "HW-T06": ("the catalog cannot be reached", Exit.FAILED),
     "HW-T07": ("a table that does not exist", Exit.INVALID),
+    # pushed rows
+    "HW-I01": ("an idempotency key that was used for something else", Exit.CONFLICT),
+    "HW-I02": ("pushed rows that cannot be taken", Exit.INVALID),
+    "HW-I03": ("a table that takes no pushed rows", Exit.INVALID),
+    "HW-I04": ("a pushed batch that cannot be read, or is too large", Exit.INVALID),
     # spark
     "HW-J01": ("no Java, or one that is too old", Exit.FAILED),
     "HW-J02": ("Spark did not start", Exit.FAILED),

@@ -23,6 +23,14 @@ REQUEST_BODY_BYTES = 1024 * 1024
 WEBHOOK_BODY_BYTES = 32 * 1024 * 1024
 """The body of a webhook: it is not read, but its signature is made over it."""
 MAX_BAD_ROWS = 100
+KEY_BYTES = 255
+"""An idempotency key."""
+KEYS_SHOWN = 50
+PUSH_GROUP_BATCHES = 256
+PUSH_GROUP_BYTES = 64 * 1024 * 1024
+"""So many pushed batches, and bytes of them, share a commit at most."""
+PUSH_TRIES = 16
+"""How often a group of pushed batches is tried again because its table moved under it."""
 LIVE_TAIL_FILES = 32
 
 CANCEL_AGAIN_SECONDS = 0.2
@@ -87,6 +95,11 @@ HTTP_STOP_SECONDS = 5.0
 """How long a stopping server waits for the requests that are under way."""
 HTTP_RETRY_SECONDS = 2
 """When a client may ask again while the catalog is away."""
+INGESTS_AT_ONCE = 64
+INGEST_THREADS = 32
+INGEST_MEMORY_BYTES = 256 * 1024 * 1024
+"""So many pushed batches, and bytes of them, a server holds at once; more are told to come again."""
+INGEST_READ_SECONDS = 120.0
 LISTENERS = 100
 """So many may listen to the engine's events at once."""
 HEARTBEAT_SECONDS = 15.0

@@ -53,6 +53,7 @@ CONNECTORS: dict[str, ConnectorInfo] = {
         ConnectorInfo(
             "postgres", "1", "headwater.connectors.postgres.source", checks="headwater.connectors.postgres.config"
         ),
+        ConnectorInfo("push", "1", "headwater.connectors.push"),
         ConnectorInfo("flaky", "1", "headwater.connectors.flaky", kind="test"),
     )
 }

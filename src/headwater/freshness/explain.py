@@ -87,11 +87,12 @@ def explain(state: State, name: str, *, clock: Callable[[int], str] = seconds) -
 
 
 def origins(pond: Pond) -> tuple[Origin, ...]:
-    """The ponds furthest downstream whose unsatisfied demand reaches this one."""
+    """The ponds furthest downstream whose unsatisfied demand reaches this one. A pond that runs for a pull has asked
+    its sources to go on meanwhile: that is demand of its own."""
     found: dict[str, Origin] = {}
     seen, reached = {pond.name}, [pond]
     for asking in reached:
-        sinks = [sink for sink in asking.sinks if sink.pull or sink.targets]
+        sinks = [sink for sink in asking.sinks if sink.pull or sink.targets or any(run.took_pull for run in sink.runs)]
         if not sinks or asking.triggers:
             found[asking.name] = Origin(asking.name, tuple(asking.triggers))
         for sink in sinks:

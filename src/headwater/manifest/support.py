@@ -16,12 +16,11 @@ from headwater.manifest.spec import PipelineSpec, ProjectSpec, TableSettings
 
 _COMPACT = "`headwater context compact`"
 _INDEX = "`headwater index`"
-_PUSH = "pushed data (`headwater ingest`)"
+_DEAD_LETTERS = "`headwater deadletters`"
 _MCP = "`headwater mcp`"
 _LATER = "a later version"
 
 PLANNED_CONNECTORS: dict[str, str] = {
-    "push": _PUSH,
     "http": _LATER,
     "kafka": _LATER,
     "iceberg": _LATER,
@@ -103,6 +102,8 @@ def _pipeline_parts(spec: PipelineSpec, connectors: Collection[str]) -> Iterator
         if getattr(spec, key):
             yield (key,), comes_with
     for index, table in enumerate(spec.tables):
+        if table.mode == "replace" and spec.source is not None and spec.source.connector == "push":
+            yield ("tables", index, "mode"), _LATER
         yield from _table_parts(("tables", index), table)
     for index, ripple in enumerate(spec.ripples):
         yield from _table_parts(("ripples", index), ripple)
@@ -111,7 +112,7 @@ def _pipeline_parts(spec: PipelineSpec, connectors: Collection[str]) -> Iterator
     elif spec.destination is not None and spec.destination.config:
         yield ("destination", "config"), _LATER
     if spec.on_bad_row == "dead_letter":
-        yield ("on_bad_row",), _PUSH
+        yield ("on_bad_row",), _DEAD_LETTERS
 
 
 def _table_parts(path: Path, table: TableSettings) -> Iterator[tuple[Path, str]]:

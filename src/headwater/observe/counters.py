@@ -11,13 +11,15 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Literal
 
-Counted = Literal["runs", "ripple_failures", "lease_takeovers", "demands_refused"]
+Counted = Literal["runs", "ripple_failures", "lease_takeovers", "demands_refused", "rows_pushed", "rows_rescued"]
 
 LABELS: Mapping[Counted, tuple[str, ...]] = {
     "runs": ("pipeline", "state"),
     "ripple_failures": ("pipeline", "ripple"),
     "lease_takeovers": (),
     "demands_refused": ("pipeline",),
+    "rows_pushed": ("table",),
+    "rows_rescued": ("table",),
 }
 """What tells the counts of one kind apart."""
 

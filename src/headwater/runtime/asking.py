@@ -73,7 +73,9 @@ def outcome(state: State, name: str, target: int | None) -> PondOutcome:
         return "blocked"
     if target is None:
         return "under way" if pond.need is not None or pond.is_running else "reached"
-    return "reached" if pond.end_f != NEVER and pond.end_f >= target and not pond.due else "under way"
+    # A pond that was changed since then is due, and stays so until somebody asks again.
+    unfinished = pond.due and (pond.need is not None or pond.is_running)
+    return "reached" if pond.end_f != NEVER and pond.end_f >= target and not unfinished else "under way"
 
 
 def window_of(state: State, name: str) -> tuple[str, int | None] | None:

@@ -38,6 +38,7 @@ class Crew:
         self.workshop, self.on_error = workshop, on_error
         self.holder = new_holder()
         self.ended = threading.Event()
+        self._over = False
         self.error: BaseException | None = None
         self._news = threading.Condition()
         self._heard = 0
@@ -61,6 +62,10 @@ class Crew:
         self.end(give_back=kind is not None)
 
     def end(self, *, give_back: bool) -> None:
+        """May be called again: what has ended stays so."""
+        if self._over:
+            return
+        self._over = True
         if give_back:
             self.workshop.applier.stopping.set()
         self.ended.set()

@@ -6,11 +6,10 @@ owner's successor finds state and inbox as before a step or as after it, and goe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.base.clock import now_us
 from headwater.freshness.events import CancelRipple, Completed, Demand, Effect, Event, GraphChanged, StartRipple
 from headwater.freshness.machine import step
 from headwater.freshness.saving import graph_change, load, save_header, save_pond
@@ -19,6 +18,7 @@ from headwater.observe.counters import COUNTERS
 from headwater.observe.tracing import tracing
 from headwater.runtime.chronicle import Cause, Chronicle, OpenRun, answers
 from headwater.runtime.compile import Compiled
+from headwater.runtime.engine_clock import EngineClock
 from headwater.runtime.standing import sleeping, trigger_changes
 from headwater.store.commit import Store
 from headwater.store.engine_records import EngineEvent, NewJob, Ownership, RunEnds, RunState, Step
@@ -53,11 +53,15 @@ class Engine:
     chronicle: Chronicle = field(default_factory=Chronicle)
     ended: list[RunEnds] = field(default_factory=list)
     """The runs that are over since somebody last looked here."""
+    clock: EngineClock = field(default_factory=EngineClock)
+    newest: Callable[[], Compiled | None] = lambda: None
+    """Another graph, if the manifest declares one by now: whoever sends demand means the manifest as they see it."""
 
     @property
     def wake_us(self) -> int | None:
         """When the engine has to be stepped although nothing has happened."""
-        return self.state.announced
+        announced = self.state.announced
+        return self.clock.on_the_system(announced) if announced is not None else None
 
     def advance(
         self,
@@ -72,13 +76,15 @@ class Engine:
             arrived = take(connection)
             completed = {each.event.ripple for each in arrived if isinstance(each.event, Completed)}
             versions = table_versions(connection, completed) if completed else {}
+        if any(isinstance(each.event, Demand) for each in arrived) and (compiled := self.newest()) is not None:
+            return [*self.change_graph(compiled), *self.advance(told, causes=causes, news=news)]
         events = [*told, *(event for each in arrived if (event := _resolved(each, versions)) is not None)]
         if self.stands and any(each.kind == CHANGED for each in arrived):
             events += self.trigger_changes()
         self.chronicle.asked.update(causes or {})
         self._note_causes(arrived)
         senders = self._senders(told, arrived)
-        effects, touched = step(self.state, events, now_us())
+        effects, touched = step(self.state, events, self.clock.now_us())
         removed = tuple(name for event in told if isinstance(event, GraphChanged) for name in event.removed)
         if touched or arrived or removed or news:
             self._store(effects, touched, arrived, removed=removed, senders=senders, news=news)
@@ -95,8 +101,8 @@ class Engine:
         self.compiled = compiled
         change = graph_change(self.state, compiled.ponds)
         news = [EngineEvent(kind="graph_changed", body={"pipelines": len(compiled.pipelines)})]
-        self.advance([change] if change is not None else [], news=news)
-        return self.advance(self.trigger_changes()) if self.stands else []
+        effects = self.advance([change] if change is not None else [], news=news)
+        return [*effects, *(self.advance(self.trigger_changes()) if self.stands else [])]
 
     def busy(self) -> bool:
         """Whether anything is under way, or waits to be taken notice of."""
@@ -238,7 +244,7 @@ def open_engine(store: Store, compiled: Compiled, *, holder: str, stands: bool =
         kept.open.setdefault(run.pond, {})[run.freshness_us] = OpenRun(run.run_id, run.trace_id, published)
     kept.failed = {name for name, run in newest.items() if run.state == "failed"}
     kept.asked = {name: Cause(*record["asked"]) for name, record in saved.ponds.items() if "asked" in record}
-    engine = Engine(store, owner, compiled, state, stands, kept)
+    engine = Engine(store, owner, compiled, state, stands, kept, clock=EngineClock(state.now))
     change = graph_change(state, compiled.ponds)
     engine.advance([*([change] if change is not None else []), *([] if stands else sleeping(state))])
     if stands:

@@ -74,7 +74,8 @@ class Service:
             self.ended.set()
             self._landed.set()
             views.join()
-            self._waker.close()
+            waker, self._waker = self._waker, None  # a last word of the watcher or a signal wakes nobody
+            waker.close()
             shutdown()
 
     def stop(self) -> None:
@@ -128,6 +129,8 @@ class Service:
 
     def _own(self, engine: Engine, crew: Crew) -> None:
         assert self._waker is not None
+        engine.newest = self._newest
+        self._landed.set()  # the one before may have been killed before it wrote the views
         renewal = Renewal()
         sweep_at = time.monotonic()
         while not self.ended.is_set():
@@ -145,6 +148,15 @@ class Service:
                 self._sweep()
                 sweep_at = time.monotonic() + limits.SWEEP_SECONDS
             self._waker.wait(patience(engine.wake_us, self._crons.wake_us))
+
+    def _newest(self) -> Compiled | None:
+        """What the manifest declares at this moment, if it is something else."""
+        self.workshop.reload()
+        with self._lock:
+            offered, self._offered = self._offered, None
+        if offered is not None:
+            self._crons.set(offered, after_us=now_us())
+        return offered
 
     def _note(self, engine: Engine, effects: Sequence[Effect]) -> None:
         if any(isinstance(effect, RippleCompleted) for effect in effects):

@@ -28,9 +28,11 @@ from headwater.store.engine_state import write_step
 from headwater.store.inbox import put
 from headwater.store.jobs import end_job, hold_job
 from headwater.store.layout import Layout, this_node
+from headwater.store.ledger import taken_keys
 from headwater.store.log import decode_record, encode_record, heal_log, write_log
 from headwater.store.ownership import hold_engine
 from headwater.store.replay import apply_changes
+from headwater.store.writers import hold_writer
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,11 @@ def _check(connection: Connection, requirement: r.Requirement) -> None:
             _require(count == 0, f"another run of `{requirement.pipeline}` has begun")
         case r.FilesLive():
             _check_files(connection, requirement)
+        case r.KeysFree():
+            taken = taken_keys(connection, requirement.table, requirement.keys, now_us=now_us())
+            _require(not taken, f"{len(taken)} of the keys of `{requirement.table}` have been used meanwhile")
+        case r.WriterHeld():
+            hold_writer(connection, requirement)
         case r.UnitsOpen():
             where = (t.unit.c.run_id == requirement.run_id) & (t.unit.c.state == "pending")
             count = connection.execute(select(func.count()).select_from(t.unit).where(where)).scalar_one()

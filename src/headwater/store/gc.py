@@ -23,6 +23,7 @@ from headwater.store.jobs import stop_attempt
 from headwater.store.layout import Layout, parse_attempt
 from headwater.store.reading import named_paths
 from headwater.store.records import Commit, FilesForgotten
+from headwater.store.writers import living_writers, stop_writers
 
 
 @dataclass(frozen=True)
@@ -100,22 +101,23 @@ def _orphans(store: Store, before_us: int) -> list[str]:
             (row.job_id, row.attempt)
             for row in connection.execute(select(t.job_lease).where(t.job_lease.c.leased_until_us > now_us()))
         }
+        writers = living_writers(connection)
     found = []
     for path in data_files(store.layout):
         attempt = parse_attempt(path)
         if path in named or attempt is None:
             continue
         writer = (attempt.unit_id, attempt.attempt)
-        alive = (attempt.unit_id in pending and writer in held) or writer in held_jobs
+        alive = (attempt.unit_id in pending and writer in held) or writer in held_jobs or attempt.unit_id in writers
         if not alive and _modified_us(store.root / path) <= before_us:
             found.append(path)
     return found
 
 
 def _fence(store: Store, orphans: list[str]) -> tuple[list[str], int]:
-    """Take the lease from the writer of every open unit or job whose leftovers are about to go, before any of them
-    goes. Answers with the files that may go (those of a writer that came back and renewed its lease meanwhile stay) and
-    the number of writers that lost theirs."""
+    """Take the lease from the writer of every open unit, job or pushed batch whose leftovers are about to go, before
+    any of them goes. Answers with the files that may go (those of a writer that came back and renewed its lease
+    meanwhile stay) and the number of writers that lost theirs."""
     writers = {path: (a.unit_id, a.attempt) for path in orphans if (a := parse_attempt(path)) is not None}
     alive, fenced, others = set(), 0, []
     with store.catalog.transaction() as connection:
@@ -132,6 +134,9 @@ def _fence(store: Store, orphans: list[str]) -> tuple[list[str], int]:
                 continue
             connection.execute(update(t.unit_lease).where(here).values(epoch=lease.epoch + 1, leased_until_us=0))
             fenced += 1
+        living, stopped = stop_writers(connection, {unit_id for unit_id, _ in others})
+        alive.update(writer for writer in others if writer[0] in living)
+        fenced += stopped
         for job_id, attempt in others:
             match stop_attempt(connection, job_id, attempt=attempt):
                 case "held":

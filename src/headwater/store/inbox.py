@@ -40,9 +40,7 @@ _PUT = insert(t.inbox)
 _PUT_ALL = insert(t.inbox).returning(t.inbox.c.id, sort_by_parameter_order=True)
 _OLDEST = select(t.inbox).where(t.inbox.c.answer.is_(None)).order_by(t.inbox.c.id).limit(bindparam("most"))
 _ANSWER = (
-    update(t.inbox)
-    .where(t.inbox.c.id == bindparam("to"), t.inbox.c.answer.is_(None))
-    .values(answer=bindparam("says"))
+    update(t.inbox).where(t.inbox.c.id == bindparam("to"), t.inbox.c.answer.is_(None)).values(answer=bindparam("says"))
 )
 
 

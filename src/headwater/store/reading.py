@@ -286,7 +286,7 @@ class TableSize:
 
 
 def table_sizes(connection: Connection) -> list[TableSize]:
-    """Every table, by name, from one query and without its schema."""
+    """Every table by name, without its schema, then every view: it has a mode of its own and no rows."""
     files = (
         select(
             t.file.c.table_name,
@@ -303,6 +303,9 @@ def table_sizes(connection: Connection) -> list[TableSize]:
     return [
         TableSize(row.name, row.pipeline, row.mode, int(row.rows or 0), int(row.bytes or 0), int(row.files or 0))
         for row in rows
+    ] + [
+        TableSize(row.name, row.pipeline, "view", 0, 0, 0)
+        for row in connection.execute(select(t.view.c.name, t.view.c.pipeline).order_by(t.view.c.name))
     ]
 
 

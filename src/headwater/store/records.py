@@ -171,6 +171,32 @@ class ItemsLanded(Record, frozen=True, kw_only=True, tag="items_landed"):
     items: dict[str, Any]
 
 
+class LedgerKeySet(Record, frozen=True, kw_only=True, tag="ledger_key_set"):
+    """A key of pushed rows, and what was answered to it; the rows are in the same commit. One that stood there before
+    had expired."""
+
+    table: str
+    key: str
+    fingerprint: str
+    rows: int
+    bytes: int
+    expires_us: int | None = None
+    """None: never."""
+
+
+class LedgerKeysCleared(Record, frozen=True, kw_only=True, tag="ledger_keys_cleared"):
+    """Keys that protect no longer: these of a table, or all of it."""
+
+    table: str
+    keys: tuple[str, ...] | None = None
+
+
+class LedgerSwept(Record, frozen=True, kw_only=True, tag="ledger_swept"):
+    """Keys of any table that had expired by then leave the ledger."""
+
+    before_us: int
+
+
 class RunStarted(Record, frozen=True, kw_only=True, tag="run_started"):
     run_id: str
     pipeline: str
@@ -255,6 +281,9 @@ Change = (
     | CursorSet
     | CursorAdvanced
     | ItemsLanded
+    | LedgerKeySet
+    | LedgerKeysCleared
+    | LedgerSwept
     | RunStarted
     | RunEnded
     | RunError
@@ -308,7 +337,22 @@ class UnitsOpen(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
 
 
-Requirement = CursorIs | SchemaIs | LeaseHeld | JobHeld | Ownership | NoOpenRun | FilesLive | UnitsOpen
+class KeysFree(msgspec.Struct, frozen=True, kw_only=True):
+    """No key among these is in the table's ledger, but for expired ones."""
+
+    table: str
+    keys: tuple[str, ...]
+
+
+class WriterHeld(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that wrote these files has not been taken for dead; see `writers`."""
+
+    writer_id: str
+
+
+Requirement = (
+    CursorIs | SchemaIs | LeaseHeld | JobHeld | Ownership | NoOpenRun | FilesLive | UnitsOpen | KeysFree | WriterHeld
+)
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

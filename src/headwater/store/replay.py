@@ -54,10 +54,36 @@ def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> Non
             _advance_cursor(connection, record, change)
         case r.ItemsLanded():
             _set_items(connection, record, change)
+        case r.LedgerKeySet() | r.LedgerKeysCleared() | r.LedgerSwept():
+            _apply_ledger(connection, record, change)
         case r.RunStarted() | r.RunError() | r.RunSettled() | r.RunEnded() | r.LineageAdded():
             _apply_run(connection, record, change)
         case r.UnitsPlanned() | r.UnitDone() | r.UnitsAbandoned():
             _apply_units(connection, record, change)
+        case _:
+            assert_never(change)
+
+
+def _apply_ledger(
+    connection: Connection, record: r.LogRecord, change: r.LedgerKeySet | r.LedgerKeysCleared | r.LedgerSwept
+) -> None:
+    c = t.ledger_key.c
+    match change:
+        case r.LedgerKeySet():
+            here = (c.table_name == change.table) & (c.idempotency_key == change.key)
+            connection.execute(delete(t.ledger_key).where(here))
+            answer = {"fingerprint": change.fingerprint, "rows": change.rows, "bytes": change.bytes}
+            times = {"seq": record.seq, "at_us": record.at_us, "expires_us": change.expires_us}
+            key = {"table_name": change.table, "idempotency_key": change.key}
+            connection.execute(insert(t.ledger_key).values(**key, **answer, **times))
+        case r.LedgerKeysCleared():
+            if change.keys is None:
+                connection.execute(delete(t.ledger_key).where(c.table_name == change.table))
+            for chunk in _chunks(change.keys or ()):
+                here = (c.table_name == change.table) & c.idempotency_key.in_(chunk)
+                connection.execute(delete(t.ledger_key).where(here))
+        case r.LedgerSwept():
+            connection.execute(delete(t.ledger_key).where(c.expires_us <= change.before_us))
         case _:
             assert_never(change)
 

@@ -166,6 +166,21 @@ item = Table(
     PrimaryKeyConstraint("pipeline", "table_name", "source_id"),
 )
 
+ledger_key = Table(
+    "ledger_key",
+    metadata,
+    Column("table_name", Text, nullable=False),
+    Column("idempotency_key", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+    Column("expires_us", BigInteger),
+    PrimaryKeyConstraint("table_name", "idempotency_key"),
+    Index("ledger_key_expires", "expires_us"),
+)
+
 run = Table(
     "run",
     metadata,
@@ -223,6 +238,15 @@ unit_lease = Table(
     Column("unit_id", Text, primary_key=True),
     Column("attempt", Integer, nullable=False),
     Column("epoch", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("leased_until_us", BigInteger, nullable=False),
+)
+
+push_writer = Table(
+    "push_writer",
+    metadata,
+    Column("writer_id", Text, primary_key=True),
     Column("holder", Text, nullable=False),
     Column("node", Text, nullable=False),
     Column("leased_until_us", BigInteger, nullable=False),
@@ -363,6 +387,7 @@ DATA = (
     view_cut,
     cursor,
     item,
+    ledger_key,
     run,
     lineage,
     unit,
@@ -371,6 +396,7 @@ DATA = (
 
 TRANSIENT = (
     unit_lease,
+    push_writer,
     engine_owner,
     inbox,
     engine_state,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,9 @@ JSON_CALLS: dict[tuple[str, ...], Sequence[str]] = {
     ("logs",): ("0",),
     ("simulate",): ("--pulse", "orders", "--until", "1s"),
     ("query",): ("SELECT 1",),
+    ("ingest",): ("pushed", os.devnull),
+    ("ledger", "list"): (),
+    ("ledger", "clear"): ("pushed",),
     ("schema", "export"): (),
     ("schema", "log"): ("orders",),
     ("schema", "accept"): ("orders",),

@@ -100,6 +100,32 @@ def test_demand_that_is_tried_comes_on_top_or_alone(shop: Path, say: Any) -> Non
     assert (alone["pipelines"]["orders"]["runs"], alone["pipelines"]["totals"]["runs"]) == (1, 0)
 
 
+def test_a_ripple_whose_own_sources_have_not_moved_passes(shop: Path, say: Any) -> None:
+    quiet = """
+[[pipeline]]
+id = "rates"
+source = { connector = "files", config = { path = "data/rates/*.csv" } }
+poll = "1h"
+[[pipeline.tables]]
+name = "rates"
+columns = { rate = "real" }
+
+[[pipeline]]
+id = "both"
+sources = ["orders", { pipeline = "rates", required = false }]
+[[pipeline.ripples]]
+name = "from_orders"
+sql = "select count(*) as n from orders"
+[[pipeline.ripples]]
+name = "from_rates"
+sql = "select max(rate) as rate from rates"
+"""
+    (shop / "headwater.toml").write_text(MANIFEST.replace('"1ms"', '"1m"') + quiet)
+    ripples = answer(say, shop, "--wave", "both", "--until", "10m")["pipelines"]["both"]["ripples"]
+    assert ripples["from_orders"]["starts"] == 10
+    assert ripples["from_rates"]["starts"] <= 2, "once before the rates were there, once with them"
+
+
 def test_cron_is_a_pulse_at_each_tick(shop: Path, say: Any) -> None:
     (shop / "headwater.toml").write_text(MANIFEST + CRON)
     found = answer(say, shop, "--until", "1h")
@@ -129,7 +155,7 @@ def test_without_demand_nothing_runs_and_it_says_so(shop: Path, say: Any) -> Non
 
 def test_simulating_writes_nothing(project: Path, say: Any) -> None:
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
-    assert answer(say, project, "--wave", "orders")["pipelines"]["orders"]["runs"] > 1
+    assert answer(say, project, "--wave", "orders", "--until", "1m")["pipelines"]["orders"]["runs"] > 1
     assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
 
 

@@ -17,6 +17,7 @@ from headwater.base.errors import Exit, HeadwaterError
 from headwater.faces.cli import (
     context,
     demanding,
+    ingesting,
     landing,
     looking,
     pipelines,
@@ -61,7 +62,7 @@ def headwater(
     context_.obj = Face(project or Path.cwd())
 
 
-for part in (projects, landing, looking, serving, demanding, seeing, simulate):
+for part in (projects, landing, looking, ingesting, serving, demanding, seeing, simulate):
     part.register(app)
 app.add_typer(schemas.app, name="schema")
 app.add_typer(context.app, name="context")

@@ -14,7 +14,7 @@ import typer
 
 from headwater.base.errors import HeadwaterError
 from headwater.faces.cli.output import JsonOption, age_text, answer, count_text, say, show_error, table
-from headwater.faces.cli.serving import _until_signal as until_signal
+from headwater.faces.cli.serving import until_signal as until_signal
 
 if TYPE_CHECKING:
     from headwater.app.workspace import Workspace
@@ -122,6 +122,7 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
     from headwater.app import projects, seeing
     from headwater.app.arriving import Arrivals
     from headwater.app.serving import open_service
+    from headwater.base.clock import now_us, to_text
 
     runs: Counter[str] = Counter()
 
@@ -130,7 +131,7 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
         ended = (run for run in seeing.runs(opened, pipeline=pipeline, limit=RUNS_READ) if run.seconds is not None)
         for run in itertools.islice(ended, 1):
             took = f"{count_text(run.rows, 'row')} in {run.seconds:.1f} s"
-            say(f"{run.started_at[11:19]}  {pipeline:9}  {state}, {took}, asked by {run.trigger}")
+            say(f"{to_text(now_us())[11:19]}  {pipeline:9}  {state}, {took}, asked by {run.trigger}")
 
     served = open_service(opened, tell=lambda error: show_error(error, as_json=False), on_run=tell)
     say("")

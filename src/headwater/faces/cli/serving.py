@@ -37,7 +37,7 @@ def serve(
         )
         section = opened.project.spec.serve
         listening = None
-        with _until_signal(served.stop):
+        with until_signal(served.stop):
             if not no_http:
                 from headwater.faces.http.access import access_of
                 from headwater.faces.http.api import api
@@ -69,14 +69,14 @@ def worker(context: typer.Context) -> None:
     face: Face = context.obj
     with workspace(face.start) as opened:
         process = open_worker(opened, tell=lambda error: show_error(error, as_json=False))
-        with _until_signal(process.stop):
+        with until_signal(process.stop):
             say(f"working for {opened.project.name}")
             process.run()
     say("stopped; the jobs in hand were given back")
 
 
 @contextmanager
-def _until_signal(stop: Callable[[], None]) -> Iterator[None]:
+def until_signal(stop: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C and SIGTERM end it in good order; a second one ends it at once."""
     asked = False
 

@@ -25,6 +25,7 @@ OPEN = frozenset({"/health"})
 """What needs no token: somebody who watches over the server has none."""
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _WEBHOOK = re.compile(r"/v1/pipelines/[^/]+/events")
+_INGEST = re.compile(r"/v1/ingest/[^/]+")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})
 
@@ -103,7 +104,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        most = limits.WEBHOOK_BODY_BYTES if _is_webhook(scope) else limits.REQUEST_BODY_BYTES
+        most = _most_bytes(scope)
         try:
             self._check(scope, most)
         except HeadwaterError as error:
@@ -149,6 +150,13 @@ class _Counted:
 
 def _too_large(most: int) -> HeadwaterError:
     return RequestError(413, f"the body is larger than {most} bytes", "send less at a time")
+
+
+def _most_bytes(scope: Scope) -> int:
+    if _is_webhook(scope):
+        return limits.WEBHOOK_BODY_BYTES
+    is_push = scope["method"] == "POST" and _INGEST.fullmatch(scope["path"]) is not None
+    return limits.MAX_BODY_BYTES if is_push else limits.REQUEST_BODY_BYTES
 
 
 def _is_webhook(scope: Scope) -> bool:

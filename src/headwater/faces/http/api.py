@@ -13,10 +13,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from headwater import __version__
+from headwater.app.ingesting import Door
 from headwater.app.watching import Health, gauges, health
 from headwater.app.workspace import Workspace
 from headwater.base import limits
-from headwater.faces.http import asking, looking
+from headwater.faces.http import asking, ingest, looking
 from headwater.faces.http.access import OPEN, Access, Guard
 from headwater.faces.http.context import Context, Given, Opened, answer, answers, opened, shape
 from headwater.faces.http.feed import Feed
@@ -26,7 +27,7 @@ from headwater.faces.http.problems import NO_STORE, PROBLEM, handle_errors
 from headwater.observe.counters import COUNTERS, Counters
 
 TITLE = "Headwater"
-DESCRIPTION = "Demand for pipelines, what they do and why, and queries over what has landed."
+DESCRIPTION = "Demand for pipelines, what they do and why, rows that are pushed, and queries over what has landed."
 HealthAnswer = shape("HealthAnswer", health=Health)
 
 
@@ -76,6 +77,7 @@ def api(
         finally:
             context.close()
             await run_in_threadpool(feed.join)
+            await run_in_threadpool(context.door.close)
 
     app = FastAPI(
         title=TITLE,
@@ -88,12 +90,13 @@ def api(
         # Spans are made where the work is done; a request's are not asked for.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    context = app.state.context = Context(current, access, counters, feed, heartbeat_seconds)
+    context = app.state.context = Context(current, access, counters, feed, heartbeat_seconds, door=Door(counters))
     app.state.closing = context.close
     app.add_middleware(Guard, access=access)
     handle_errors(app)
     app.include_router(asking.router)
     app.include_router(looking.router)
+    app.include_router(ingest.router)
     _add_watching(app)
     app.openapi = lambda: _description(app)  # type: ignore[method-assign]
     return app

@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 from pydantic import BaseModel, create_model
 from starlette.responses import Response
 
+from headwater.app.ingesting import Door
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
@@ -20,6 +21,7 @@ from headwater.faces.answers import answer_text
 from headwater.faces.http.access import Access
 from headwater.faces.http.feed import Feed
 from headwater.faces.http.problems import NO_STORE
+from headwater.faces.http.room import Room
 from headwater.observe.counters import Counters
 
 
@@ -35,6 +37,9 @@ class Context:
     heartbeat_seconds: float
     closing: threading.Event = field(default_factory=threading.Event)
     queries: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(limits.QUERIES_AT_ONCE))
+    door: Door = field(default_factory=Door)
+    room: Room = field(default_factory=lambda: Room(limits.INGESTS_AT_ONCE, limits.INGEST_MEMORY_BYTES))
+    pushes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(limits.INGEST_THREADS))
 
     def close(self) -> None:
         """End what would go on by itself. Any thread may say so, and again."""

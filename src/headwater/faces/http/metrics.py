@@ -18,6 +18,8 @@ _COUNTED: dict[Counted, tuple[str, str]] = {
     "runs": ("headwater_runs", "Runs of a pipeline that have ended, by their state."),
     "ripple_failures": ("headwater_failures", "Executions of a ripple that have failed."),
     "demands_refused": ("headwater_demands_refused", "Demand that was refused because a pipeline is blocked."),
+    "rows_pushed": ("headwater_rows_pushed", "Rows that were pushed into a table."),
+    "rows_rescued": ("headwater_rows_rescued", "Pushed rows with keys that have no column: they are in `_rescued`."),
     "lease_takeovers": ("headwater_lease_takeovers", "Jobs taken over from workers that were lost."),
 }
 

@@ -26,6 +26,10 @@ _STATUS: dict[str, int] = {
     "HW-T03": 409,
     "HW-T06": 503,
     "HW-T07": 404,
+    "HW-I01": 422,
+    "HW-I02": 422,
+    "HW-I03": 409,
+    "HW-I04": 400,
     "HW-Q01": 400,
     "HW-Q02": 504,
     "HW-U01": 422,
@@ -72,7 +76,7 @@ def problem(error: HeadwaterError) -> Response:
     match status:
         case 401:
             headers["WWW-Authenticate"] = "Bearer"
-        case 503:
+        case 429 | 503:
             headers["Retry-After"] = str(limits.HTTP_RETRY_SECONDS)
         case 405:
             headers["Allow"] = str(error.detail.get("allow", ""))

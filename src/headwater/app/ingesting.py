@@ -1,0 +1,194 @@
+"""ingest and ledger: rows that are pushed, and the keys that keep them from landing twice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from headwater.app.refreshing import refresh
+from headwater.app.workspace import Workspace
+from headwater.app.workspace import actor as this_actor
+from headwater.base import limits
+from headwater.base.clock import now_us, to_text
+from headwater.base.errors import HeadwaterError
+from headwater.ingest.accept import Acceptor
+from headwater.ingest.ledger import clear_keys
+from headwater.ingest.prepare import Prepared
+from headwater.ingest.push import Accepted, Push, PushTable
+from headwater.manifest.load import Project
+from headwater.manifest.spec import TableSpec
+from headwater.observe.counters import COUNTERS, Counters
+from headwater.runtime.definition import declared_columns
+from headwater.runtime.model import MadeTable, project_tables
+from headwater.store.commit import Store
+from headwater.store.ledger import ledger_keys
+
+PUSH = "push"
+VIEW_SHARE = 10
+"""Between two refreshes of the views lies so many times what the last one took."""
+
+
+@dataclass(frozen=True)
+class KeyView:
+    """A key of a table's ledger. `snapshot_id` is the commit that holds its rows."""
+
+    table: str
+    key: str
+    snapshot_id: str
+    rows: int
+    taken_at: str
+    expires_at: str | None
+    expired: bool
+
+
+class Door:
+    """Takes pushed rows for a project, for as long as its process lives. Any thread may come in."""
+
+    def __init__(self, counters: Counters = COUNTERS) -> None:
+        self._counters = counters
+        self._lock = threading.Lock()
+        self._acceptor: tuple[Store, Acceptor] | None = None
+        self._tables: tuple[Project, Mapping[str, MadeTable]] | None = None
+        self._showing: threading.Timer | None = None
+        self._timers: list[threading.Timer] = []
+        self._pause_seconds = limits.VIEW_REFRESH_SECONDS
+
+    def ingest(
+        self,
+        workspace: Workspace,
+        table: str,
+        body: bytes,
+        *,
+        key: str | None = None,
+        evolve: bool = True,
+        auto_create: bool = True,
+        actor: str | None = None,
+    ) -> Accepted:
+        """One batch of NDJSON. The answer comes when it is durable."""
+        project = workspace.project
+        target = target_of(project, table, self._made(project).get(table), auto_create=auto_create)
+        push = Push(target=target, body=body, actor=actor or this_actor(), key=key, evolve=evolve)
+        return self._accepting(workspace.store()).accept(push)
+
+    def show_soon(self, workspace: Workspace) -> None:
+        """Bring the views up to what was pushed, at most once a second. Who asks through Headwater need not wait: it
+        looks at the catalog first."""
+        with self._lock:
+            if self._showing is None:
+                self._showing = threading.Timer(self._pause_seconds, self._show, [workspace])
+                self._showing.daemon = True
+                self._timers.append(self._showing)
+                self._showing.start()
+
+    def close(self) -> None:
+        """Nobody comes in any more. Raises nothing: what was answered for is durable, and the rest is made again."""
+        with self._lock:
+            found, self._acceptor = self._acceptor, None
+            waiting, self._showing = self._showing, None
+            timers = list(self._timers)
+        for timer in timers:  # one that has begun still needs the store
+            timer.cancel()
+            timer.join()
+        with suppress(HeadwaterError):
+            if found is not None:
+                if waiting is not None:
+                    refresh(found[0])
+                found[1].close()
+
+    def _show(self, workspace: Workspace) -> None:
+        with self._lock:
+            mine, self._showing = self._showing, None
+        began = time.monotonic()
+        with suppress(HeadwaterError):  # the next query makes them again, and says what is wrong
+            refresh(workspace.store())
+        with self._lock:
+            # A table of many files takes long to show: pushes must not wait for that most of the time.
+            self._pause_seconds = max(limits.VIEW_REFRESH_SECONDS, VIEW_SHARE * (time.monotonic() - began))
+            self._timers = [timer for timer in self._timers if timer is not mine]
+
+    def _accepting(self, store: Store) -> Acceptor:
+        with self._lock:
+            if self._acceptor is None or self._acceptor[0] is not store:
+                self._acceptor = (store, Acceptor(store, on_landed=self._count))
+            return self._acceptor[1]
+
+    def _made(self, project: Project) -> Mapping[str, MadeTable]:
+        """The tables of the manifest as it is now; a project of many pipelines is not looked through for each batch."""
+        with self._lock:
+            if self._tables is None or self._tables[0] is not project:
+                self._tables = (project, project_tables(project.pipelines))
+            return self._tables[1]
+
+    def _count(self, table: str, prepared: Prepared) -> None:
+        self._counters.add("rows_pushed", table, times=prepared.rows)
+        if prepared.rows_rescued:
+            self._counters.add("rows_rescued", table, times=prepared.rows_rescued)
+
+
+def target_of(project: Project, table: str, made: MadeTable | None, *, auto_create: bool = True) -> PushTable:
+    """A table as the manifest declares it (None: it does not), to be pushed to. Raises HW-I03 for one that a pipeline
+    fills otherwise."""
+    if made is None:
+        namesake = next((p for p in project.pipelines if p.spec.id == table), None)
+        if namesake is not None:
+            raise HeadwaterError(
+                "HW-I03",
+                f"`{table}` is the name of a pipeline that does not make a table `{table}`",
+                hint="push to a table of another name",
+                places=(namesake.place,),
+            )
+        return PushTable(table, table, may_create=auto_create)
+    spec = made.pipeline.spec
+    if spec.source is None or spec.source.connector != PUSH:
+        raise HeadwaterError(
+            "HW-I03",
+            f"table `{table}` is filled by pipeline `{spec.id}`, not by pushes",
+            hint="push to a table of another name",
+            detail={"table": table, "pipeline": spec.id},
+            places=(made.pipeline.place,),
+        )
+    project.refuse_unsupported([spec.id])
+    assert isinstance(made.settings, TableSpec)
+    return PushTable(
+        table,
+        spec.id,
+        mode=made.settings.effective_mode,
+        primary_key=tuple(made.settings.primary_key),
+        declared=declared_columns(made.settings),
+        in_manifest=True,
+    )
+
+
+def show(workspace: Workspace) -> None:
+    """Bring the views up to what was pushed."""
+    refresh(workspace.store())
+
+
+def list_keys(workspace: Workspace, table: str | None = None, *, limit: int = limits.KEYS_SHOWN) -> list[KeyView]:
+    """The newest keys, of a table or of all."""
+    store = workspace.existing_store()
+    if store is None:
+        return []
+    now = now_us()
+    with store.catalog.snapshot() as connection:
+        found = ledger_keys(connection, table=table, limit=limit)
+    return [
+        KeyView(
+            table=each.table,
+            key=each.key,
+            snapshot_id=str(each.seq),
+            rows=each.rows,
+            taken_at=to_text(each.at_us),
+            expires_at=to_text(each.expires_us) if each.expires_us is not None else None,
+            expired=each.expires_us is not None and each.expires_us <= now,
+        )
+        for each in found
+    ]
+
+
+def clear(workspace: Workspace, table: str, keys: Sequence[str] | None = None) -> int:
+    """Forget keys of a table, or all of them: what is sent with them lands again. How many there were."""
+    return clear_keys(workspace.landed_store(writable=True), table, keys, actor=this_actor())

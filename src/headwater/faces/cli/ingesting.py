@@ -1,0 +1,152 @@
+"""ingest and ledger."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.base import limits
+from headwater.base.errors import HeadwaterError, Place
+from headwater.faces.cli.output import Face, JsonOption, answer, count_text, say, size_text, table
+
+if TYPE_CHECKING:
+    from headwater.ingest.decode import Encoding
+
+STDIN = "-"
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE")]
+
+ledger = typer.Typer(help="The keys of pushed rows.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(ingest)
+    app.add_typer(ledger, name="ledger")
+
+
+def ingest(
+    context: typer.Context,
+    table_: TableArgument,
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="NDJSON, .gz or .zst too; `-` or none: stdin.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="The same rows sent again with the same key land once.")
+    ] = None,
+    no_evolve: Annotated[
+        bool, typer.Option("--no-evolve", help="Add no columns: unknown keys are kept in `_rescued`.")
+    ] = False,
+    no_create: Annotated[bool, typer.Option("--no-create", help="Make no table that is not there.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Push rows into a table: each file whole or not at all. They are durable when the command ends."""
+    from headwater.app.ingesting import Door, show
+    from headwater.app.workspace import workspace
+
+    names = files or [STDIN]
+    if key is not None and len(names) > 1:
+        raise HeadwaterError(
+            "HW-U01", "a key is for one batch, and each file is one", hint="run the command once for each file"
+        )
+    face: Face = context.obj
+    landed = []
+    with workspace(face.start) as opened:
+        door = Door()
+        try:
+            for name in names:
+                body = _read(name)
+                try:
+                    found = door.ingest(opened, table_, body, key=key, evolve=not no_evolve, auto_create=not no_create)
+                except HeadwaterError as error:
+                    raise _placed(error, name) from error
+                landed.append({"file": name, **vars(found)})
+                if not json_:
+                    told = f"{table_}: {count_text(found.rows_ingested, 'row')}, {size_text(found.bytes_written)}"
+                    again = " (landed before with this key; nothing was written)" if found.replayed else ""
+                    typer.echo(f"{told}, visible at {found.snapshot_id}{again}")
+        finally:
+            door.close()
+            if landed:
+                show(opened)
+    if json_:
+        answer({"table": table_, "batches": landed})
+
+
+@ledger.command("list")
+def list_(
+    context: typer.Context,
+    table_: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Default: all.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many, the newest first.")] = limits.KEYS_SHOWN,
+    json_: JsonOption = False,
+) -> None:
+    """The keys that were used, and until when each of them protects."""
+    from headwater.app import ingesting
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        found = ingesting.list_keys(opened, table_, limit=limit)
+    if json_:
+        answer({"keys": found})
+        return
+    columns = ("table", "key", "visible at", "rows", "taken at", "expires at")
+    rows = [
+        [k.table, k.key, k.snapshot_id, k.rows, k.taken_at, "expired" if k.expired else k.expires_at] for k in found
+    ]
+    typer.echo(table(columns, rows))
+
+
+@ledger.command("clear")
+def clear(
+    context: typer.Context,
+    table_: TableArgument,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Default: all of the table.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Forget keys of a table: what is sent with them lands again, also if it is there already."""
+    from headwater.app import ingesting
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        cleared = ingesting.clear(opened, table_, keys or None)
+    if json_:
+        answer({"table": table_, "cleared": cleared})
+    else:
+        say(f"{table_}: {count_text(cleared, 'key')} forgotten")
+
+
+def _read(name: str) -> bytes:
+    """A file, or what comes in, decompressed. Reads no more than a batch may be."""
+    from headwater.ingest.decode import decoded
+
+    try:
+        if name == STDIN:
+            return decoded(sys.stdin.buffer.read(limits.MAX_BODY_BYTES + 1), "none")
+        with open(name, "rb") as file:
+            return decoded(file.read(limits.MAX_BODY_BYTES + 1), _encoding(name))
+    except OSError as error:
+        reason = (error.strerror or "it cannot be read").lower()
+        raise HeadwaterError("HW-I04", f"cannot read `{name}`: {reason}", hint="nothing of it was written") from error
+
+
+def _encoding(name: str) -> Encoding:
+    match Path(name).suffix:
+        case ".gz":
+            return "gzip"
+        case ".zst":
+            return "zstd"
+        case _:
+            return "none"
+
+
+def _placed(error: HeadwaterError, name: str) -> HeadwaterError:
+    """The error with the lines of the file, where it speaks of rows."""
+    rows = error.detail.get("rows")
+    if error.code != "HW-I02" or not isinstance(rows, list):
+        return error
+    lines = dict.fromkeys(int(row["line"]) for row in rows)
+    error.places = tuple(Place("stdin" if name == STDIN else name, line) for line in lines)
+    return error

@@ -1,0 +1,122 @@
+"""The path that takes pushed rows: read with bounds, landed by the one write path, answered when they are durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Header, Path, Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from headwater.base import limits
+from headwater.faces.http.context import Context, Given, answer, answers, shape
+from headwater.faces.http.problems import RequestError
+from headwater.faces.http.room import Place
+from headwater.ingest.decode import Encoding, TooLarge, decoded
+from headwater.ingest.push import Accepted
+
+router = APIRouter(tags=["push"])
+
+IngestAnswer = shape("IngestAnswer", snapshot_id=str, rows_ingested=int, bytes_written=int, replayed=bool)
+BODY = {
+    "required": True,
+    "description": "one JSON object a line; with `Content-Encoding: gzip` or `zstd` it is decompressed",
+    "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+}
+_ENCODINGS: dict[str, Encoding] = {"": "none", "identity": "none", "gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
+
+
+@router.post("/v1/ingest/{table}", responses=answers(IngestAnswer, what="durable"), openapi_extra={"requestBody": BODY})
+async def ingest(
+    table: Annotated[str, Path(description="where the rows go")],
+    request: Request,
+    context: Given,
+    idempotency_key: Annotated[
+        str | None, Header(description="the same batch sent again with the same key lands once")
+    ] = None,
+    x_idempotency_key: Annotated[str | None, Header(description="the same, by another name")] = None,
+    x_schema_evolve: Annotated[bool, Header(description="false: unknown keys add no columns")] = True,
+    x_auto_create: Annotated[bool, Header(description="false: a table that is not there is not made")] = True,
+) -> Response:
+    """Push rows into a table: all of them land, once, or none does."""
+    key = _key(idempotency_key, x_idempotency_key)
+    encoding = _encoding(request.headers.get("content-encoding", ""))
+    with context.room.place() as place:
+        body = b"".join([part async for part in _parts(request, place)])
+        land = partial(
+            _land,
+            context,
+            table,
+            body,
+            place,
+            encoding=encoding,
+            key=key,
+            evolve=x_schema_evolve,
+            auto_create=x_auto_create,
+            actor=f"http:{request.client.host}" if request.client is not None else "http",
+        )
+        # A sender that goes away does not undo what it has sent: the thread goes on, and the key finds the answer.
+        found = await to_thread.run_sync(land, limiter=context.pushes)
+    return answer(
+        {
+            "snapshot_id": found.snapshot_id,
+            "rows_ingested": found.rows_ingested,
+            "bytes_written": found.bytes_written,
+            "replayed": found.replayed,
+        }
+    )
+
+
+def _land(
+    context: Context,
+    table: str,
+    body: bytes,
+    place: Place,
+    *,
+    encoding: Encoding,
+    key: str | None,
+    evolve: bool,
+    auto_create: bool,
+    actor: str,
+) -> Accepted:
+    workspace = context.current()
+    try:
+        rows = decoded(body, encoding, grow=place.grow)
+    except TooLarge as error:
+        raise RequestError(413, error.message, error.hint, code=error.code) from error
+    found = context.door.ingest(workspace, table, rows, key=key, evolve=evolve, auto_create=auto_create, actor=actor)
+    if not found.replayed:
+        context.door.show_soon(workspace)
+    return found
+
+
+async def _parts(request: Request, place: Place) -> AsyncIterator[bytes]:
+    """The body as it comes, for as long as it may take."""
+    try:
+        async with asyncio.timeout(limits.INGEST_READ_SECONDS):
+            async for part in request.stream():
+                place.grow(len(part))
+                yield part
+    except TimeoutError as error:
+        message = f"the body did not come within {limits.INGEST_READ_SECONDS:g} seconds"
+        raise RequestError(408, message, "send smaller batches") from error
+    except ClientDisconnect as error:
+        raise RequestError(400, "the sender went away before all was sent") from error
+
+
+def _key(given: str | None, other: str | None) -> str | None:
+    if given is not None and other is not None and given != other:
+        raise RequestError(422, "`Idempotency-Key` and `X-Idempotency-Key` are not the same", "send one of them")
+    return given if given is not None else other
+
+
+def _encoding(header: str) -> Encoding:
+    found = _ENCODINGS.get(header.strip().lower())
+    if found is None:
+        message = f"`Content-Encoding: {header[:40]}` is not known here"
+        raise RequestError(415, message, "send NDJSON as it is, or with gzip or zstd")
+    return found

@@ -1,0 +1,165 @@
+"""A pushed batch as columns of its table: coerced, with new columns for unknown keys, the rest rescued.
+
+Pure: bytes and a schema in, Arrow out. A batch with one bad row is refused whole, and then changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw
+
+from headwater.base import limits
+from headwater.base.errors import HeadwaterError
+from headwater.base.ids import is_reserved_column
+from headwater.base.schema import TableSchema
+from headwater.base.types import DYNAMIC, STRING, TIMESTAMP, to_arrow
+from headwater.coerce.batches import Coerced, coerce_lines, coerce_objects
+from headwater.coerce.errors import Refused
+from headwater.coerce.objects import Objects, read_lines, without_bom
+from headwater.coerce.values import coerce_value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DEFAULT_COLUMNS = {"ts": TIMESTAMP, "label": STRING, "body": STRING, "props": DYNAMIC}
+"""The columns of a table for which nobody declares any. All may be null."""
+TIME = "ts"
+TIME_KEYS = ("at", "timestamp", "_timestamp", "time_unix_nano", "observed_time_unix_nano")
+"""What fills an empty `ts` of such a table, in this order, where it holds a time."""
+RESCUED = "_rescued"
+
+_NEW_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+_NULL = Raw(b"null")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A good batch. `added` are the columns that it needs besides those of the schema it was prepared for, all
+    `string`; `rescues`: it has a column `_rescued` too. A column that the batch lacks is null."""
+
+    batch: pa.RecordBatch
+    rows: int
+    added: tuple[str, ...] = ()
+    rescues: bool = False
+    rows_rescued: int = 0
+
+
+def prepare(body: bytes, schema: TableSchema, *, table: str, evolve: bool) -> Prepared:
+    """Raises HW-I02 with the place of every bad row (of the first hundred)."""
+    # `_rescued` is the store's: a key of that name is as unknown as any other, and is rescued into it.
+    known = replace(schema, columns=tuple(column for column in schema.columns if column.name != RESCUED))
+    found = coerce_lines(body, known)
+    _refuse_bad(found, table)
+    if not found.unknown_seen and not _lacks_times(found, known):
+        return Prepared(found.batch, found.rows)
+    objects = read_lines(without_bom(body), first_line=1, place="")
+    if _has_default_times(known):
+        objects.rows[:] = [_with_time(row, known) for row in objects.rows]
+    added, rescued = _sort_out(objects, known, evolve=evolve)
+    wider = known
+    for name in added:
+        wider = wider.added(name, STRING)
+    coerced = coerce_objects(objects, wider)
+    _refuse_bad(coerced, table)
+    texts = [_rescue(row, rescued) for row in objects.rows] if rescued else []
+    if not rescued:
+        return Prepared(coerced.batch, coerced.rows, added)
+    return Prepared(
+        coerced.batch.append_column(RESCUED, _dynamic(texts)),
+        coerced.rows,
+        added,
+        rescues=True,
+        rows_rescued=sum(text is not None for text in texts),
+    )
+
+
+def may_be_added(name: str) -> bool:
+    """Whether an unknown key may become a column by itself."""
+    return (
+        _NEW_NAME.fullmatch(name) is not None
+        and len(name) <= limits.NAME_BYTES
+        and not is_reserved_column(name)
+        and name not in DEFAULT_COLUMNS
+    )
+
+
+def _refuse_bad(found: Coerced, table: str) -> None:
+    if not found.error_total:
+        return
+    first, shown = found.errors[0], found.errors[: limits.ERRORS_SHOWN]
+    column = f", column `{first.column}`" if first.column else ""
+    kind = f" ({first.value_type})" if first.value_type else ""
+    more = f", and {found.error_total - 1} more" if found.error_total > 1 else ""
+    raise HeadwaterError(
+        "HW-I02",
+        f"`{table}` took nothing of the batch: line {first.line}{column}: {first.reason}{kind}{more}",
+        hint="mend the rows and send the batch again; nothing was written",
+        detail={
+            "table": table,
+            "total": found.error_total,
+            "rows": [
+                {"line": e.line, "column": e.column, "reason": e.reason, "type": e.value_type, "detail": e.detail}
+                for e in shown
+            ],
+        },
+    )
+
+
+def _has_default_times(schema: TableSchema) -> bool:
+    """Whether the table was made without declared columns."""
+    made = tuple((column.id, column.name, column.type) for column in schema.columns[: len(DEFAULT_COLUMNS)])
+    return made == tuple((id_, name, type_) for id_, (name, type_) in enumerate(DEFAULT_COLUMNS.items(), 1))
+
+
+def _lacks_times(found: Coerced, schema: TableSchema) -> bool:
+    """A key that may fill `ts` can be a column by now: then nothing is unknown, and `ts` still empty."""
+    return (
+        _has_default_times(schema)
+        and any(schema.column(key) is not None for key in TIME_KEYS)
+        and found.batch.column(TIME).null_count > 0
+    )
+
+
+def _with_time(row: dict[str, Raw], schema: TableSchema) -> dict[str, Raw]:
+    """The row with its time in `ts`. The key that held it is then known: it becomes no column, and if it is one
+    already it keeps its value there too."""
+    if bytes(row.get(TIME, _NULL)) != b"null":
+        return row
+    for key in TIME_KEYS:
+        if key in row and _is_time(row[key]):
+            kept = {name: value for name, value in row.items() if name != key or schema.column(key) is not None}
+            return {**kept, TIME: row[key]}
+    return row
+
+
+def _is_time(source: Raw) -> bool:
+    try:
+        return coerce_value(str(source, "utf-8"), TIMESTAMP) is not None
+    except Refused:
+        return False
+
+
+def _sort_out(objects: Objects, schema: TableSchema, *, evolve: bool) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The unknown keys of a batch: those that become columns, in order of first appearance, and those that are
+    rescued."""
+    names = set().union(*objects.rows) - set(schema.names())
+    unknown = dict.fromkeys(name for row in objects.rows for name in row if name in names) if names else {}
+    added = [name for name in unknown if evolve and may_be_added(name)][: limits.NEW_COLUMNS_PER_BATCH]
+    return tuple(added), frozenset(unknown) - frozenset(added)
+
+
+def _rescue(row: Mapping[str, Raw], names: frozenset[str]) -> str | None:
+    """The keys that have no column, as one object, each value as it was written."""
+    kept = [msgspec.json.encode(name) + b":" + bytes(value) for name, value in row.items() if name in names]
+    return (b"{" + b",".join(kept) + b"}").decode() if kept else None
+
+
+def _dynamic(texts: Sequence[str | None]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.ExtensionArray.from_storage(to_arrow(DYNAMIC), pa.array(texts, pa.string()))

@@ -1,0 +1,48 @@
+"""What is pushed, where to, and what is answered: plain records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headwater.store.evolution import DeclaredColumn
+
+
+@dataclass(frozen=True)
+class PushTable:
+    """A table as the one who pushes to it knows it. `in_manifest`: a pipeline with the connector `push` declares it,
+    and the rest is what the manifest says; else the table is made by its first push, if it `may_create` it, and is
+    what it was made as."""
+
+    table: str
+    pipeline: str
+    mode: str = "append"
+    primary_key: tuple[str, ...] = ()
+    declared: Mapping[str, DeclaredColumn] = field(default_factory=dict)
+    in_manifest: bool = False
+    may_create: bool = True
+
+
+@dataclass(frozen=True)
+class Push:
+    """One batch of NDJSON, decompressed. It is taken whole or refused whole. Without a `key` nobody can tell whether it
+    was sent before."""
+
+    target: PushTable
+    body: bytes
+    actor: str
+    key: str | None = None
+    evolve: bool = True
+    """Whether unknown keys become columns; else they are kept in `_rescued`."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The answer: `snapshot_id` is the commit sequence at which the rows are visible. `bytes_written` is the batch's
+    share of the files that it was written to. `replayed`: the key had been used for the same batch, and nothing was
+    written now."""
+
+    snapshot_id: str
+    rows_ingested: int
+    bytes_written: int
+    replayed: bool = False

@@ -1,0 +1,101 @@
+"""`headwater ingest` and `headwater ledger`: rows from files and stdin, each file whole or not at all. No JVM."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+ROW = b'{"label": "a", "user": "ada"}\n'
+
+
+def labels(say: Any, project: Path, table: str = "events") -> list[str]:
+    found = say("--project", project, "query", "--format", "json", f"SELECT label FROM {table} ORDER BY label")
+    assert found.code == 0, found.err
+    return [row["label"] for row in found.json()["rows"]]
+
+
+def test_files_land_each_with_an_answer_of_its_own(project: Path, say: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes(ROW)
+    (tmp_path / "b.ndjson.gz").write_bytes(gzip.compress(b'{"label": "b"}\n'))
+    (tmp_path / "c.jsonl.zst").write_bytes(pa.compress(b'{"label": "c"}\n{"label": "d"}', "zstd", asbytes=True))
+    names = [tmp_path / name for name in ("a.ndjson", "b.ndjson.gz", "c.jsonl.zst")]
+    found = say("--project", project, "ingest", "events", *names, "--json").json()
+    assert [batch["rows_ingested"] for batch in found["batches"]] == [1, 1, 2]
+    assert [batch["file"] for batch in found["batches"]] == [str(name) for name in names]
+    assert labels(say, project) == ["a", "b", "c", "d"]
+    views = project / ".headwater" / "context" / "shop" / "views"
+    assert (views / "events.sql").read_text().count(".parquet") == 3, "the views are those of the last push"
+
+
+def test_a_key_lands_once_until_it_is_cleared(project: Path, say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ingest(body: bytes = ROW) -> Any:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(body)))
+        return say("--project", project, "ingest", "events", "--key", "k")
+
+    assert "nothing was written" not in ingest().out
+    assert "(landed before with this key; nothing was written)" in ingest().out
+    refused = ingest(ROW * 2)
+    assert (refused.code, "HW-I01" in refused.err) == (4, True)
+    (key,) = say("--project", project, "ledger", "list", "events", "--json").json()["keys"]
+    assert (key["table"], key["key"], key["rows"], key["expired"]) == ("events", "k", 1, False)
+    assert "k " in say("--project", project, "ledger", "list").out
+    assert say("--project", project, "ledger", "clear", "events", "k").err == "events: 1 key forgotten\n"
+    assert ingest(ROW * 2).code == 0
+    assert len(labels(say, project)) == 3
+
+
+def test_a_bad_file_is_refused_with_its_lines_and_those_before_it_have_landed(
+    project: Path, say: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "good.ndjson").write_bytes(ROW)
+    (tmp_path / "bad.ndjson").write_bytes(ROW + b'{"ts": "soon"}\n')
+    said = say("--project", project, "ingest", "events", tmp_path / "good.ndjson", tmp_path / "bad.ndjson")
+    assert said.code == 3
+    assert said.out.startswith("events: 1 row")
+    assert f"{tmp_path / 'bad.ndjson'}:2\n" in said.err
+    assert "soon" not in said.err
+    assert labels(say, project) == ["a"]
+
+
+def test_what_cannot_be_pushed_is_refused(project: Path, say: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes(ROW)
+    (tmp_path / "torn.gz").write_bytes(gzip.compress(ROW)[:-4])
+
+    def code_of(*words: str | Path) -> tuple[int, str]:
+        said = say("--project", project, "ingest", *words, "--json")
+        return said.code, said.json()["error"]["code"]
+
+    assert code_of("orders", tmp_path / "a.ndjson") == (3, "HW-I03")
+    assert code_of("events", tmp_path / "none.ndjson") == (3, "HW-I04")
+    assert code_of("events", tmp_path / "torn.gz") == (3, "HW-I04")
+    assert code_of("events", tmp_path / "a.ndjson", "--no-create") == (3, "HW-T07")
+    assert code_of("events", tmp_path / "a.ndjson", tmp_path / "a.ndjson", "--key", "k") == (2, "HW-U01")
+
+
+def test_a_declared_table_is_what_the_manifest_says(project: Path, say: Any, tmp_path: Path) -> None:
+    with (project / "headwater.toml").open("a") as manifest:
+        manifest.write(
+            '[[pipeline]]\nid = "web"\nsource = { connector = "push" }\n[[pipeline.tables]]\nname = "clicks"\n'
+        )
+        manifest.write('primary_key = ["id"]\ncolumns = { id = "long", label = "string" }\n')
+    assert say("--project", project, "validate").code == 0
+    (tmp_path / "a.ndjson").write_bytes(b'{"id": 1, "label": "a"}\n{"id": "1", "label": "b", "new": 1}\n')
+    assert say("--project", project, "ingest", "clicks", tmp_path / "a.ndjson", "--no-evolve").code == 0
+    found = say("--project", project, "query", "--format", "json", "SELECT id, label, _rescued FROM clicks")
+    assert found.json()["rows"] == [{"id": 1, "label": "b", "_rescued": '{"new":1}'}]
+    sizes = say("--project", project, "status", "web", "--json").json()["pipelines"][0]["tables"]
+    assert [(size["name"], size["stored_rows"]) for size in sizes] == [("clicks", 2)]
+    assert say("--project", project, "plan", "web", "--detailed-exitcode").code == 0
+
+
+def test_a_pushed_table_cannot_be_replaced(project: Path, say: Any) -> None:
+    with (project / "headwater.toml").open("a") as manifest:
+        manifest.write('[[pipeline]]\nid = "web"\nsource = { connector = "push" }\n')
+        manifest.write('tables = [{ name = "clicks", mode = "replace" }]\n')
+    (part,) = say("--project", project, "validate", "--json").json()["unsupported"]
+    assert part["what"] == "`tables[0].mode` of pipeline `web`"

@@ -1,0 +1,144 @@
+"""Pushed rows in a table: what it becomes, and that what was taken reads back as it was sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.ingesting import push, rows_of
+from contract.stores import Place, quick_directory
+from headwater.base.errors import HeadwaterError
+from headwater.base.types import parse_type
+from headwater.ingest.accept import Acceptor
+from headwater.ingest.decode import TooLarge, decoded
+from headwater.ingest.push import PushTable
+from headwater.store.commit import Store
+from headwater.store.evolution import DeclaredColumn
+from headwater.store.read import connect
+from headwater.store.reading import schema_events, table_states
+from unit.coerce.test_cases import bytes_in, cases
+
+SAMPLE_STEP = 40
+"""Every so many cases go all the way; all of them are prepared in `test_prepare`."""
+CASES = [*cases("schema", "input")][::SAMPLE_STEP]
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with quick_directory() as directory:
+        opened = Place(directory / "store", "sqlite").open()
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def acceptor(store: Store) -> Acceptor:
+    return Acceptor(store)
+
+
+def declared(table: str, columns: dict[str, str], *key: str, mode: str = "append") -> PushTable:
+    kinds = {name: DeclaredColumn(parse_type(text)) for name, text in columns.items()}
+    return PushTable(table, table, mode=mode, primary_key=key, declared=kinds, in_manifest=True)
+
+
+def query(store: Store, sql: str) -> list[Any]:
+    with store.catalog.snapshot() as connection:
+        states = table_states(connection)
+    with connect(store.root, states, tables_info=[]) as session:
+        return session.execute(sql).fetchall()
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_a_case_of_coercion_lands_as_it_says(store: Store, acceptor: Acceptor, number: int) -> None:
+    case: dict[str, Any] = CASES[number].values[0]
+    target = declared(f"case_{number}", case["schema"]["columns"], *case["schema"]["primary_key"])
+    try:
+        found = acceptor.accept(push(bytes_in(case), target=target))
+    except HeadwaterError as error:
+        assert (error.code, bool(case["errors"])) == ("HW-I02", True)
+        return
+    assert ("errors" in case, found.rows_ingested) == (False, len(case["rows"]))
+    if case["rows"]:
+        assert query(store, f"SELECT count(*) FROM case_{number}") == [(len(case["rows"]),)]
+
+
+def test_the_last_row_of_a_key_counts_within_a_batch_and_between_batches(store: Store, acceptor: Acceptor) -> None:
+    target = declared("keyed", {"id": "long", "v": "string"}, "id", mode="upsert")
+    acceptor.accept(push(b'{"id": 1, "v": "a"}\n{"id": 2, "v": "b"}\n{"id": 1, "v": "c"}\n', target=target))
+    acceptor.accept(push(b'{"id": 2, "v": "d"}\n', target=target))
+    assert query(store, "SELECT id, v FROM keyed ORDER BY id") == [(1, "c"), (2, "d")]
+    with store.catalog.snapshot() as connection:
+        (state,) = table_states(connection, ["keyed"])
+    assert [file.unique_keys for file in state.files] == [False, True]
+    with pytest.raises(HeadwaterError) as refused:
+        acceptor.accept(push(b'{"v": "no key"}\n', target=target))
+    assert "null_in_non_null" in refused.value.message
+
+
+def test_key_columns_that_nobody_declares_are_text(store: Store, acceptor: Acceptor) -> None:
+    target = PushTable("by_id", "by_id", mode="upsert", primary_key=("id",), in_manifest=True)
+    acceptor.accept(push(b'{"id": 7, "label": "x"}\n{"id": "7", "label": "y"}\n', target=target))
+    assert query(store, "SELECT id, label FROM by_id") == [("7", "y")]
+
+
+def test_columns_declared_later_join_the_table_and_other_types_need_a_decision(
+    store: Store, acceptor: Acceptor
+) -> None:
+    acceptor.accept(push(b'{"id": 1}\n', target=declared("grows", {"id": "int"})))
+    acceptor.accept(push(b'{"id": 2, "more": 1.5}\n', target=declared("grows", {"id": "long", "more": "real"})))
+    assert query(store, "SELECT id, more FROM grows ORDER BY id") == [(1, None), (2, 1.5)]
+    with pytest.raises(HeadwaterError) as refused:
+        acceptor.accept(push(b'{"id": "x"}\n', target=declared("grows", {"id": "string", "more": "real"})))
+    assert refused.value.code == "HW-S01"
+    with store.catalog.snapshot() as connection:
+        kinds = [event["kind"] for event in schema_events(connection, ["grows"])]
+    assert kinds == ["created", "widen_type", "add_column", "refused"]
+
+
+def test_new_columns_and_rescued_keys_are_in_the_schema_log_and_read_back(store: Store, acceptor: Acceptor) -> None:
+    target = PushTable("wide", "wide")
+    acceptor.accept(push(b'{"label": "a"}\n', target=target))
+    acceptor.accept(push(b'{"label": "b", "user": "ada", "X-Id": {"n": 1}}\n', target=target))
+    with store.catalog.snapshot() as connection:
+        events = [(event["kind"], event["column_name"]) for event in schema_events(connection, ["wide"])]
+    assert events == [("created", None), ("add_column", "user"), ("add_column", "_rescued")]
+    assert rows_of(store, "wide") == [{"label": "a"}, {"label": "b", "user": "ada", "_rescued": '{"X-Id":{"n": 1}}'}]
+    sql = """SELECT label, "user", _rescued->'X-Id'->>'n' FROM wide ORDER BY label"""
+    assert query(store, sql) == [("a", None, None), ("b", "ada", "1")]
+
+
+@pytest.mark.parametrize("key", ["", " ", "x" * 256, "line\nbreak"])
+def test_a_key_that_is_none_is_refused(acceptor: Acceptor, key: str) -> None:
+    with pytest.raises(HeadwaterError) as refused:
+        acceptor.accept(push(key=key))
+    assert refused.value.code == "HW-I04"
+
+
+@pytest.mark.parametrize("name", ["../x", "Upper", "a b", "", "x" * 64])
+def test_a_name_that_no_table_can_have_is_refused(acceptor: Acceptor, store: Store, name: str) -> None:
+    with pytest.raises(HeadwaterError) as refused:
+        acceptor.accept(push(target=PushTable(name, name)))
+    assert refused.value.code == "HW-I03"
+    assert not Path(store.root, "tables", name or "none", "data").exists()
+
+
+def test_compressed_bytes_are_bounded_and_must_be_whole() -> None:
+    import gzip
+
+    packed = gzip.compress(b"12345") + gzip.compress(b"678")
+    heard: list[int] = []
+    assert decoded(packed, "gzip", most=8, grow=heard.append) == b"12345678"
+    assert sum(heard) == 8
+    with pytest.raises(TooLarge):
+        decoded(packed, "gzip", most=7)
+    with pytest.raises(TooLarge):
+        decoded(b"12345678", "none", most=7)
+    for broken in (packed[:-3], b"not gzip", packed[:5]):
+        with pytest.raises(HeadwaterError) as refused:
+            decoded(broken, "gzip")
+        assert refused.value.code == "HW-I04"
+    assert json.loads(json.dumps(refused.value.as_json()))["code"] == "HW-I04"
