@@ -14,7 +14,7 @@ demo: .venv/.run
 
 test: .venv/.dev test-fast
 	$(BIN)/python -m pytest -m long --numprocesses 2 --dist worksteal
-	$(BIN)/python -m pytest -m spark
+	$(BIN)/python -m pytest -m spark --numprocesses 2 --dist worksteal
 
 test-fast: .venv/.dev
 	$(BIN)/python -m pytest -m "not spark and not long" --numprocesses 2 --dist worksteal

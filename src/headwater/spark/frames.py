@@ -9,6 +9,7 @@ nanoseconds in the files: Spark reads them as bigint, and shows microseconds und
 from __future__ import annotations
 
 import json
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,6 +121,7 @@ def _read_schema(written: TableSchema, *, merged: bool) -> StructType:
     )
 
 
+@cache
 def _parsed(type_: str) -> DataType:
     from pyspark.sql.types import DataType
 

@@ -117,7 +117,8 @@ def running(
     their file and line. Raises `TransientError` if Spark or its machine went away."""
     with user_errors(ripple, code, tables=list(inputs)):
         session = spark.newSession()
-        _make_active(session)
+        if isinstance(code, PythonCode):
+            _make_active(session)  # a statement has no lines of Python to note
         for key, value in _SESSION_CONF.items():
             session.conf.set(key, value)
         match code:

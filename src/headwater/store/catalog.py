@@ -7,9 +7,9 @@ on both. `transaction` is a write, serialised with all others; `snapshot` is a c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, select, update
@@ -22,6 +22,9 @@ from headwater.base.ids import uuid7
 from headwater.store import tables as t
 from headwater.store.migrations import MIGRATIONS, SERIAL
 
+TELLS = "tells"
+"""Set in a connection's info while its transaction has something to tell those who wait."""
+
 
 @dataclass(frozen=True)
 class Catalog:
@@ -30,6 +33,8 @@ class Catalog:
     engine: Engine
     schema: str | None = None
     """The PostgreSQL schema that holds the tables; None for SQLite."""
+    listeners: set[Callable[[], None]] = field(default_factory=set, repr=False, compare=False)
+    """Called after each SQLite transaction of this process that has something to tell: see `wakeups`."""
 
     @property
     def is_sqlite(self) -> bool:
@@ -48,10 +53,14 @@ class Catalog:
             try:
                 yield connection
             except BaseException:
+                connection.info.pop(TELLS, None)
                 _roll_back(connection, sqlite=self.is_sqlite)
                 raise
             if self.is_sqlite:
+                tells = connection.info.pop(TELLS, False)
                 connection.exec_driver_sql("COMMIT")
+                for listener in tuple(self.listeners) if tells else ():
+                    listener()
             else:
                 connection.commit()
 

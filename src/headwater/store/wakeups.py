@@ -1,8 +1,8 @@
 """Wake-ups: whoever waits for the catalog to change learns of it within moments.
 
-SQLite tells by `PRAGMA data_version`, looked at every 25 ms; PostgreSQL by LISTEN and NOTIFY, on a channel of the
-project's own. A wake-up is a hint: it may come for nothing, and none comes for what happened before the waker was
-made. So: make the waker, look, then wait and look again.
+SQLite tells by `PRAGMA data_version`, looked at every 25 ms, and within one process at once; PostgreSQL by LISTEN and
+NOTIFY, on a channel of the project's own. A wake-up is a hint: it may come for nothing, and none comes for what
+happened before the waker was made. So: make the waker, look, then wait and look again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sqlalchemy import Connection
 
 from headwater.base import limits
-from headwater.store.catalog import Catalog
+from headwater.store.catalog import TELLS, Catalog
 
 if TYPE_CHECKING:
     import psycopg
@@ -44,8 +44,10 @@ def changes(catalog: Catalog) -> Waker:
 
 
 def notify(connection: Connection) -> None:
-    """Wake all who wait, once this transaction has been committed. SQLite needs no telling."""
-    if connection.dialect.name != "sqlite":
+    """Wake all who wait, once this transaction has been committed. Other processes see it of SQLite by themselves."""
+    if connection.dialect.name == "sqlite":
+        connection.info[TELLS] = True
+    else:
         connection.exec_driver_sql("SELECT pg_notify(current_schema(), '')")
 
 
@@ -56,6 +58,8 @@ class _SqliteWaker:
         self._connection = sqlite3.connect(database, isolation_level=None, check_same_thread=False)
         self._poked = threading.Event()
         self._seen = self._version()
+        self._listeners = catalog.listeners
+        self._listeners.add(self.poke)
 
     def wait(self, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
@@ -75,6 +79,7 @@ class _SqliteWaker:
         self._poked.set()
 
     def close(self) -> None:
+        self._listeners.discard(self.poke)
         self._connection.close()
 
     def _version(self) -> int:
