@@ -13,7 +13,7 @@ from headwater.app.workspace import actor as this_actor
 from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
 from headwater.freshness.events import Cleared
-from headwater.manifest.durations import duration_us
+from headwater.manifest.durations import given_duration_us
 from headwater.manifest.load import LoadedPipeline
 from headwater.runtime.asking import send_demand
 from headwater.runtime.compile import OWNER, triggers_of
@@ -130,10 +130,10 @@ def set_trigger(
         pond=pipeline,
         trigger_id=trigger_id or f"{kind}-{secrets.token_hex(3)}",
         kind=kind,
-        limit_us=_duration(max_staleness) if max_staleness is not None else 0,
+        limit_us=given_duration_us(max_staleness) if max_staleness is not None else 0,
         actor=actor or this_actor(),
         set_us=now,
-        expires_us=now + _duration(expires_in) if expires_in is not None else None,
+        expires_us=now + given_duration_us(expires_in) if expires_in is not None else None,
     )
     if trigger.trigger_id.startswith(OWNER + ":"):
         raise HeadwaterError("HW-U01", f"`{trigger.trigger_id}` is the name of a trigger of the manifest")
@@ -227,13 +227,3 @@ def _view(trigger: Standing) -> TriggerView:
         max_staleness_seconds=trigger.limit_us / 1e6 if trigger.kind == "tide" else None,
         expires_at=to_text(trigger.expires_us) if trigger.expires_us is not None else None,
     )
-
-
-def _duration(text: str) -> int:
-    try:
-        found = duration_us(text)
-    except ValueError as error:
-        raise HeadwaterError("HW-U01", f"`{text}` is not a duration: {error}", hint="for example `15m`") from error
-    if found <= 0:
-        raise HeadwaterError("HW-U01", f"`{text}` is no time at all", hint="for example `15m`")
-    return found

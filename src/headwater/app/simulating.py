@@ -51,6 +51,7 @@ def simulate_project(
     runs measured. `what_if` is demand to try on top of what stands; `alone`, instead of it. Writes nothing."""
     from headwater.base.clock import now_us
     from headwater.freshness.simulate import EndlessScenario, simulate
+    from headwater.manifest.durations import given_duration_us
     from headwater.runtime.compile import compile_pipelines
     from headwater.runtime.own_scenario import own_scenario
 
@@ -64,7 +65,7 @@ def simulate_project(
         workspace.project,
         compiled,
         now_us=now,
-        until_us=duration_of(until),
+        until_us=given_duration_us(until),
         durations=durations,
         asked=asked,
         what_if=what_if,
@@ -75,19 +76,6 @@ def simulate_project(
     except EndlessScenario as error:
         hint = "shorten `--until`, or let a source rest between two looks: `poll`"
         raise HeadwaterError("HW-M13", str(error), hint=hint) from error
-
-
-def duration_of(text: str) -> int:
-    """A duration that a user wrote, in microseconds."""
-    from headwater.manifest.durations import duration_us
-
-    try:
-        found = duration_us(text)
-    except ValueError as error:
-        raise HeadwaterError("HW-U01", f"`{text}` is not a duration: {error}", hint="for example `15m`") from error
-    if found <= 0:
-        raise HeadwaterError("HW-U01", f"`{text}` is no time at all", hint="for example `15m`")
-    return found
 
 
 def _remembered(workspace: Workspace, pipelines: Sequence[str]) -> tuple[Durations, list[Standing]]:

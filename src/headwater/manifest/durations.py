@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from headwater.base.errors import HeadwaterError
+
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
 _UNITS_US = {
@@ -97,6 +99,17 @@ def duration_us(text: str) -> int:
     if total > MAX_DURATION_US:
         raise ValueError("a duration is at most a hundred years")
     return total
+
+
+def given_duration_us(text: str) -> int:
+    """A duration that a user gave to a command. Raises HW-U01 if it is none, or no time at all."""
+    try:
+        found = duration_us(text)
+    except ValueError as error:
+        raise HeadwaterError("HW-U01", f"`{text}` is not a duration: {error}", hint="for example `15m`") from error
+    if found <= 0:
+        raise HeadwaterError("HW-U01", f"`{text}` is no time at all", hint="for example `15m`")
+    return found
 
 
 def rate_per_us(text: str) -> tuple[int, int]:

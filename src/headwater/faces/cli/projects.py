@@ -156,11 +156,11 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
 def _seconds(text: str | None, *, serve: bool) -> float | None:
     if text is None:
         return None
-    from headwater.app.simulating import duration_of
+    from headwater.manifest.durations import given_duration_us
 
     if not serve:
         raise HeadwaterError("HW-U01", "`--for` says how long to serve", hint="headwater demo --serve --for 60s")
-    return duration_of(text) / 1e6
+    return given_duration_us(text) / 1e6
 
 
 def _program() -> str:

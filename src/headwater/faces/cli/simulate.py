@@ -82,8 +82,9 @@ def simulate(
 
 def _own(face: Face, until: str, tried: Sequence[tuple[str, str]], *, alone: bool) -> tuple[Simulated, str]:
     """The project itself, and its name."""
-    from headwater.app.simulating import duration_of, simulate_project
+    from headwater.app.simulating import simulate_project
     from headwater.app.workspace import workspace
+    from headwater.manifest.durations import given_duration_us
     from headwater.runtime.own_scenario import WhatIf
 
     what_if = []
@@ -93,7 +94,7 @@ def _own(face: Face, until: str, tried: Sequence[tuple[str, str]], *, alone: boo
             raise HeadwaterError("HW-U01", f"`--tide {text}` does not say how stale is too stale", hint="--tide P=15m")
         if kind != "tide" and limit:
             raise HeadwaterError("HW-U01", f"`--{kind} {text}`: a {kind} knows no limit", hint="--tide P=15m has one")
-        what_if.append(WhatIf(name, kind, duration_of(limit) if limit else 0))  # type: ignore[arg-type]
+        what_if.append(WhatIf(name, kind, given_duration_us(limit) if limit else 0))  # type: ignore[arg-type]
     with workspace(face.start) as opened:
         found = simulate_project(opened, until=until, what_if=what_if, alone=alone)
         name = opened.project.name
