@@ -47,6 +47,7 @@ from headwater.store.jobs import (
     claim_job,
     finish_job,
     forget_ended,
+    give_back_strays,
     lost_jobs,
     queue_depth,
     release_job,
@@ -461,3 +462,19 @@ def test_ended_jobs_are_forgotten_after_a_while_and_open_ones_never(
     assert [job.state for job in all_jobs(store)] == ["done", "running", "queued"]
     assert forget_ended(store.catalog) == 1
     assert [job.state for job in all_jobs(store)] == ["running", "queued"]
+
+
+def test_a_claim_whose_answer_was_lost_is_given_back_by_its_own_process(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue(store, a_job(), a_job())
+    holder = new_holder()
+    known, lost = claim_job(store.catalog, holder=holder), claim_job(store.catalog, holder=holder)
+    assert known is not None and lost is not None
+    assert give_back_strays(store.catalog, holder, {known.job_id}) == [], "it may just be on its way"
+    later(monkeypatch, limits.STRAY_SECONDS + 1)
+    assert give_back_strays(store.catalog, new_holder(), {known.job_id}) == [], "another's claim is not ours to judge"
+    assert give_back_strays(store.catalog, holder, {known.job_id}) == [lost.job_id]
+    again = claim_job(store.catalog, holder=new_holder())
+    assert again is not None and (again.job_id, again.attempt) == (lost.job_id, 2)
+    finish_job(store.catalog, known.done())

@@ -58,7 +58,9 @@ def apply(
         from headwater.app.settling import Settling
 
         store = workspace.store()
-        settling = Settling(workspace, models.compiled(), models.asked, trigger=trigger, wait=wait, on_event=on_event)
+        settling = Settling(
+            workspace, models.compiled(), models.asked, held=models.held, trigger=trigger, wait=wait, on_event=on_event
+        )
         done = settling.settle({name: unless_refused(store, job) for name, job in planned.items()})
     finally:
         _close(planned)

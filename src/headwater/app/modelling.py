@@ -27,6 +27,8 @@ class Models:
     asked: tuple[str, ...]
     due: Mapping[str, Sequence[str]] = field(default_factory=dict)
     unfinished: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    """The models among them that have failed, or are blocked by one that has."""
     _compiled: Compiled | None = None
 
     def compiled(self) -> Compiled:
@@ -93,6 +95,9 @@ def look_at_models(workspace: Workspace, chosen: Sequence[LoadedPipeline], plans
         with store.catalog.snapshot() as connection:
             saved, versions = load_engine(connection), table_versions(connection)
     models = Models(workspace, tuple(loaded.spec.id for loaded in chosen))
+    models.held = tuple(
+        loaded.spec.id for loaded in chosen if not loaded.spec.is_inlet and _is_held(saved.ponds.get(loaded.spec.id))
+    )
     models.unfinished = tuple(name for name in models.asked if _is_unfinished(saved.ponds.get(name)))
     if any(loaded.spec.ripples for loaded in chosen):
         from headwater.runtime.foresee import foresee
@@ -100,6 +105,10 @@ def look_at_models(workspace: Workspace, chosen: Sequence[LoadedPipeline], plans
         moving = {plan.pipeline for plan in plans if plan.action not in ("nothing", "fail", "refuse")}
         models.due = foresee(models.compiled(), saved, models.asked, moving=moving, versions=versions, now_us=now_us())
     return models
+
+
+def _is_held(record: Mapping[str, Any] | None) -> bool:
+    return record is not None and bool(record["failed"] or record["blocked"])
 
 
 def _is_unfinished(record: Mapping[str, Any] | None) -> bool:

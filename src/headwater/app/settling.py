@@ -40,6 +40,9 @@ class Settling:
     compiled: Compiled
     asked: Sequence[str]
     trigger: str
+    held: Sequence[str] = ()
+    """Models among them that failed, or are blocked. They are cleared only when what they read has been looked at
+    again: else they would go on at once with the rows that made them fail."""
     wait: bool = False
     """Whether to stay when a closed window is all that is waited for."""
     on_event: OnEvent = lambda _event: None
@@ -51,7 +54,8 @@ class Settling:
         tracing()  # refuses what the environment asks and cannot be had, before there is demand
         store = self.workspace.store()
         began_us = now_us()
-        request = send_demand(store.catalog, list(self.asked), "pulse", cause=self.trigger, actor=actor(), clear=True)
+        first = [name for name in self.asked if name not in self.held]
+        request = send_demand(store.catalog, first, "pulse", cause=self.trigger, actor=actor(), clear=True)
         told = False
         heard = _last_heard(store)
         waker = changes(store.catalog)
@@ -65,7 +69,7 @@ class Settling:
                     told = True
                 heard = self._pass_on(store, heard)
                 found = self._seen(request, began_us)
-                if found is not None:
+                if found is not None and not self._ask_the_held(request):
                     return found
                 waker.wait(limits.WAKE_RETRY_SECONDS)
                 time.sleep(limits.POLL_SECONDS)  # a busy engine makes news faster than anybody can read
@@ -83,10 +87,26 @@ class Settling:
 
         try:
             Drive(engine, workshop, worker_threads()).until_settled(stay=stay)
+            if self._ask_the_held(request):
+                Drive(engine, workshop, worker_threads()).until_settled(stay=stay)
             request.listen(engine.store.catalog)
             return {name: self._outcome(engine.state, request, name, workshop.result_of(name)) for name in self.asked}
         finally:
             engine.release()
+
+    def _ask_the_held(self, request: Request) -> bool:
+        """Clears and asks for the models that were held back, for data as fresh as what they read is by now. True if
+        there were any that had not been asked for."""
+        if not self.held or any(name in request.sent for name in self.held):
+            return False
+        catalog = self.workspace.store().catalog
+        request.listen(catalog)
+        target = max((found for name in request.sent if (found := request.target(name)) is not None), default=None)
+        later = send_demand(
+            catalog, list(self.held), "pulse", cause=self.trigger, actor=actor(), clear=True, target_us=target
+        )
+        request.sent.update(later.sent)
+        return True
 
     def _pass_on(self, store: Store, after: int) -> int:
         """Shows what the engine elsewhere does for the asked pipelines; the last event that was heard."""
@@ -110,7 +130,7 @@ class Settling:
             saved = load_engine(connection)
             runs = pond_runs(connection, since_us=began_us, limit=None)
         state = restored(self.compiled, saved)
-        for name in self.asked:
+        for name in request.sent:
             if request.refused(name) is None and outcome(state, name, request.target(name)) == "under way":
                 window = self._window(state, request, name)
                 if window is None or self.wait:

@@ -72,6 +72,8 @@ INBOX_BATCH = 1_000
 WAKE_POLL_SECONDS = 0.025
 """How often a waiting process looks whether a SQLite catalog has changed."""
 WAKE_RETRY_SECONDS = 1.0
+STRAY_SECONDS = 15.0
+"""A lease of a living process that it does not know of after so long is one whose claim got no answer."""
 TAKE_OVER_SECONDS = 5.0
 """How often idle workers look for jobs whose workers are gone."""
 ANSWER_TTL_SECONDS = 3600

@@ -33,10 +33,11 @@ class SourceCut(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """A Tap (pull, once) or a Pulse (push: at least as fresh as now)."""
+    """A Tap (pull, once) or a Pulse (push: at least as fresh as now, or as a `target` that was asked for before)."""
 
     pond: str
     kind: Literal["tap", "pulse"]
+    target: int | None = None
 
 
 class TriggerSet(NamedTuple):

@@ -91,7 +91,7 @@ def _apply(state: State, event: Event) -> None:
 def _apply_to_pond(state: State, pond: Pond, event: Demand | TriggerSet | TriggerCleared | Cleared) -> None:
     match event:
         case Demand():
-            demand_once(state, pond, event.kind)
+            demand_once(state, pond, event.kind, event.target)
         case TriggerSet():
             pond.triggers[event.trigger.id] = event.trigger
             state.touch(pond)

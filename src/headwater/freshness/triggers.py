@@ -13,7 +13,7 @@ from headwater.freshness.faults import culprit
 from headwater.freshness.state import NEVER, Pond, State
 
 
-def demand_once(state: State, pond: Pond, kind: Literal["tap", "pulse"]) -> None:
+def demand_once(state: State, pond: Pond, kind: Literal["tap", "pulse"], target: int | None = None) -> None:
     """A Tap or a Pulse. A blocked pond refuses, and says who is the cause."""
     if pond.blocked:
         state.effects.append(DemandRefused(pond.name, kind, culprit(pond)))
@@ -23,8 +23,9 @@ def demand_once(state: State, pond: Pond, kind: Literal["tap", "pulse"]) -> None
             state.effects.append(Demanded(pond.name, "tap", None))
             receive_pull(state, pond)
         case "pulse":
-            state.effects.append(Demanded(pond.name, "pulse", state.now))
-            receive_target(state, pond, state.now)
+            wanted = state.now if target is None else min(target, state.now)
+            state.effects.append(Demanded(pond.name, "pulse", wanted))
+            receive_target(state, pond, wanted)
         case _:
             assert_never(kind)
 

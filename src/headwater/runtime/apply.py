@@ -26,7 +26,16 @@ from headwater.runtime.plan import Planned
 from headwater.runtime.units import begin_run, evolve_tables, fail_table, note_touched, stored_slice, supersede_run
 from headwater.store.commit import Store
 from headwater.store.reading import run_record
-from headwater.store.units import Lease, UnitStatus, claim, free_dead_leases, new_holder, release, unit_statuses
+from headwater.store.units import (
+    Lease,
+    UnitStatus,
+    claim,
+    free_dead_leases,
+    free_stray_leases,
+    new_holder,
+    release,
+    unit_statuses,
+)
 
 if TYPE_CHECKING:
     from headwater.runtime.land import Landed
@@ -246,7 +255,7 @@ class Applier:
         while not self.stopping.is_set():
             claimed = self._claim(unended)
             if claimed is None:
-                if any(free_dead_leases(self.store.catalog, run.run_id) for run in unended):
+                if any(self._free(run, keeper) for run in unended):
                     continue
                 left = [unit for run in unended for unit in self._pending(run)]
                 if not left:
@@ -258,6 +267,13 @@ class Applier:
                 continue
             waiting = False
             self._land(*claimed, keeper)
+
+    def _free(self, run: _OpenRun, keeper: LeaseKeeper) -> int:
+        """Units that nobody works on: their processes are gone, or never heard that their claims had come through."""
+        catalog = self.store.catalog
+        return free_dead_leases(catalog, run.run_id) + free_stray_leases(
+            catalog, run.run_id, holder=self.holder, kept=keeper.kept()
+        )
 
     def _claim(self, unended: list[_OpenRun]) -> tuple[_OpenRun, Lease] | None:
         """A unit of the first run that has one to give. Takes runs that have ended off the list: no unit is ever

@@ -20,7 +20,7 @@ PondOutcome = Literal["reached", "failed", "blocked", "under way"]
 class Request:
     """Demand that was sent: the event of each pipeline, and what the engine has answered so far."""
 
-    sent: Mapping[str, int]
+    sent: dict[str, int]
     answers: dict[str, Mapping[str, Any]]
 
     def listen(self, catalog: Catalog) -> bool:
@@ -49,13 +49,15 @@ def send_demand(
     cause: str,
     actor: str,
     clear: bool = False,
+    target_us: int | None = None,
 ) -> Request:
-    """Ask for pipelines, all in one transaction; with `clear`, what failed of them is to go on first."""
+    """Ask for pipelines, all in one transaction; with `clear`, what failed of them is to go on first. A pulse is for
+    data as fresh as now, or as `target_us`."""
     events = [message(Cleared(name), actor=actor) for name in pipelines] if clear else []
     ids = {CAUSE: cause, WAITS: "yes"}
-    events += [message(Demand(name, kind), actor=actor, ids=ids) for name in pipelines]
+    events += [message(Demand(name, kind, target_us), actor=actor, ids=ids) for name in pipelines]
     sent = send_all(catalog, events)
-    return Request(dict(zip(pipelines, sent[-len(pipelines) :], strict=True)), {})
+    return Request(dict(zip(pipelines, sent[len(sent) - len(pipelines) :], strict=True)), {})
 
 
 def taken(catalog: Catalog, request: Request) -> bool:

@@ -16,7 +16,7 @@ from headwater.observe.counters import COUNTERS
 from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.worker import Workshop
 from headwater.store.engine_records import Weight
-from headwater.store.jobs import take_over
+from headwater.store.jobs import give_back_strays, take_over
 from headwater.store.units import new_holder
 from headwater.store.wakeups import changes
 
@@ -105,6 +105,7 @@ class Crew:
         try:
             COUNTERS.add("lease_takeovers", times=len(take_over(self.workshop.store.catalog)))
             self._keeper.look_for_lost_jobs()
+            give_back_strays(self.workshop.store.catalog, self.holder, self._keeper.kept())
         except HeadwaterError as error:  # the catalog is away: the workers find out themselves
             if not self.on_error(error):
                 self.error = self.error or error

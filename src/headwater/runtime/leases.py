@@ -43,6 +43,11 @@ class LeaseKeeper:
             with self._lock:
                 self._leases.pop(_id(lease), None)
 
+    def kept(self) -> set[str]:
+        """The units and jobs whose leases are kept now."""
+        with self._lock:
+            return set(self._leases)
+
     def look_for_lost_jobs(self) -> None:
         """Asks the catalog which jobs were cancelled or taken over: long before their leases would be renewed."""
         with self._lock:

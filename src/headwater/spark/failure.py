@@ -10,6 +10,8 @@ from headwater.base.errors import HeadwaterError
 from headwater.connectors.protocol import TransientError
 
 _DIED = ("Python worker exited unexpectedly", "SparkContext was shut down", "executor lost", "ExecutorLostFailure")
+_NOBODY_THERE = "does not exist in the JVM"
+"""py4j's words for a name that it asked a JVM for which is not there any more."""
 _CANCELLED = ("cancelled", "CANCELLED")
 _NO_ANSWER = "An error occurred while calling"
 """py4j's words for a call that got no answer; where Java answered, its trace comes after them."""
@@ -31,6 +33,8 @@ def translated() -> Iterator[None]:
         text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
         if not isinstance(error, Py4JJavaError) and text.startswith(_NO_ANSWER) and "Trace:" not in text:
             raise TransientError("Spark's process ended under a job") from error
+        if not isinstance(error, Py4JJavaError) and _NOBODY_THERE in text:
+            raise TransientError("Spark's process ended between two calls") from error
         if any(word in text for word in _DIED):
             raise TransientError("a Spark worker died under a job") from error
         raise HeadwaterError(

@@ -311,6 +311,23 @@ def take_over(catalog: Catalog) -> list[str]:
     return taken
 
 
+def give_back_strays(catalog: Catalog, holder: str, kept: Collection[str]) -> list[str]:
+    """Queue again what this holder has claimed and does not know of: the claim was committed, and its answer was lost
+    with the connection. Their ids."""
+    old = (t.job_lease.c.holder == holder, t.job_lease.c.epoch <= now_us() - int(limits.STRAY_SECONDS * 1e6))
+    with catalog.snapshot() as connection:
+        rows = connection.execute(select(t.job_lease).where(*old)).all()
+    strays = [
+        JobHeld(job_id=row.job_id, attempt=row.attempt, epoch=row.epoch) for row in rows if row.job_id not in kept
+    ]
+    if not strays:
+        return []
+    with catalog.transaction(durable=False) as connection:
+        given = [fence.job_id for fence in strays if _let_go(connection, fence, _QUEUED)]
+        notify(connection)
+    return given
+
+
 def stop_attempt(connection: Connection, job_id: str, *, attempt: int) -> Literal["held", "stopped", "gone"]:
     """Make sure that an attempt at a job lands nothing more, unless a worker holds it: `held`. `stopped` if its lease
     had run out and the job is queued again, `gone` if there was nothing to stop."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import Connection, Row, insert, or_, select, update
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -90,13 +91,31 @@ def free_dead_leases(catalog: Catalog, run_id: RunId) -> int:
     )
     with catalog.snapshot() as connection:
         dead = [lease for lease in connection.execute(held).all() if not is_alive(lease.holder)]
-    if not dead:
+    return _free(catalog, dead)
+
+
+def _free(catalog: Catalog, leases: Sequence[Row[Any]]) -> int:
+    if not leases:
         return 0
     with catalog.transaction(durable=False) as connection:
-        for lease in dead:
+        for lease in leases:
             here = (t.unit_lease.c.unit_id == lease.unit_id) & (t.unit_lease.c.epoch == lease.epoch)
             connection.execute(update(t.unit_lease).where(here).values(leased_until_us=0))
-    return len(dead)
+    return len(leases)
+
+
+def free_stray_leases(catalog: Catalog, run_id: RunId, *, holder: str, kept: Collection[str]) -> int:
+    """Give back what this holder has claimed and does not know of: the claim was committed, and its answer was lost."""
+    held = (
+        select(t.unit_lease)
+        .join(t.unit, t.unit.c.unit_id == t.unit_lease.c.unit_id)
+        .where(t.unit.c.run_id == run_id, t.unit.c.state == "pending")
+        .where(t.unit_lease.c.holder == holder, t.unit_lease.c.leased_until_us > now_us())
+        .where(t.unit_lease.c.epoch <= now_us() - int(limits.STRAY_SECONDS * 1e6))
+    )
+    with catalog.snapshot() as connection:
+        strays = [lease for lease in connection.execute(held).all() if lease.unit_id not in kept]
+    return _free(catalog, strays)
 
 
 def lease_seconds() -> float:

@@ -157,3 +157,15 @@ def test_old_history_is_forgotten_and_what_is_under_way_is_not(store: Store) -> 
     assert [run.state for run in runs(store)] == ["running"]
     with store.catalog.snapshot() as connection:
         assert len(engine_events(connection)) == 1
+
+
+def test_a_pulse_for_an_earlier_target_asks_no_more_of_what_it_reads(store: Store) -> None:
+    engine = owned(store, chain())
+    first = send_demand(store.catalog, ["a"], "pulse", cause="apply", actor="ada")
+    engine.advance()
+    complete(store, engine, "a")
+    assert first.listen(store.catalog)
+    send_demand(store.catalog, ["b"], "pulse", cause="apply", actor="ada", target_us=first.target("a"))
+    engine.advance()
+    assert [(run.pond, run.state) for run in runs(store)] == [("a", "success"), ("b", "running")]
+    assert engine.state.ponds["a"].is_idle

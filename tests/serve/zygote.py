@@ -1,0 +1,115 @@
+"""A process that has the imports done and forks off `headwater` commands, all on one Spark.
+
+A crash test kills `serve` dozens of times, and a JVM costs seconds each time. So one process here owns the JVM
+(`own_spark`), and each command is a fork of another that has no thread and no JVM (`main`); the fork attaches to the
+JVM when it begins. What such a command does is what `headwater` does, but for the start of Spark: that is what the
+tests with real processes are for. Jobs of a command that was killed go on in the JVM for a while, as they do on a
+cluster: nothing of them may land.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+IMPORTED = (
+    "duckdb",
+    "fastapi",
+    "headwater.app.applying",
+    "headwater.app.serving",
+    "headwater.app.settling",
+    "headwater.connectors.registry",
+    "headwater.faces.cli.main",
+    "headwater.faces.http.api",
+    "headwater.spark.write_frame",
+    "headwater.store.views",
+    "psycopg",
+    "pyarrow.parquet",
+    "pyspark.sql",
+    "sqlalchemy.dialects.postgresql",
+    "sqlalchemy.dialects.sqlite",
+    "uvicorn",
+)
+_DIE_WITH_PARENT = 1
+
+
+def own_spark() -> None:
+    """Starts Spark, tells its port and secret, and lives until the end of stdin."""
+    from pyspark import SparkContext
+
+    from headwater.spark.session import SparkSettings, spark_session
+
+    spark_session(SparkSettings(app_name="headwater tests"))
+    gateway: Any = SparkContext._gateway
+    found = gateway.gateway_parameters
+    sys.stdout.write(json.dumps([found.port, found.auth_token]) + "\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+
+
+def main() -> None:
+    """Answers one line of JSON for each: `{"argv", "environment", "out", "err", "spark"}` forks a command and tells its
+    pid; `{"poll": pid}` tells its exit code, or null. At the end of stdin whatever is left is killed."""
+    for name in IMPORTED:
+        import_module(name)
+    children: set[int] = set()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "poll" in asked:
+            pid, status = os.waitpid(asked["poll"], os.WNOHANG)
+            said: int | None = os.waitstatus_to_exitcode(status) if pid else None
+            if pid:
+                children.discard(pid)
+        else:
+            said = os.fork()
+            if said == 0:
+                _run(asked)
+            children.add(said)
+        sys.stdout.write(json.dumps(said) + "\n")
+        sys.stdout.flush()
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _run(asked: dict[str, Any]) -> NoReturn:
+    code = 70
+    try:
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        os.setsid()
+        for number, path in ((1, asked["out"]), (2, asked["err"])):
+            target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.dup2(target, number)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ.update(asked["environment"])
+        if asked["spark"] is not None:
+            _attach(*asked["spark"])
+        from headwater.faces.cli.main import main
+
+        code = main(asked["argv"])
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _attach(port: int, secret: str) -> None:
+    """Makes the Spark of another process the session of this one; `spark_session` takes what it finds."""
+    gateway_of = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    os.environ.update({**gateway_of, "PYSPARK_PYTHON": sys.executable})
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    from headwater.spark.session import _hush_accumulators, _keep_call_sites
+
+    gateway: Any = launch_gateway()
+    java = gateway.jvm.JavaSparkContext.fromSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
+    SparkContext(gateway=gateway, jsc=java, conf=SparkConf(_jconf=java.getConf()))
+    session = SparkSession.builder.getOrCreate()
+    _hush_accumulators(session)
+    _keep_call_sites()
