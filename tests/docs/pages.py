@@ -75,7 +75,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Page:
-    """`needs` is what must be there to run it: spark, postgres, cluster."""
+    """`needs` is what must be there to run it: spark, postgres, cluster; or more time than the fast tests have."""
 
     path: Path
     needs: frozenset[str]

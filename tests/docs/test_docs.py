@@ -17,6 +17,8 @@ _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def _param(page: Page) -> object:
+    if page.needs == {"time"}:
+        return pytest.param(page, id=page.name, marks=[pytest.mark.long])
     return pytest.param(page, id=page.name, marks=[pytest.mark.spark] if page.needs else [])
 
 
