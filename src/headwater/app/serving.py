@@ -114,13 +114,16 @@ def open_service(
     can run."""
     compiled = _compiled(workspace)
     workshop = _workshop(workspace, compiled, trigger="serve")
-    store = workshop.store
+
+    def show() -> None:
+        refresh(workshop.store)
+
     service = Service(
         workshop,
         _threads(workspace),
         tell=tell,
         on_run=on_run,
-        on_landed=lambda: void(refresh(store)),
+        on_landed=show,
     )
 
     def changed(new: Compiled) -> None:
@@ -172,10 +175,6 @@ class WorkerProcess:
 
     def stop(self) -> None:
         self.ended.set()
-
-
-def void(_value: object) -> None:
-    """For a call whose answer nobody wants."""
 
 
 def _compiled(workspace: Workspace) -> Compiled:

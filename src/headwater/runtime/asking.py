@@ -11,7 +11,7 @@ from headwater.freshness.explain import explain
 from headwater.freshness.state import NEVER, State
 from headwater.runtime.engine import CAUSE, WAITS
 from headwater.store.catalog import Catalog
-from headwater.store.inbox import message, read_answers, send_all, waiting
+from headwater.store.inbox import message, read_answers, send_all
 
 PondOutcome = Literal["reached", "failed", "blocked", "under way"]
 
@@ -58,12 +58,6 @@ def send_demand(
     events += [message(Demand(name, kind, target_us), actor=actor, ids=ids) for name in pipelines]
     sent = send_all(catalog, events)
     return Request(dict(zip(pipelines, sent[len(sent) - len(pipelines) :], strict=True)), {})
-
-
-def taken(catalog: Catalog, request: Request) -> bool:
-    """Whether the engine has taken notice of all of it."""
-    with catalog.snapshot() as connection:
-        return not waiting(connection, list(request.sent.values()))
 
 
 def outcome(state: State, name: str, target: int | None) -> PondOutcome:

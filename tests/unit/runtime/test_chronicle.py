@@ -9,7 +9,7 @@ import pytest
 
 from headwater.freshness.events import Cleared, Completed, Demand, Failed, Trigger
 from headwater.freshness.graph import PondSpec, RippleSpec
-from headwater.runtime.asking import outcome, send_demand, taken
+from headwater.runtime.asking import outcome, send_demand
 from headwater.runtime.chronicle import Cause
 from headwater.runtime.compile import Compiled, CompiledPipeline
 from headwater.runtime.engine import Engine, open_engine
@@ -114,9 +114,9 @@ def test_a_run_whose_pipeline_is_gone_is_cancelled(store: Store) -> None:
 def test_a_sender_hears_the_target_or_who_is_to_blame(store: Store) -> None:
     engine = owned(store, chain())
     first = send_demand(store.catalog, ["b"], "pulse", cause="run", actor="ada")
-    assert not taken(store.catalog, first)
+    assert not first.listen(store.catalog)
     engine.advance()
-    assert taken(store.catalog, first) and first.listen(store.catalog)
+    assert first.listen(store.catalog)
     target = first.target("b")
     assert target is not None and outcome(engine.state, "b", target) == "under way"
     engine.advance([Failed("a", "a_table", engine.state.ponds["a"].ripples[0].start_f)])
