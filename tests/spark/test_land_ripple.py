@@ -15,7 +15,8 @@ import pytest
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
 from headwater.base.types import parse_type
-from headwater.runtime.land_ripple import Closing, RippleInput, land_ripple
+from headwater.runtime.cut_inputs import RippleInput
+from headwater.runtime.land_ripple import Closing, land_ripple
 from headwater.spark.user_code import SqlCode
 from headwater.store.decisions import accept_change
 from headwater.store.reading import runs, schema_events

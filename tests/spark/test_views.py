@@ -13,7 +13,8 @@ import pytest
 
 from headwater.base.errors import HeadwaterError, Place
 from headwater.base.types import parse_type
-from headwater.runtime.land_ripple import LandedRipple, RippleInput, RippleWork, land_ripple
+from headwater.runtime.cut_inputs import RippleInput
+from headwater.runtime.land_ripple import LandedRipple, RippleWork, land_ripple
 from headwater.runtime.land_view import land_view
 from headwater.spark.user_code import SqlCode
 from headwater.store.gc import collect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,15 +15,12 @@ from headwater.freshness.events import Demand
 from headwater.freshness.explain import explain
 from headwater.runtime.compile import compile_pipelines
 from headwater.runtime.engine import restored
-from headwater.store.engine_records import JobState
 from headwater.store.engine_state import load_engine
 from headwater.store.history import ToldEvent, engine_events, pond_run, pond_runs
 from headwater.store.inbox import take
-from headwater.store.jobs import Job, jobs
+from headwater.store.jobs import Job, jobs, last_error
 from headwater.store.ownership import engine_owner
 from headwater.store.reading import run_record
-
-FAILED: tuple[JobState, ...] = ("failed",)
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def why(workspace: Workspace, pipeline: str) -> Why:
         return _never(pipeline)
     with store.catalog.snapshot() as connection:
         saved, owner = load_engine(connection), engine_owner(connection)
-        last = jobs(connection, pond=pipeline, states=FAILED, limit=1)
+        error = last_error(connection, pipeline)
         asked = any(isinstance(each.event, Demand) and each.event.pond == pipeline for each in take(connection))
     served = owner is not None and owner.held
     if asked and not served:
@@ -105,7 +103,7 @@ def why(workspace: Workspace, pipeline: str) -> Why:
         values=found.values,
         origins=tuple({"pipeline": each.pond, "triggers": list(each.triggers)} for each in found.origins),
         served=served,
-        error=last[0].error if last and found.state == "failed" else None,
+        error=error if found.state == "failed" else None,
     )
 
 
@@ -157,8 +155,6 @@ def _never(pipeline: str) -> Why:
 
 
 def _cut(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    import json
-
     cut = record.get("cut")
     return json.loads(cut) if isinstance(cut, str) else {}
 

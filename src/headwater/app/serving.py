@@ -13,12 +13,13 @@ from headwater.app.refreshing import refresh
 from headwater.app.workspace import Workspace, load
 from headwater.base import limits
 from headwater.base.clock import now_us
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import HeadwaterError, as_headwater
 from headwater.manifest.load import Project
 from headwater.runtime.compile import Compiled, compile_pipelines
+from headwater.runtime.complaints import Complaints
 from headwater.runtime.crew import Crew
 from headwater.runtime.service import Service
-from headwater.runtime.worker import Workshop, unforeseen
+from headwater.runtime.worker import Workshop
 from headwater.store.engine_records import EngineEvent, RunState
 from headwater.store.jobs import Slots
 
@@ -74,7 +75,7 @@ class ManifestWatch:
             try:
                 self.look()
             except Exception as error:
-                self.on_problem(unforeseen(error))
+                self.on_problem(as_headwater(error))
 
     def look(self) -> None:
         """Reads the files if they are not as they were when they were last read."""
@@ -112,44 +113,26 @@ def open_service(
 ) -> Served:
     """The engine, workers and a watch over the manifest, ready to run. Every pipeline must be one that this version
     can run."""
-    compiled = _compiled(workspace)
-    workshop = _workshop(workspace, compiled, trigger="serve")
+    workshop = _workshop(workspace)
 
     def show() -> None:
         refresh(workshop.store)
 
-    service = Service(
-        workshop,
-        _threads(workspace),
-        tell=tell,
-        on_run=on_run,
-        on_landed=show,
-    )
-
-    def changed(new: Compiled) -> None:
-        workshop.definitions = definitions_of(workspace, new, look_patiently(workspace))
-        service.offer(new)
+    service = Service(workshop, _threads(workspace), Complaints(tell), on_run=on_run, on_landed=show)
 
     def problem(error: HeadwaterError) -> None:
         tell(error)
         service.announce(EngineEvent(kind="manifest_invalid", body=error.as_json()))
 
-    watch = ManifestWatch(workspace, compiled, changed, problem)
-    workshop.reload = watch.look
-    return Served(workspace, service, watch)
+    return Served(workspace, service, _watch(workspace, workshop, then=service.offer, on_problem=problem))
 
 
 def open_worker(workspace: Workspace, *, tell: Tell) -> WorkerProcess:
     """Workers alone: they take jobs from the queue that a `serve` elsewhere fills."""
-    compiled = _compiled(workspace)
-    workshop = _workshop(workspace, compiled, trigger="serve")
+    workshop = _workshop(workspace)
 
-    def changed(new: Compiled) -> None:
-        workshop.definitions = definitions_of(workspace, new, look_patiently(workspace))
-
-    watch = ManifestWatch(workspace, compiled, changed, tell)
-    workshop.reload = watch.look
-    return WorkerProcess(workspace, workshop, watch, tell)
+    watch = _watch(workspace, workshop, then=lambda _compiled: None, on_problem=tell)
+    return WorkerProcess(workspace, workshop, watch, Complaints(tell))
 
 
 @dataclass
@@ -157,17 +140,12 @@ class WorkerProcess:
     workspace: Workspace
     workshop: Workshop
     watch: ManifestWatch
-    tell: Tell
+    complain: Complaints
     ended: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
         """Until `stop`; jobs in hand are then given back."""
-
-        def went_wrong(error: BaseException) -> bool:
-            self.tell(error if isinstance(error, HeadwaterError) else unforeseen(error))
-            return isinstance(error, Exception)
-
-        with Crew(self.workshop, _threads(self.workspace), on_error=went_wrong) as crew:
+        with Crew(self.workshop, _threads(self.workspace), on_error=self.complain) as crew:
             try:
                 self.watch.run(self.ended)
             finally:
@@ -183,11 +161,26 @@ def _compiled(workspace: Workspace) -> Compiled:
     return compile_pipelines(project, now_us=now_us())
 
 
-def _workshop(workspace: Workspace, compiled: Compiled, *, trigger: str) -> Workshop:
+def _workshop(workspace: Workspace) -> Workshop:
+    compiled = _compiled(workspace)
     section = workspace.project.spec.serve
     slots = Slots(total=section.max_jobs, per_pond=section.max_jobs_per_pipeline)
     definitions = definitions_of(workspace, compiled, look_patiently(workspace))
-    return make_workshop(workspace, definitions, trigger=trigger, slots=slots)
+    return make_workshop(workspace, definitions, trigger="serve", slots=slots)
+
+
+def _watch(
+    workspace: Workspace, workshop: Workshop, *, then: Callable[[Compiled], None], on_problem: Tell
+) -> ManifestWatch:
+    """A watch that gives the workshop its definitions anew; `then` hears of them."""
+
+    def changed(new: Compiled) -> None:
+        workshop.definitions = definitions_of(workspace, new, look_patiently(workspace))
+        then(new)
+
+    watch = ManifestWatch(workspace, workshop.definitions.compiled, changed, on_problem)
+    workshop.reload = watch.look
+    return watch
 
 
 def _threads(workspace: Workspace) -> int:

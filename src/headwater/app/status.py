@@ -9,17 +9,15 @@ from typing import Any
 from headwater.app.workspace import Workspace
 from headwater.base.clock import now_us, to_text
 from headwater.manifest.load import LoadedPipeline
-from headwater.store.engine_records import JobState
 from headwater.store.engine_state import load_engine
 from headwater.store.history import PondRun, newest_runs, pond_runs
-from headwater.store.jobs import jobs
+from headwater.store.jobs import last_error
 from headwater.store.ownership import engine_owner
 from headwater.store.reading import OpenRun, TableSize, freshness_by_pipeline, open_runs, table_sizes
 from headwater.store.standing import Standing, standing
 
 RUNS_SHOWN = 10
 """How many runs the status of one pipeline lists."""
-FAILED: tuple[JobState, ...] = ("failed",)
 
 
 @dataclass(frozen=True)
@@ -117,8 +115,8 @@ def _known(workspace: Workspace, names: Sequence[str] | None) -> _Known:
         failed = [name for name, record in engine.items() if record["failed"]]
         errors: dict[str, str | None] = {}
         for name in failed:
-            last = jobs(connection, pond=name, states=FAILED, limit=1)
-            errors[name] = str(last[0].error["message"]) if last and last[0].error is not None else None
+            error = last_error(connection, name)
+            errors[name] = str(error["message"]) if error is not None else None
         if names is None:
             runs: Mapping[str, Sequence[PondRun]] = {name: [run] for name, run in newest_runs(connection).items()}
         else:

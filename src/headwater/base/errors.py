@@ -169,6 +169,17 @@ def raise_all(errors: Sequence[HeadwaterError], *, code: str = "HW-M10", where: 
         raise ErrorList(errors, code, where)
 
 
+def as_headwater(error: BaseException) -> HeadwaterError:
+    """The error itself if it is one of ours; else an error that nobody foresaw, and that is nobody's but ours."""
+    if isinstance(error, HeadwaterError):
+        return error
+    return HeadwaterError(
+        "HW-X01",
+        f"an error of Headwater itself: {type(error).__name__}: {error}",
+        hint="run the command again with HEADWATER_DEBUG=1 and report what it prints",
+    )
+
+
 def word_for(value: object) -> str:
     """What a value of a JSON file is, for a message that must not show it."""
     match value:

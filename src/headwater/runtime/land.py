@@ -120,7 +120,8 @@ def bad_rows_error(table: str, error: BadRows) -> HeadwaterError:
 
 def _entry(work: UnitWork) -> TableEntry | None:
     with work.store.catalog.snapshot() as connection:
-        return table_entries(connection).get(work.table.ask.name)
+        name = work.table.ask.name
+        return table_entries(connection, [name]).get(name)
 
 
 def _observe(work: UnitWork) -> Observed | None:

@@ -7,7 +7,6 @@ requires of the commit (the lease of the job) and what the caller lets it say (t
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
-from headwater.runtime.cut_inputs import RippleInput as RippleInput  # the name that its makers know
-from headwater.runtime.cut_inputs import cut_of, parent_runs, read_inputs
+from headwater.runtime.cut_inputs import RippleInput, cut_of, parent_runs, read_inputs
 from headwater.runtime.table_changes import TableChanges, check_owner, refuse
 from headwater.runtime.traced import traced_commit, traced_ripple
 from headwater.store import records as r
@@ -27,7 +25,7 @@ from headwater.store.keys import current_hashes
 from headwater.store.layout import attempt_directory, this_node
 from headwater.store.reading import TableEntry, table_entries, table_states
 from headwater.store.state import TableState
-from headwater.store.write import write_manifest
+from headwater.store.write import discard_files, write_manifest
 
 if TYPE_CHECKING:
     from headwater.spark.job_control import Control
@@ -188,7 +186,7 @@ class _Landing:
         """The table that is landed in, as it is now."""
         name = self.ripple.table
         with self.work.store.catalog.snapshot() as connection:
-            entry = table_entries(connection).get(name)
+            entry = table_entries(connection, [name]).get(name)
             states = table_states(connection, [name]) if entry is not None else []
         check_owner(entry, self.ripple.pipeline, hint="give the ripple another name")
         # Its own sequence moves with every commit of the store; the table has not changed by that.
@@ -289,11 +287,5 @@ class _Landing:
             ),
         )
         if not lands:
-            self._discard(files)
+            discard_files(work.store.root, files)
         return LandedRipple(**vars(outcome), seq=seq)
-
-    def _discard(self, files: tuple[r.FileRecord, ...]) -> None:
-        """Files that no commit will ever name: a model that changes nothing must not fill the disk until gc comes."""
-        for file in files:
-            with contextlib.suppress(OSError):
-                (self.work.store.root / file.path).unlink()

@@ -59,7 +59,7 @@ def _check_name(work: RippleWork) -> None:
     """A table is never hidden by a view: its rows would be lost from sight."""
     name = work.ripple.table
     with work.store.catalog.snapshot() as connection:
-        entry = table_entries(connection).get(name)
+        entry = table_entries(connection, [name]).get(name)
     if entry is not None:
         message = f"`{name}` is a table of pipeline `{entry.pipeline}`, and a view cannot take its place"
         raise HeadwaterError("HW-M04", message, hint="give the view another name; the table stays as it is")

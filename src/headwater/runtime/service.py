@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 
 from headwater.base import limits
 from headwater.base.clock import now_us
-from headwater.base.errors import HeadwaterError
 from headwater.freshness.events import Effect, RippleCompleted
 from headwater.observe.tracing import shutdown, tracing
 from headwater.runtime.compile import Compiled
+from headwater.runtime.complaints import Complaints
 from headwater.runtime.crew import Crew
 from headwater.runtime.drive import Renewal, patience
 from headwater.runtime.engine import Engine, open_engine
 from headwater.runtime.standing import CronClock
-from headwater.runtime.worker import Workshop, unforeseen
+from headwater.runtime.worker import Workshop
 from headwater.store.engine_records import EngineEvent, RunState
 from headwater.store.engine_state import last_step_us
 from headwater.store.history import forget_history
@@ -35,27 +35,23 @@ from headwater.store.wakeups import Waker, changes
 
 @dataclass
 class Service:
-    """`workshop` has the definitions of the moment; `offer` hands in new ones. `tell` hears of what goes wrong with
-    the service itself, `on_run` of every run that is over and worth a word; `on_landed` is called, from a thread of its own and at
-    most once a second, after tables have changed."""
+    """`workshop` has the definitions of the moment; `offer` hands in new ones. `complain` hears of what goes wrong with
+    the service itself, `on_run` of every run that is over and worth a word; `on_landed` is called, from a thread of its
+    own and at most once a second, after tables have changed."""
 
     workshop: Workshop
     threads: int
-    tell: Callable[[HeadwaterError], None]
+    complain: Complaints
     on_run: Callable[[str, RunState], None] = lambda _pipeline, _state: None
     on_landed: Callable[[], None] = lambda: None
     holder: str = field(default_factory=new_holder)
     ended: threading.Event = field(default_factory=threading.Event)
-    owns: threading.Event = field(default_factory=threading.Event)
-    """Set while this process runs the engine."""
     _offered: Compiled | None = None
     _news: list[EngineEvent] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _landed: threading.Event = field(default_factory=threading.Event)
     _waker: Waker | None = None
     _crons: CronClock = field(default_factory=CronClock)
-    _told: dict[str, float] = field(default_factory=dict)
-    """What went wrong, and when it was last said."""
 
     def run(self) -> None:
         """Serves until `stop`. Jobs in hand are then given back; whoever comes next goes on with them."""
@@ -64,7 +60,7 @@ class Service:
         views = threading.Thread(target=self._keep_views, name="views", daemon=True)
         views.start()
         try:
-            with Crew(self.workshop, self.threads, on_error=self._went_wrong) as crew:
+            with Crew(self.workshop, self.threads, on_error=self.complain) as crew:
                 try:
                     while not self.ended.is_set():
                         self._serve_once(crew)
@@ -106,14 +102,12 @@ class Service:
             if engine is None:
                 self._waker.wait(limits.WAKE_RETRY_SECONDS)
                 return
-            self.owns.set()
             try:
                 self._own(engine, crew)
             finally:
-                self.owns.clear()
                 engine.release()
         except Exception as error:
-            self._went_wrong(error)
+            self.complain(error)
             self.ended.wait(limits.WAKE_RETRY_SECONDS)
 
     def _open(self) -> Engine | None:
@@ -183,18 +177,5 @@ class Service:
             try:
                 self.on_landed()
             except Exception as error:  # a query brings views up to date itself; this is only for those who do not ask
-                self._went_wrong(error)
+                self.complain(error)
             self.ended.wait(limits.VIEW_REFRESH_SECONDS)
-
-    def _went_wrong(self, error: BaseException) -> bool:
-        """Said, and not the end of it. The same again and again, while a catalog is away, is said once a minute."""
-        told = error if isinstance(error, HeadwaterError) else unforeseen(error)
-        with self._lock:
-            now = time.monotonic()
-            is_new = now >= self._told.get(told.message, 0.0) + limits.SWEEP_SECONDS
-            if is_new:
-                self._told = {text: at for text, at in self._told.items() if at + limits.SWEEP_SECONDS > now}
-                self._told[told.message] = now
-        if is_new:
-            self.tell(told)
-        return isinstance(error, Exception)

@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from headwater.base import limits
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import HeadwaterError, as_headwater
 from headwater.base.ids import uuid7
 from headwater.base.types import Type
 from headwater.connectors.protocol import TransientError
 from headwater.freshness.events import Completed, Failed
 from headwater.runtime.apply import Applier, PipelineJob, PipelineResult, no_answer
 from headwater.runtime.compile import Compiled
+from headwater.runtime.cut_inputs import RippleInput
 from headwater.runtime.engine import INLET_JOB, RIPPLE_JOB
 from headwater.runtime.events import Event, RunBegan, RunEnded
 from headwater.runtime.land_ripple import (
     Closing,
     LandedRipple,
     Ripple,
-    RippleInput,
     RippleOutcome,
     RippleWork,
     land_ripple,
@@ -107,7 +107,7 @@ class Workshop:
                 if self.applier.stopping.is_set():
                     self._give_back(lease)
                     raise
-                self._fail(lease, unforeseen(error))
+                self._fail(lease, as_headwater(error))
             except BaseException:
                 self._give_back(lease)
                 raise
@@ -296,15 +296,6 @@ class Workshop:
         with self.lock:
             of_pipeline = self.results.setdefault(result.pipeline, {})
             of_pipeline[ripple] = _merged(of_pipeline.get(ripple), result)
-
-
-def unforeseen(error: BaseException) -> HeadwaterError:
-    """An error that is nobody's but ours."""
-    return HeadwaterError(
-        "HW-X01",
-        f"an error of Headwater itself: {type(error).__name__}: {error}",
-        hint="run the command again with HEADWATER_DEBUG=1 and report what it prints",
-    )
 
 
 def _result(lease: JobLease, work: RippleWork, landed: LandedRipple) -> PipelineResult:

@@ -20,6 +20,7 @@ from headwater.store.engine_records import Step
 from headwater.store.history import write_history
 from headwater.store.inbox import consume
 from headwater.store.jobs import cancel_jobs, queue_jobs
+from headwater.store.json_text import json_text
 from headwater.store.ownership import hold_engine
 from headwater.store.upserts import upsert
 from headwater.store.wakeups import notify
@@ -86,7 +87,7 @@ def write_step(connection: Connection, step: Step) -> int:
 
 
 def _write_header(connection: Connection, step: Step) -> int:
-    header = {"header": msgspec.json.encode(step.header).decode(), "updated_us": now_us()}
+    header = {"header": json_text(step.header), "updated_us": now_us()}
     new = upsert(connection, t.engine_state).values(id=_THE_ROW, step=1, **header)
     counted = {**header, "step": t.engine_state.c.step + 1}
     number = connection.execute(
@@ -100,7 +101,7 @@ def _write_ponds(connection: Connection, step: Step, number: int) -> None:
     columns = {name: new.excluded[name] for name in ("record", "step", "updated_us")}
     now = now_us()
     rows = [
-        {"pond": pond, "record": msgspec.json.encode(record).decode(), "step": number, "updated_us": now}
+        {"pond": pond, "record": json_text(record), "step": number, "updated_us": now}
         for pond, record in step.ponds.items()
     ]
     connection.execute(new.on_conflict_do_update(index_elements=["pond"], set_=columns), rows)

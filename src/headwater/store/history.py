@@ -18,6 +18,7 @@ from headwater.base.clock import now_us
 from headwater.store import tables as t
 from headwater.store.catalog import Catalog
 from headwater.store.engine_records import RunState, Step
+from headwater.store.json_text import json_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,7 @@ def write_history(connection: Connection, step: Step) -> None:
                     "kind": event.kind,
                     "pond": event.pond,
                     "run_id": event.run_id,
-                    "body": _json(event.body),
+                    "body": json_text(event.body),
                 }
                 for event in step.told
             ],
@@ -176,7 +177,3 @@ def _ended() -> Any:
 def _pond_run(row: Any) -> PondRun:
     error = None if row.error is None else msgspec.json.decode(row.error)
     return PondRun(**{**row._mapping, "error": error})
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()

@@ -22,6 +22,7 @@ from headwater.freshness.events import Cleared, Completed, Demand, Failed, Trigg
 from headwater.store import tables as t
 from headwater.store.catalog import Catalog
 from headwater.store.engine_records import InboxEvent
+from headwater.store.json_text import json_text
 from headwater.store.wakeups import notify
 
 Sendable = Demand | TriggerSet | TriggerCleared | Completed | Failed | Cleared
@@ -133,7 +134,7 @@ def consume(connection: Connection, ids: Sequence[int], *, answers: Mapping[int,
         chosen = t.inbox.c.id.in_(silent[i : i + limits.INBOX_BATCH])
         gone += connection.execute(delete(t.inbox).where(chosen, t.inbox.c.answer.is_(None))).rowcount
     if answers:
-        said = [{"to": id_, "says": _json(answer)} for id_, answer in answers.items()]
+        said = [{"to": id_, "says": json_text(answer)} for id_, answer in answers.items()]
         gone += connection.execute(_ANSWER, said).rowcount
     if gone != len(ids):
         raise HeadwaterError(
@@ -177,8 +178,4 @@ def forget_answers(catalog: Catalog, *, retention_seconds: float = limits.ANSWER
 
 def _row(event: InboxEvent, at_us: int) -> dict[str, Any]:
     held = {"body": event.body, "ids": event.ids} if event.ids else {"body": event.body}
-    return {"at_us": at_us, "kind": event.kind, "body": _json(held), "actor": event.actor}
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return {"at_us": at_us, "kind": event.kind, "body": json_text(held), "actor": event.actor}

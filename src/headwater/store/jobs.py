@@ -26,11 +26,13 @@ from headwater.store import tables as t
 from headwater.store.catalog import Catalog
 from headwater.store.engine_records import InboxEvent, JobEnd, JobHeld, JobState, NewJob, Weight
 from headwater.store.inbox import put
+from headwater.store.json_text import json_text
 from headwater.store.layout import this_node
 from headwater.store.units import is_alive, lease_seconds
 from headwater.store.wakeups import notify
 
 OPEN: tuple[JobState, ...] = ("queued", "running")
+_FAILED: tuple[JobState, ...] = ("failed",)
 _QUEUED = {"state": "queued", "started_us": None}
 _CLAIMS_LOCK = 7267319
 
@@ -156,7 +158,7 @@ def queue_jobs(connection: Connection, jobs: Sequence[NewJob]) -> None:
             "pond": job.pond,
             "ripple": job.ripple,
             "freshness_us": job.freshness_us,
-            "body": _json(job.body),
+            "body": json_text(job.body),
             "weight": job.weight,
             "state": "queued",
             "attempt": 0,
@@ -248,7 +250,7 @@ def end_job(connection: Connection, end: JobEnd) -> None:
         "end_us": now_us(),
         "end_rows": end.rows,
         "end_bytes": end.bytes,
-        "end_error": None if end.error is None else _json(end.error),
+        "end_error": None if end.error is None else json_text(end.error),
         "end_run": end.landed_run_id,
     }
     if connection.execute(_END, {**held, **ended}).rowcount != 1:
@@ -394,6 +396,12 @@ def jobs(
     ]
 
 
+def last_error(connection: Connection, pond: str) -> Mapping[str, Any] | None:
+    """The error of the newest job of a pond that failed."""
+    found = jobs(connection, pond=pond, states=_FAILED, limit=1)
+    return found[0].error if found else None
+
+
 def forget_ended(
     catalog: Catalog,
     *,
@@ -480,7 +488,3 @@ def _until(now: int) -> int:
 
 def _chunks(values: Sequence[str], size: int = 500) -> list[Sequence[str]]:
     return [values[i : i + size] for i in range(0, len(values), size)]
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()

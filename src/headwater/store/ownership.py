@@ -8,9 +8,8 @@ process on this machine is gone is replaced at once, any other when its lease ha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Connection, Row, Update, select, update
+from sqlalchemy import Connection, Update, select, update
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -20,7 +19,7 @@ from headwater.store import tables as t
 from headwater.store.catalog import Catalog
 from headwater.store.engine_records import Ownership
 from headwater.store.layout import this_node
-from headwater.store.units import is_alive, lease_seconds
+from headwater.store.units import lease_lives, lease_seconds
 from headwater.store.upserts import upsert
 
 _THE_ROW = 1
@@ -42,14 +41,14 @@ def claim_engine(catalog: Catalog, *, holder: str) -> Ownership | None:
     what it had and gets a new epoch, so that a claim whose answer was lost can be repeated."""
     with catalog.snapshot() as connection:  # a stand-by asks often, and must not take the write lock each time
         row = connection.execute(select(t.engine_owner)).one_or_none()
-        if row is not None and row.holder != holder and _is_held(row, now_us()):
+        if row is not None and row.holder != holder and lease_lives(row, now_us()):
             return None
     with catalog.transaction(durable=False) as connection:
         nobody = {"id": _THE_ROW, "holder": "", "node": "", "epoch": 0, "leased_until_us": 0}
         connection.execute(upsert(connection, t.engine_owner).values(nobody).on_conflict_do_nothing())
         row = connection.execute(select(t.engine_owner).with_for_update()).one()
         now = now_us()
-        if row.holder != holder and _is_held(row, now):
+        if row.holder != holder and lease_lives(row, now):
             return None
         # The time, so that an epoch is not used again after a rebuild has forgotten this row.
         epoch = max(row.epoch + 1, now)
@@ -86,15 +85,11 @@ def engine_owner(connection: Connection) -> Owner | None:
     row = connection.execute(select(t.engine_owner)).one_or_none()
     if row is None:
         return None
-    return Owner(row.holder, row.node, row.epoch, row.leased_until_us, held=_is_held(row, now_us()))
+    return Owner(row.holder, row.node, row.epoch, row.leased_until_us, held=lease_lives(row, now_us()))
 
 
 def owner_lease_seconds() -> float:
     return min(limits.OWNER_LEASE_SECONDS, lease_seconds())
-
-
-def _is_held(row: Row[Any], now: int) -> bool:
-    return row.leased_until_us > now and (row.node != this_node() or is_alive(row.holder))
 
 
 def _mine(owner: Ownership) -> Update:

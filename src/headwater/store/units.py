@@ -118,6 +118,12 @@ def free_stray_leases(catalog: Catalog, run_id: RunId, *, holder: str, kept: Col
     return _free(catalog, strays)
 
 
+def lease_lives(row: Row[Any], now: int) -> bool:
+    """Whether a lease (`leased_until_us`, `node`, `holder`) holds: it has not run out, and if it is of this machine
+    its process is there."""
+    return row.leased_until_us > now and (row.node != this_node() or is_alive(row.holder))
+
+
 def lease_seconds() -> float:
     """`HEADWATER_LEASE_SECONDS` shortens it, for tests of take-over."""
     return float(os.environ.get("HEADWATER_LEASE_SECONDS", limits.LEASE_SECONDS))

@@ -8,9 +8,8 @@ A writer's name is used once: who was refused goes on under another one, and in 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
@@ -19,7 +18,7 @@ from headwater.store import tables as t
 from headwater.store.catalog import Catalog
 from headwater.store.layout import this_node
 from headwater.store.records import WriterHeld
-from headwater.store.units import is_alive, lease_seconds, new_holder
+from headwater.store.units import lease_lives, lease_seconds, new_holder
 
 
 def new_writer(catalog: Catalog) -> WriterHeld:
@@ -52,7 +51,7 @@ def hold_writer(connection: Connection, writer: WriterHeld) -> None:
 
 def living_writers(connection: Connection) -> set[str]:
     """The writers whose files may still be committed."""
-    return {row.writer_id for row in connection.execute(select(t.push_writer)) if _lives(row)}
+    return {row.writer_id for row in connection.execute(select(t.push_writer)) if lease_lives(row, now_us())}
 
 
 def stop_writers(connection: Connection, writers: Collection[str]) -> tuple[set[str], int]:
@@ -63,7 +62,7 @@ def stop_writers(connection: Connection, writers: Collection[str]) -> tuple[set[
         row = connection.execute(select(t.push_writer).where(here).with_for_update()).one_or_none()
         if row is None:
             continue
-        if _lives(row):
+        if lease_lives(row, now_us()):
             alive.add(writer_id)
         else:
             stopped += connection.execute(delete(t.push_writer).where(here)).rowcount
@@ -79,10 +78,6 @@ def end_writer(catalog: Catalog, writer: WriterHeld) -> None:
 def _renewed(connection: Connection, writer: WriterHeld) -> bool:
     mine = t.push_writer.c.writer_id == writer.writer_id
     return connection.execute(update(t.push_writer).where(mine).values(leased_until_us=_until())).rowcount == 1
-
-
-def _lives(row: Row[Any]) -> bool:
-    return row.leased_until_us > now_us() and (row.node != this_node() or is_alive(row.holder))
 
 
 def _until() -> int:

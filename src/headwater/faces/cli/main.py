@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from headwater.base.crash import arm_driver
-from headwater.base.errors import Exit, HeadwaterError
+from headwater.base.errors import Exit, HeadwaterError, as_headwater
 from headwater.faces.cli import (
     context,
     demanding,
@@ -105,11 +105,7 @@ def _main(arguments: list[str]) -> int:
     except Exception as error:
         if os.environ.get("HEADWATER_DEBUG"):
             raise
-        wrapped = HeadwaterError(
-            "HW-X01",
-            f"an error of Headwater itself: {type(error).__name__}: {error}",
-            hint="run the command again with HEADWATER_DEBUG=1 and report what it prints",
-        )
+        wrapped = as_headwater(error)
         show_error(wrapped, as_json=as_json)
         return wrapped.exit_code
 
