@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 import httpx
 
+from headwater.app.demanding import is_served
 from headwater.faces.cli.main import main
 from headwater.store.commit import Store, open_existing
 from headwater.store.engine_records import RunState
@@ -224,6 +225,7 @@ class Project:
         server = self.start("serve", "--port", "0", *arguments, **crash, **environment)
         wait_until(lambda: "serving" in server.said or not server.alive, "it serves")
         assert server.alive or crash_at is not None, server.said
+        assert crash_at is not None or self.is_served(), "it says that it serves before it runs the engine"
         self.server = server
         return server
 
@@ -313,6 +315,10 @@ class Project:
     def states(self) -> dict[str, str]:
         answer = self.command("status", "--json").ended()
         return {found["pipeline"]: found["state"] for found in answer.json()["pipelines"]}
+
+    def is_served(self) -> bool:
+        with self.store() as store:
+            return is_served(store)
 
     def is_settled(self) -> bool:
         """Nothing waits, nothing runs, nothing is asked for, but by what has failed or is blocked."""

@@ -37,13 +37,15 @@ from headwater.store.wakeups import Waker, changes
 class Service:
     """`workshop` has the definitions of the moment; `offer` hands in new ones. `complain` hears of what goes wrong with
     the service itself, `on_run` of every run that is over and worth a word; `on_landed` is called, from a thread of its
-    own and at most once a second, after tables have changed."""
+    own and at most once a second, after tables have changed; `on_ready` once, when this one runs the engine or stands
+    by for another."""
 
     workshop: Workshop
     threads: int
     complain: Complaints
     on_run: Callable[[str, RunState], None] = lambda _pipeline, _state: None
     on_landed: Callable[[], None] = lambda: None
+    on_ready: Callable[[], None] = lambda: None
     holder: str = field(default_factory=new_holder)
     ended: threading.Event = field(default_factory=threading.Event)
     _offered: Compiled | None = None
@@ -52,6 +54,7 @@ class Service:
     _landed: threading.Event = field(default_factory=threading.Event)
     _waker: Waker | None = None
     _crons: CronClock = field(default_factory=CronClock)
+    _is_ready: bool = False
 
     def run(self) -> None:
         """Serves until `stop`. Jobs in hand are then given back; whoever comes next goes on with them."""
@@ -99,6 +102,7 @@ class Service:
         assert self._waker is not None
         try:
             engine = self._open()
+            self._ready()
             if engine is None:
                 self._waker.wait(limits.WAKE_RETRY_SECONDS)
                 return
@@ -109,6 +113,11 @@ class Service:
         except Exception as error:
             self.complain(error)
             self.ended.wait(limits.WAKE_RETRY_SECONDS)
+
+    def _ready(self) -> None:
+        if not self._is_ready:
+            self._is_ready = True
+            self.on_ready()
 
     def _open(self) -> Engine | None:
         with self._lock:

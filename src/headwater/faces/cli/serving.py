@@ -36,7 +36,7 @@ def serve(
             opened, tell=lambda error: show_error(error, as_json=False), on_run=_nothing if quiet else _narrate
         )
         section = opened.project.spec.serve
-        listening = None
+        listening, where = None, ""
         with until_signal(served.stop):
             if not no_http:
                 from headwater.faces.http.access import access_of
@@ -49,12 +49,9 @@ def serve(
                 bound = listening.start(
                     api(lambda: opened, access=access), bind, section.port if port is None else port
                 )
-                shown = f"[{bind}]" if ":" in bind else bind
-                say(f"serving {opened.project.name} on http://{shown}:{bound}")
-            else:
-                say(f"serving {opened.project.name}")
+                where = f" on http://{f'[{bind}]' if ':' in bind else bind}:{bound}"
             try:
-                served.run()
+                served.run(on_ready=lambda: say(f"serving {opened.project.name}{where}"))
             finally:
                 if listening is not None:
                     listening.stop()
