@@ -31,6 +31,7 @@ LONG = (
     "contract/test_leases.py",
     "contract/test_engine_home.py",
     "contract/test_ingest.py",
+    "contract/test_ingest_bad_rows.py",
     "unit/connectors/test_postgres_slices.py",
     "unit/faces/test_timeline_svg.py",
     "unit/faces/http/test_ingest.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.ledger import clear_keys
 from headwater.ingest.prepare import Prepared
-from headwater.ingest.push import Accepted, Push, PushTable
+from headwater.ingest.push import Accepted, OnBadRow, Push, PushTable
 from headwater.manifest.load import Project
 from headwater.manifest.spec import TableSpec
 from headwater.observe.counters import COUNTERS, Counters
@@ -66,12 +67,29 @@ class Door:
         evolve: bool = True,
         auto_create: bool = True,
         actor: str | None = None,
+        on_bad_row: OnBadRow = "refuse",
+        source: str | None = None,
+        key_expires: bool = True,
+        fingerprint: str | None = None,
     ) -> Accepted:
         """One batch of NDJSON. The answer comes when it is durable."""
-        project = workspace.project
-        target = target_of(project, table, self._made(project).get(table), auto_create=auto_create)
-        push = Push(target=target, body=body, actor=actor or this_actor(), key=key, evolve=evolve)
+        push = Push(
+            target=self.target(workspace, table, auto_create=auto_create),
+            body=body,
+            actor=actor or this_actor(),
+            key=key,
+            evolve=evolve,
+            on_bad_row=on_bad_row,
+            source=source,
+            key_expires=key_expires,
+            fingerprint=fingerprint,
+        )
         return self._accepting(workspace.store()).accept(push)
+
+    def target(self, workspace: Workspace, table: str, *, auto_create: bool = True) -> PushTable:
+        """The table as the project declares it now, to be pushed to. Raises HW-I03."""
+        project = workspace.project
+        return target_of(project, table, self._made(project).get(table), auto_create=auto_create)
 
     def show_soon(self, workspace: Workspace) -> None:
         """Bring the views up to what was pushed, at most once a second. Who asks through Headwater need not wait: it
@@ -160,6 +178,11 @@ def target_of(project: Project, table: str, made: MadeTable | None, *, auto_crea
         declared=declared_columns(made.settings),
         in_manifest=True,
     )
+
+
+def mark_of(target: PushTable) -> str:
+    """Equal for two processes that know the same of a table: the manifest may have changed for one of them only."""
+    return hashlib.sha256(repr(target).encode()).hexdigest()
 
 
 def show(workspace: Workspace) -> None:

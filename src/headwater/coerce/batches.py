@@ -20,7 +20,7 @@ from headwater.base.limits import MAX_BAD_ROWS
 from headwater.base.schema import Column, TableSchema
 from headwater.base.types import STRING, Type
 from headwater.coerce.columns import NULL, column_exactly, column_from_decoded, column_from_sources, row_type
-from headwater.coerce.errors import Refused, RowError, Unfit
+from headwater.coerce.errors import Refused, RowError, Unfit, first_of_each_row
 from headwater.coerce.infer import infer_members
 from headwater.coerce.objects import Objects, read_document, read_lines, typed_document, typed_lines, without_bom
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 class Coerced:
     """What a piece of input became. `batch` has exactly the columns of the schema and holds the good rows in their
     order; `lines` counts all physical lines (of a document: elements), blank ones too. `errors` are the first
-    `MAX_BAD_ROWS` in order of line and column, `error_total` counts all of them and `bad_rows` the rows they are in.
+    `MAX_BAD_ROWS` in order of line and column, `error_total` counts all of them; `bad` is the first error of every
+    bad row.
     `unknown_seen` are the top-level keys of all objects that the schema does not have, in order of first
     appearance, with the type of all values in this piece, or None if all were null."""
 
@@ -42,7 +43,11 @@ class Coerced:
     unknown_seen: Mapping[str, Type | None]
     errors: tuple[RowError, ...]
     error_total: int
-    bad_rows: int
+    bad: tuple[RowError, ...]
+
+    @property
+    def bad_rows(self) -> int:
+        return len(self.bad)
 
     @property
     def unknown(self) -> Mapping[str, Type]:
@@ -114,7 +119,7 @@ def coerce_objects(objects: Objects, schema: TableSchema, *, place: str = "", ex
         unknown_seen=infer_members(objects.rows, without=frozenset(schema.names())),
         errors=tuple(errors[:MAX_BAD_ROWS]),
         error_total=len(errors),
-        bad_rows=len(objects.errors) + len(refusals),
+        bad=first_of_each_row(errors),
     )
 
 
@@ -158,7 +163,7 @@ def record_batch(arrays: list[pa.Array], schema: TableSchema, *, rows: int) -> p
 
 def _all_good(batch: pa.RecordBatch) -> Coerced:
     rows = batch.num_rows
-    return Coerced(batch, rows, rows, unknown_seen={}, errors=(), error_total=0, bad_rows=0)
+    return Coerced(batch, rows, rows, unknown_seen={}, errors=(), error_total=0, bad=())
 
 
 def _column(objects: Objects, column: Column, *, exactly: bool) -> tuple[pa.Array, dict[int, Refused]]:

@@ -8,6 +8,7 @@ Reasons: `invalid_json` `expected_object` `too_deep` `lone_surrogate` (these may
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -23,6 +24,21 @@ class RowError:
     value_type: str | None = None
     detail: str = ""
     place: str = ""
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A bad row as it came, and the first thing that is wrong with it."""
+
+    error: RowError
+    source: bytes
+
+
+def first_of_each_row(errors: Iterable[RowError]) -> tuple[RowError, ...]:
+    found: dict[int, RowError] = {}
+    for error in errors:
+        found.setdefault(error.line, error)
+    return tuple(found.values())
 
 
 class Refused(Exception):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -17,7 +18,7 @@ from msgspec import Raw
 
 from headwater.base.errors import HeadwaterError
 from headwater.base.limits import MAX_JSON_DEPTH
-from headwater.coerce.errors import Refused, RowError
+from headwater.coerce.errors import BadRow, Refused, RowError
 from headwater.coerce.values import nesting, type_of
 
 if TYPE_CHECKING:
@@ -97,6 +98,12 @@ def read_lines(data: bytes, *, first_line: int, place: str) -> Objects:
             _read_row(line, number, found, place=place, sound=sound)
     found.seen = len(lines)
     return found
+
+
+def bad_lines(data: bytes, bad: Iterable[RowError], *, first_line: int = 1) -> list[BadRow]:
+    """The lines that are bad rows, without the ends of the lines."""
+    lines = data.split(b"\n")
+    return [BadRow(error, lines[error.line - first_line].rstrip(b"\r")) for error in bad]
 
 
 def read_document(data: bytes, *, place: str) -> Objects:

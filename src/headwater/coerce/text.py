@@ -18,7 +18,7 @@ from headwater.base.schema import TableSchema
 from headwater.base.types import BOOL, LONG, REAL, STRING, Type, to_arrow
 from headwater.coerce.batches import Coerced, record_batch
 from headwater.coerce.columns import column_from_values
-from headwater.coerce.errors import Refused, RowError
+from headwater.coerce.errors import Refused, RowError, first_of_each_row
 from headwater.coerce.infer import join_types, number_type
 from headwater.coerce.numbers import PLAIN_INTEGER, PLAIN_NUMBER, castable_decimal
 from headwater.coerce.times import timestamps
@@ -115,7 +115,7 @@ def coerce_text_batch(batch: pa.RecordBatch, schema: TableSchema, *, first_line:
         },
         errors=tuple(errors[:MAX_BAD_ROWS]),
         error_total=len(errors),
-        bad_rows=len(bad),
+        bad=first_of_each_row(errors),
     )
 
 

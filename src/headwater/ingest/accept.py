@@ -17,11 +17,12 @@ from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import is_table_name
-from headwater.ingest.landing import Base, Files, base_of, changes_of, refuse_change_of, write
+from headwater.ingest.landing import Base, Files, base_of, changes_of, refuse_change_of, write, write_bad
 from headwater.ingest.ledger import check_key, fingerprint, replay, sweep
 from headwater.ingest.prepare import Prepared, prepare
 from headwater.ingest.push import Accepted, Push
 from headwater.store.commit import Store
+from headwater.store.dead_letters import TABLE as LETTERS
 from headwater.store.ledger import taken_keys
 from headwater.store.reading import current_seq
 from headwater.store.records import Commit, KeysFree, Requirement, WriterHeld
@@ -111,6 +112,12 @@ class Acceptor:
                 "that is not a name that a table can have",
                 hint="small letters, digits and `_`, at most 63 of them, and no digit first",
             )
+        if push.target.table == LETTERS:
+            raise HeadwaterError(
+                "HW-I03",
+                f"`{LETTERS}` is where bad rows are kept: nobody pushes to it",
+                hint="push to a table of another name",
+            )
         if push.key is not None:
             check_key(push.key)
         sent = fingerprint(push)
@@ -179,9 +186,11 @@ class Acceptor:
         first = group[0].push
         crash_point("ingest.before_write")
         files = self._writer()
+        letters, said = write_bad(self._store, files, [(t.push, t.prepared) for t in group])
         written = write(self._store, files, first.target.table, group[0].base, [t.prepared for t in group])
         keyed = [(t.push, t.sent, part) for t, part in zip(group, written.parts) if t.push.key is not None]
         changes, needed = changes_of(first.target, group[0].base, written, keyed, ttl_seconds=self._ttl_seconds)
+        changes = (*changes, *said)
         if not changes:  # nothing came, and nobody wants to know of it again
             with self._store.catalog.snapshot() as connection:
                 seq = current_seq(connection)
@@ -195,12 +204,13 @@ class Acceptor:
             except HeadwaterError as error:
                 if error.code not in (MOVED, DEAD):
                     raise  # it may have been committed: only who asks the ledger will know
-                discard_files(self._store.root, written.files)
+                discard_files(self._store.root, (*written.files, *letters))
                 if error.code == DEAD:
                     self._forget(files.writer)
                 return False
-        for ticket, (rows, size) in zip(group, written.parts):
-            ticket.answer = Accepted(str(seq), rows, size)
+        for ticket, share in zip(group, written.parts):
+            errors = tuple(bad.error for bad in ticket.prepared.bad[: limits.ERRORS_SHOWN])
+            ticket.answer = Accepted(str(seq), share.rows, share.bytes, rows_refused=share.refused, errors=errors)
             self._on_landed(first.target.table, ticket.prepared)
         self._sweep(first.actor)
         return True
@@ -255,4 +265,5 @@ class Acceptor:
 
 
 def _prepared(push: Push, base: Base) -> Prepared:
-    return prepare(push.body, base.schema, table=push.target.table, evolve=push.evolve)
+    most = {"refuse": 0, "leave_out": None, "dead_letter": limits.MAX_BAD_ROWS}[push.on_bad_row]
+    return prepare(push.body, base.schema, table=push.target.table, evolve=push.evolve, most_bad=most)

@@ -16,12 +16,15 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
 from headwater.base.schema import TableSchema
 from headwater.base.types import DYNAMIC, STRING
+from headwater.coerce.errors import BadRow
 from headwater.ingest.ledger import key_record
 from headwater.ingest.prepare import DEFAULT_COLUMNS, RESCUED, Prepared
 from headwater.ingest.push import Push, PushTable
 from headwater.store import records as r
 from headwater.store import tables as t
 from headwater.store.commit import Store
+from headwater.store.dead_letters import TABLE as LETTERS
+from headwater.store.dead_letters import Letter, ensure_table, letters_added, write_letters
 from headwater.store.decisions import refuse_change
 from headwater.store.evolution import Evolution, Shown, evolve, refusal
 from headwater.store.layout import attempt_directory, this_node
@@ -78,13 +81,22 @@ class Files:
 
 
 @dataclass(frozen=True)
+class Share:
+    """What became of one batch of a group."""
+
+    rows: int
+    bytes: int
+    refused: int
+
+
+@dataclass(frozen=True)
 class Landed:
     """The files of a group, the schema that they have, and the rows and bytes of each batch."""
 
     run_id: str
     schema: TableSchema
     files: tuple[r.FileRecord, ...]
-    parts: tuple[tuple[int, int], ...]
+    parts: tuple[Share, ...]
     unique_keys: bool
 
 
@@ -131,16 +143,45 @@ def write(store: Store, files: Files, table: str, base: Base, batches: Sequence[
     written = writer.close()
     rows = sum(prepared.rows for prepared in batches)
     size = sum(file.bytes for file in written)
-    parts = tuple((prepared.rows, size * prepared.rows // rows if rows else 0) for prepared in batches)
+    parts = tuple(Share(p.rows, size * p.rows // rows if rows else 0, len(p.bad)) for p in batches)
     unique = base.mode == "upsert" and rows > 0 and _keys_are_unique(schema, batches)
     return Landed(run_id, schema, written, parts, unique)
+
+
+def write_bad(
+    store: Store, files: Files, batches: Sequence[tuple[Push, Prepared]]
+) -> tuple[tuple[r.FileRecord, ...], tuple[r.Change, ...]]:
+    """The bad rows that are kept as dead letters: their file, and what the commit says of it."""
+    kept = [(push, row) for push, prepared in batches if push.on_bad_row == "dead_letter" for row in prepared.bad]
+    if not kept:
+        return (), ()
+    schema_id = ensure_table(store, actor=kept[0][0].actor)
+    run_id, directory, number = files.next(LETTERS)
+    letters = [_letter(push, row) for push, row in kept]
+    written = write_letters(store.root, directory, letters, run_id=run_id, number=number)
+    return written, letters_added(written, schema_id=schema_id, run_id=run_id)
+
+
+def _letter(push: Push, row: BadRow) -> Letter:
+    return Letter(
+        table_name=push.target.table,
+        pipeline=push.target.pipeline,
+        place=push.source or push.key or "",
+        line=row.error.line,
+        column_name=row.error.column,
+        reason=row.error.reason,
+        value_type=row.error.value_type,
+        detail=row.error.detail,
+        format="ndjson",
+        source=row.source,
+    )
 
 
 def changes_of(
     target: PushTable,
     base: Base,
     landed: Landed,
-    keyed: Sequence[tuple[Push, str, tuple[int, int]]],
+    keyed: Sequence[tuple[Push, str, Share]],
     *,
     ttl_seconds: float,
 ) -> tuple[tuple[r.Change, ...], tuple[r.Requirement, ...]]:
@@ -166,8 +207,11 @@ def changes_of(
                 unique_keys=landed.unique_keys,
             )
         )
-    for push, sent, (rows, size) in keyed:
-        changes.append(key_record(push, sent, rows=rows, size=size, ttl_seconds=ttl_seconds))
+    for push, sent, share in keyed:
+        record = key_record(
+            push, sent, rows=share.rows, size=share.bytes, refused=share.refused, ttl_seconds=ttl_seconds
+        )
+        changes.append(record)
     return tuple(changes), tuple(requires)
 
 

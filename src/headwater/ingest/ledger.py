@@ -20,7 +20,10 @@ from headwater.store.records import Commit, LedgerKeysCleared, LedgerKeySet, Led
 
 def fingerprint(push: Push) -> str:
     """`sha256:` and the hash of the body and of the settings that change what it means."""
-    digest = hashlib.sha256(f"ndjson evolve={push.evolve}\n".encode())
+    if push.fingerprint is not None:
+        return push.fingerprint
+    lenient = "" if push.on_bad_row == "refuse" else f" {push.on_bad_row}"
+    digest = hashlib.sha256(f"ndjson evolve={push.evolve}{lenient}\n".encode())
     digest.update(push.body)
     return "sha256:" + digest.hexdigest()
 
@@ -45,10 +48,10 @@ def replay(found: LedgerKey, sent: str) -> Accepted:
             hint=f"give each batch a key of its own; this one is taken {until}",
             detail={"table": found.table, "snapshot_id": str(found.seq)},
         )
-    return Accepted(str(found.seq), found.rows, found.bytes, replayed=True)
+    return Accepted(str(found.seq), found.rows, found.bytes, replayed=True, rows_refused=found.refused)
 
 
-def key_record(push: Push, sent: str, *, rows: int, size: int, ttl_seconds: float) -> LedgerKeySet:
+def key_record(push: Push, sent: str, *, rows: int, size: int, refused: int, ttl_seconds: float) -> LedgerKeySet:
     assert push.key is not None
     return LedgerKeySet(
         table=push.target.table,
@@ -56,7 +59,8 @@ def key_record(push: Push, sent: str, *, rows: int, size: int, ttl_seconds: floa
         fingerprint=sent,
         rows=rows,
         bytes=size,
-        expires_us=now_us() + int(ttl_seconds * 1e6),
+        refused=refused,
+        expires_us=now_us() + int(ttl_seconds * 1e6) if push.key_expires else None,
     )
 
 

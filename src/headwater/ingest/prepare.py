@@ -1,6 +1,7 @@
 """A pushed batch as columns of its table: coerced, with new columns for unknown keys, the rest rescued.
 
-Pure: bytes and a schema in, Arrow out. A batch with one bad row is refused whole, and then changes nothing.
+Pure: bytes and a schema in, Arrow out. A batch with one bad row is refused whole, and then changes nothing; or, where
+the sender wants it so, lands without its bad rows, and those bring no columns.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 from msgspec import Raw
@@ -19,8 +20,8 @@ from headwater.base.ids import is_reserved_column
 from headwater.base.schema import TableSchema
 from headwater.base.types import DYNAMIC, STRING, TIMESTAMP, to_arrow
 from headwater.coerce.batches import Coerced, coerce_lines, coerce_objects
-from headwater.coerce.errors import Refused
-from headwater.coerce.objects import Objects, read_lines, without_bom
+from headwater.coerce.errors import BadRow, Refused
+from headwater.coerce.objects import Objects, bad_lines, read_lines, without_bom
 from headwater.coerce.values import coerce_value
 
 if TYPE_CHECKING:
@@ -40,24 +41,30 @@ _NULL = Raw(b"null")
 @dataclass(frozen=True)
 class Prepared:
     """A good batch. `added` are the columns that it needs besides those of the schema it was prepared for, all
-    `string`; `rescues`: it has a column `_rescued` too. A column that the batch lacks is null."""
+    `string`; `rescues`: it has a column `_rescued` too. A column that the batch lacks is null. `bad` are the rows that
+    are not in it."""
 
     batch: pa.RecordBatch
     rows: int
+    bad: tuple[BadRow, ...] = ()
     added: tuple[str, ...] = ()
     rescues: bool = False
     rows_rescued: int = 0
 
 
-def prepare(body: bytes, schema: TableSchema, *, table: str, evolve: bool) -> Prepared:
-    """Raises HW-I02 with the place of every bad row (of the first hundred)."""
+def prepare(body: bytes, schema: TableSchema, *, table: str, evolve: bool, most_bad: int | None = 0) -> Prepared:
+    """Raises HW-I02 with the place of every bad row (of the first hundred) if more than `most_bad` are bad; None bears
+    any number."""
     # `_rescued` is the store's: a key of that name is as unknown as any other, and is rescued into it.
     known = replace(schema, columns=tuple(column for column in schema.columns if column.name != RESCUED))
-    found = coerce_lines(body, known)
-    _refuse_bad(found, table)
+    text = without_bom(body)
+    found = coerce_lines(text, known)
+    if most_bad is not None and len(found.bad) > most_bad:
+        _refuse(found, table)
+    bad = tuple(bad_lines(text, found.bad)) if found.bad else ()
     if not found.unknown_seen and not _lacks_times(found, known):
-        return Prepared(found.batch, found.rows)
-    objects = read_lines(without_bom(body), first_line=1, place="")
+        return Prepared(found.batch, found.rows, bad)
+    objects = _good_objects(text, found)
     if _has_default_times(known):
         objects.rows[:] = [_with_time(row, known) for row in objects.rows]
     added, rescued = _sort_out(objects, known, evolve=evolve)
@@ -65,13 +72,14 @@ def prepare(body: bytes, schema: TableSchema, *, table: str, evolve: bool) -> Pr
     for name in added:
         wider = wider.added(name, STRING)
     coerced = coerce_objects(objects, wider)
-    _refuse_bad(coerced, table)
+    assert not coerced.bad  # a text takes every value of a good row, and a time was looked at
     texts = [_rescue(row, rescued) for row in objects.rows] if rescued else []
     if not rescued:
-        return Prepared(coerced.batch, coerced.rows, added)
+        return Prepared(coerced.batch, coerced.rows, bad, added)
     return Prepared(
         coerced.batch.append_column(RESCUED, _dynamic(texts)),
         coerced.rows,
+        bad,
         added,
         rescues=True,
         rows_rescued=sum(text is not None for text in texts),
@@ -88,9 +96,17 @@ def may_be_added(name: str) -> bool:
     )
 
 
-def _refuse_bad(found: Coerced, table: str) -> None:
-    if not found.error_total:
-        return
+def _good_objects(text: bytes, found: Coerced) -> Objects:
+    """The rows that are not bad, taken apart."""
+    objects = read_lines(text, first_line=1, place="")
+    if not found.bad:
+        return objects
+    bad = {error.line for error in found.bad}
+    kept = [(row, line) for row, line in zip(objects.rows, objects.lines) if line not in bad]
+    return Objects([row for row, _ in kept], [line for _, line in kept], seen=objects.seen)
+
+
+def _refuse(found: Coerced, table: str) -> NoReturn:
     first, shown = found.errors[0], found.errors[: limits.ERRORS_SHOWN]
     column = f", column `{first.column}`" if first.column else ""
     kind = f" ({first.value_type})" if first.value_type else ""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
+from headwater.coerce.errors import RowError
 from headwater.store.evolution import DeclaredColumn
+
+OnBadRow = Literal["refuse", "leave_out", "dead_letter"]
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,8 @@ class PushTable:
 
 @dataclass(frozen=True)
 class Push:
-    """One batch of NDJSON, decompressed. It is taken whole or refused whole. Without a `key` nobody can tell whether it
-    was sent before."""
+    """One batch of NDJSON, decompressed. What lands of it lands at once. Without a `key` nobody can tell whether it was
+    sent before."""
 
     target: PushTable
     body: bytes
@@ -34,15 +38,26 @@ class Push:
     key: str | None = None
     evolve: bool = True
     """Whether unknown keys become columns; else they are kept in `_rescued`."""
+    on_bad_row: OnBadRow = "refuse"
+    """What one bad row does: the batch is refused, or lands without it; it is then kept as a dead letter, or left to
+    the sender, who hears of it."""
+    source: str | None = None
+    """What a dead letter names as its place: a file, say."""
+    key_expires: bool = True
+    fingerprint: str | None = None
+    """Of what was sent, where the sender knows better than the batch tells: one of a file, say."""
 
 
 @dataclass(frozen=True)
 class Accepted:
     """The answer: `snapshot_id` is the commit sequence at which the rows are visible. `bytes_written` is the batch's
     share of the files that it was written to. `replayed`: the key had been used for the same batch, and nothing was
-    written now."""
+    written now. `rows_refused` are bad rows that did not land with the others; `errors` has the first error of each of
+    the first ones, but not for a replay."""
 
     snapshot_id: str
     rows_ingested: int
     bytes_written: int
     replayed: bool = False
+    rows_refused: int = 0
+    errors: tuple[RowError, ...] = ()

@@ -26,6 +26,7 @@ class LedgerKey:
     fingerprint: str
     rows: int
     bytes: int
+    refused: int
     seq: int
     at_us: int
     expires_us: int | None
@@ -77,6 +78,7 @@ def _key(row: Row[Any]) -> LedgerKey:
         fingerprint=row.fingerprint,
         rows=row.rows,
         bytes=row.bytes,
+        refused=row.refused,
         seq=row.seq,
         at_us=row.at_us,
         expires_us=row.expires_us,

@@ -48,8 +48,8 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "CREATE TABLE view_cut (view_name TEXT NOT NULL, seq BIGINT NOT NULL, reads TEXT NOT NULL,"
         " PRIMARY KEY (view_name, seq))",
         "CREATE TABLE ledger_key (table_name TEXT NOT NULL, idempotency_key TEXT NOT NULL, fingerprint TEXT NOT NULL,"
-        " rows BIGINT NOT NULL, bytes BIGINT NOT NULL, seq BIGINT NOT NULL, at_us BIGINT NOT NULL, expires_us BIGINT,"
-        " PRIMARY KEY (table_name, idempotency_key))",
+        " rows BIGINT NOT NULL, bytes BIGINT NOT NULL, refused BIGINT NOT NULL, seq BIGINT NOT NULL,"
+        " at_us BIGINT NOT NULL, expires_us BIGINT, PRIMARY KEY (table_name, idempotency_key))",
         "CREATE INDEX ledger_key_expires ON ledger_key (expires_us)",
         "CREATE TABLE push_writer (writer_id TEXT NOT NULL, holder TEXT NOT NULL, node TEXT NOT NULL,"
         " leased_until_us BIGINT NOT NULL, PRIMARY KEY (writer_id))",

@@ -180,6 +180,8 @@ class LedgerKeySet(Record, frozen=True, kw_only=True, tag="ledger_key_set"):
     fingerprint: str
     rows: int
     bytes: int
+    refused: int = 0
+    """Bad rows of the batch, which are not among its `rows`."""
     expires_us: int | None = None
     """None: never."""
 

@@ -72,9 +72,9 @@ def _apply_ledger(
         case r.LedgerKeySet():
             here = (c.table_name == change.table) & (c.idempotency_key == change.key)
             connection.execute(delete(t.ledger_key).where(here))
-            answer = {"fingerprint": change.fingerprint, "rows": change.rows, "bytes": change.bytes}
+            answer = {"rows": change.rows, "bytes": change.bytes, "refused": change.refused}
             times = {"seq": record.seq, "at_us": record.at_us, "expires_us": change.expires_us}
-            key = {"table_name": change.table, "idempotency_key": change.key}
+            key = {"table_name": change.table, "idempotency_key": change.key, "fingerprint": change.fingerprint}
             connection.execute(insert(t.ledger_key).values(**key, **answer, **times))
         case r.LedgerKeysCleared():
             if change.keys is None:

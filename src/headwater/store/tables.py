@@ -174,6 +174,7 @@ ledger_key = Table(
     Column("fingerprint", Text, nullable=False),
     Column("rows", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
+    Column("refused", BigInteger, nullable=False),
     Column("seq", BigInteger, nullable=False),
     Column("at_us", BigInteger, nullable=False),
     Column("expires_us", BigInteger),

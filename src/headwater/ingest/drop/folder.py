@@ -1,0 +1,216 @@
+"""A drop folder on this machine: `<folder>/<table>/...`, every file below a table's folder is for that table.
+
+Names that begin with `.` or `_`, or end in `.tmp` or `.part`, are not looked at: half-written files, and what was put
+away. Nothing is ever deleted. A file that cannot be taken is moved to `<folder>/<table>/_failed/`, under the path that
+it had, with the reason beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from headwater.base.blobs import cannot_write, make_directory, write_whole
+from headwater.base.errors import HeadwaterError
+from headwater.base.ids import is_table_name
+from headwater.connectors.files.config import FORMAT_SUFFIXES, format_of
+
+FAILED = "_failed"
+REASON = ".reason.json"
+UNFINISHED = (".tmp", ".part")
+FORMATS = ("ndjson", "csv", "parquet")
+_CHUNK = 1 << 20
+_NAMES = 1_000
+"""So many files of one name can have failed."""
+
+Stamp = tuple[int, int, int]
+"""Size, mtime in nanoseconds and inode: as long as they stay, a file is taken for the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A file as one look saw it. `name` is its path below the folder of its table, with `/`."""
+
+    table: str
+    name: str
+    stamp: Stamp
+
+    @property
+    def path(self) -> str:
+        return f"{self.table}/{self.name}"
+
+    @property
+    def size(self) -> int:
+        return self.stamp[0]
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.stamp[1]
+
+
+@dataclass
+class Listing:
+    """What one look found. `strange` has, by its place, what will not be taken, and why."""
+
+    files: list[Dropped] = field(default_factory=list)
+    strange: dict[str, HeadwaterError] = field(default_factory=dict)
+
+
+class Changed(Exception):
+    """The file is not the one that the look saw: the next look will see what it is now."""
+
+
+class DropFolder:
+    """`root` is the folder, `shown` what people call it: its path in the project."""
+
+    def __init__(self, root: Path, *, shown: str):
+        self.root, self.shown = root, shown
+
+    def look(self) -> Listing:
+        """Every file of every table, with one stat each. A folder that is not there has none."""
+        found = Listing()
+        for entry in self._entries(self.root, found):
+            if _is_passed_over(entry.name):
+                continue
+            if not entry.is_dir():
+                found.strange[entry.name] = _strange(
+                    f"`{self.place(entry.name)}` lies in no table's folder", f"move it to `{self.shown}/<table>/`"
+                )
+            elif not is_table_name(entry.name):
+                found.strange[entry.name] = _strange(
+                    f"`{self.place(entry.name)}` is a folder whose name no table can have",
+                    "small letters, digits and `_`, at most 63 of them, and no digit first",
+                )
+            else:
+                self._below(entry.name, "", found)
+        return found
+
+    def place(self, path: str) -> str:
+        """What people call a file or folder below this one."""
+        return f"{self.shown}/{path}"
+
+    def path_of(self, file: Dropped) -> Path:
+        return self.root / file.table / file.name
+
+    @contextmanager
+    def open(self, file: Dropped) -> Iterator[BinaryIO]:
+        """The file, if it is and stays what the look saw until the end of the block; else `Changed`."""
+        try:
+            with open(self.path_of(file), "rb") as opened:
+                _check(opened, file)
+                yield opened
+                _check(opened, file)
+        except FileNotFoundError as error:
+            raise Changed from error
+        except OSError as error:
+            raise HeadwaterError(
+                "HW-C03",
+                f"cannot read `{self.place(file.path)}`: {error.strerror or error}",
+                hint="let this user read it" if isinstance(error, PermissionError) else "",
+                retryable=True,
+            ) from error
+
+    def hash_of(self, file: Dropped) -> str:
+        """The sha256 of a file's bytes, in bounded memory."""
+        digest = hashlib.sha256()
+        with self.open(file) as opened:
+            while chunk := opened.read(_CHUNK):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+    def put_away(self, file: Dropped, reason: dict[str, object]) -> str:
+        """Move a file to where nobody looks, with the reason beside it; its new place. The reason is written first:
+        a crash in between leaves a file that fails once more. Raises HW-T05 if it cannot be moved."""
+        source = self.path_of(file)
+        target = self._free(self.root / file.table / FAILED / file.name)
+        try:
+            make_directory(target.parent)
+            body = json.dumps({"file": self.place(file.path), "failed_at_ns": time.time_ns(), "error": reason}, indent=2)
+            write_whole(target.with_name(target.name + REASON), body.encode() + b"\n")
+            source.rename(target)
+        except FileNotFoundError as error:
+            raise Changed from error  # somebody else has put it away, or took it back
+        except OSError as error:
+            raise cannot_write(self.place(f"{file.table}/{FAILED}/{file.name}"), error) from error
+        return self.place(target.relative_to(self.root).as_posix())
+
+    def _free(self, wanted: Path) -> Path:
+        """A name that no file has that failed before: those are kept too."""
+        tried = wanted
+        for number in range(2, _NAMES):
+            if not tried.exists():
+                break
+            first, dot, rest = wanted.name.partition(".")
+            tried = wanted.with_name(f"{first}-{number}{dot}{rest}")
+        return tried
+
+    def _below(self, table: str, prefix: str, found: Listing) -> None:
+        for entry in self._entries(self.root / table / prefix, found):
+            name = prefix + entry.name
+            if _is_passed_over(entry.name):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                self._below(table, f"{name}/", found)
+                continue
+            try:
+                status = entry.stat()
+            except OSError:
+                continue  # gone between the listing and the look, or a link to nowhere
+            problem = _problem(name, status)
+            if problem is None:
+                found.files.append(Dropped(table, name, (status.st_size, status.st_mtime_ns, status.st_ino)))
+            else:
+                message, hint = problem
+                path = _shown(f"{table}/{name}")
+                found.strange[path] = _strange(f"`{self.place(path)}` {message}", hint)
+
+    def _entries(self, folder: Path, found: Listing) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(folder) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            path = "" if folder == self.root else _shown(folder.relative_to(self.root).as_posix())
+            found.strange[path] = _strange(
+                f"cannot list `{self.place(path).rstrip('/')}`: {error.strerror or error}", "let this user read it"
+            )
+            return []
+
+
+def _check(opened: BinaryIO, file: Dropped) -> None:
+    status = os.fstat(opened.fileno())
+    if (status.st_size, status.st_mtime_ns, status.st_ino) != file.stamp:
+        raise Changed
+
+
+def _is_passed_over(name: str) -> bool:
+    return name[0] in "._" or name.lower().endswith(UNFINISHED)
+
+
+def _problem(name: str, status: os.stat_result) -> tuple[str, str] | None:
+    """Why a file is none that could be taken: what, and what to do."""
+    if not stat.S_ISREG(status.st_mode):
+        return "is not a regular file", "drop a file"
+    if _shown(name) != name:
+        return "has a name that is not UTF-8", "rename it"
+    if format_of(name) not in FORMATS:
+        known = ", ".join(suffix for suffix, format_ in FORMAT_SUFFIXES.items() if format_ in FORMATS)
+        return "has a name that tells no format", f"rename it: {known}, each also with .gz or .zst behind it"
+    return None
+
+
+def _shown(name: str) -> str:
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _strange(message: str, hint: str) -> HeadwaterError:
+    return HeadwaterError("HW-I04", message, hint=hint)
