@@ -1,4 +1,4 @@
-"""query, for a stranger: the same fenced reader, with a bound on rows, on bytes and on time."""
+"""query, for a stranger: the same fenced reader, with a bound on rows, on bytes, on memory and on time."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 from headwater.app.querying import reader
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-
-if TYPE_CHECKING:
-    import duckdb
 
 
 @dataclass(frozen=True)
@@ -42,33 +39,18 @@ def answer_query(
     `room_for` is asked for each row, and ends the answer where it says no."""
     from headwater.store.read import run_query
 
-    with reader(workspace, as_of=as_of, sql=sql) as session:
+    with reader(workspace, as_of=as_of, sql=sql, memory_bytes=limits.QUERY_MEMORY_BYTES) as session:
         found = run_query(session, sql)
-        one = _OneCursor(session)
-        found = replace(found, _connection=cast("duckdb.DuckDBPyConnection", one))
+        cursor = found.cursor()
         rows: list[tuple[Any, ...]] = []
         truncated = False
-        with _time_limit(one.opened.interrupt, timeout_seconds, closing or threading.Event()):
-            for row in found.rows():
+        with _time_limit(cursor.interrupt, timeout_seconds, closing or threading.Event()):
+            for row in found.rows(cursor):
                 if len(rows) == limit or not room_for(row):
                     truncated = True
                     break
                 rows.append(row)
     return Rows(found.columns, found.types, tuple(rows), truncated)
-
-
-class _OneCursor:
-    """Gives out one cursor that is known before it is used: DuckDB interrupts a cursor, not a session's cursors."""
-
-    def __init__(self, session: duckdb.DuckDBPyConnection):
-        self._session = session
-        self.opened = session.cursor()
-
-    def cursor(self) -> duckdb.DuckDBPyConnection:
-        return self.opened
-
-    def execute(self, sql: str) -> duckdb.DuckDBPyConnection:
-        return self._session.execute(sql)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def reader(
-    workspace: Workspace, *, as_of: int | None = None, sql: str | None = None
+    workspace: Workspace, *, as_of: int | None = None, sql: str | None = None, memory_bytes: int | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that sees the tables of the store as of one sequence (default: now), and nothing else. With
     `sql`, the one query that will be asked, only its tables are made ready. The views on disk are brought up to
@@ -33,7 +33,7 @@ def reader(
     with store.catalog.snapshot() as connection:
         states, views = table_states(connection, as_of=as_of), view_states(connection, as_of=as_of)
         infos = table_infos(states, freshness_by_pipeline(connection), views=views)
-    session = connect(store.root, states, tables_info=infos, views=views, sql=sql)
+    session = connect(store.root, states, tables_info=infos, views=views, sql=sql, memory_bytes=memory_bytes)
     try:
         yield session
     finally:

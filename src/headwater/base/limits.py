@@ -23,6 +23,8 @@ REQUEST_BODY_BYTES = 1024 * 1024
 WEBHOOK_BODY_BYTES = 32 * 1024 * 1024
 """The body of a webhook: it is not read, but its signature is made over it."""
 MAX_BAD_ROWS = 100
+BAD_ROWS_BYTES = 64 * 1024 * 1024
+"""So many bytes of bad rows a part of a slice keeps at most; with more it fails."""
 KEY_BYTES = 255
 """An idempotency key."""
 KEYS_SHOWN = 50
@@ -31,6 +33,16 @@ PUSH_GROUP_BYTES = 64 * 1024 * 1024
 """So many pushed batches, and bytes of them, share a commit at most."""
 PUSH_TRIES = 16
 """How often a group of pushed batches is tried again because its table moved under it."""
+DROP_SCAN_SECONDS = 1.0
+"""How often a server looks into the drop folder, and for how long a file must not change before it is read."""
+DROP_SETTLED_NS = 5_000_000_000
+"""A dropped file whose mtime is so old is whole; a younger one is looked at twice."""
+DROP_TRIES = 3
+"""How often a dropped file is tried before it is put away. Bad data is put away at once."""
+DROP_PAUSE_SECONDS = 60.0
+"""The longest pause after something went wrong with a dropped file, or with its table."""
+DROP_GROUP_BYTES = 8 * 1024 * 1024
+"""So many bytes of small dropped files are held at once, and land together."""
 LIVE_TAIL_FILES = 32
 
 CANCEL_AGAIN_SECONDS = 0.2
@@ -97,6 +109,10 @@ HTTP_STOP_SECONDS = 5.0
 """How long a stopping server waits for the requests that are under way."""
 HTTP_RETRY_SECONDS = 2
 """When a client may ask again while the catalog is away."""
+SERVER_TRIES = 5
+"""How often a command asks a busy server before it lands its rows itself."""
+SERVER_ANSWER_SECONDS = 120.0
+"""How long a command waits for a server that says nothing."""
 INGESTS_AT_ONCE = 64
 INGEST_THREADS = 32
 INGEST_MEMORY_BYTES = 256 * 1024 * 1024
@@ -115,4 +131,5 @@ QUERY_MAX_ROWS = 100_000
 QUERY_SECONDS = 30.0
 QUERY_MAX_SECONDS = 600.0
 QUERY_ANSWER_BYTES = 64 * 1024 * 1024
+QUERY_MEMORY_BYTES = 1 << 30
 """An answer over HTTP is cut before it is larger than this."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FETCH_ROWS = 10_000
 MESSAGE_CHARACTERS = 400
+SPILL_SHARE = 10
 
 _READING_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
 _TABLE_FUNCTIONS = frozenset(
@@ -76,9 +77,13 @@ class QueryResult:
     _connection: duckdb.DuckDBPyConnection
     _statement: str
 
-    def rows(self) -> Iterator[tuple[Any, ...]]:
-        # A cursor of its own: DuckDB refuses other work on a connection whose answer was not read to its end.
-        with _translated(self._connection), self._connection.cursor() as cursor:
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """One for `rows`, for who wants to interrupt it: DuckDB refuses other work on a connection whose answer was not
+        read to its end, so each answer has one of its own."""
+        return self._connection.cursor()
+
+    def rows(self, of: duckdb.DuckDBPyConnection | None = None) -> Iterator[tuple[Any, ...]]:
+        with _translated(self._connection), of or self.cursor() as cursor:
             cursor.execute(self._statement)
             while batch := cursor.fetchmany(FETCH_ROWS):
                 yield from batch
@@ -103,10 +108,12 @@ def connect(
     tables_info: Sequence[TableInfo],
     views: Sequence[ViewState] = (),
     sql: str | None = None,
+    memory_bytes: int | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """A database in memory with a view of each table, the views of ripples and `headwater.tables`, in UTC, fenced in.
     With `sql` there is only what it names, and what that reads, which is what one question to a store of many tables
-    needs. Raises HW-T04 if a file of a table is not there. A stranger's SQL goes through `run_query` only."""
+    needs. Raises HW-T04 if a file of a table is not there. A stranger's SQL goes through `run_query` only. `memory_bytes`
+    bounds what a query takes; what needs more uses the disk, at most ten times as much, or fails."""
     import duckdb
 
     root = root.resolve()
@@ -117,6 +124,9 @@ def connect(
             states, views = _named(connection, sql, visible)
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
         connection.execute("SET temp_directory = ?", [str(Path(tempfile.gettempdir()) / "headwater-query")])
+        if memory_bytes is not None:
+            connection.execute("SET memory_limit = ?", [f"{memory_bytes}B"])
+            connection.execute("SET max_temp_directory_size = ?", [f"{SPILL_SHARE * memory_bytes}B"])
         selects = {view.name: visible.select(view.definition) for view in views}
         create_views(connection, root, states, tables_info=tables_info, views=selects)
         connection.execute("SET autoinstall_known_extensions = false")

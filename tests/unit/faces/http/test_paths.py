@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 from headwater import __version__
 from headwater.app.status import status
+from headwater.base import limits
 from unit.faces.http.served import CHECK_SECONDS, CHECKS, Running, told
 
 
@@ -193,6 +194,15 @@ def test_a_query_that_takes_too_long_is_stopped(client: httpx.Client) -> None:
 )
 def test_a_query_can_only_read_the_tables(client: httpx.Client, sql: str) -> None:
     problem_of(client.post("/v1/query", json={"sql": sql}), 400, "HW-Q01")
+
+
+def test_a_query_that_needs_more_memory_than_it_may_have_fails(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "QUERY_MEMORY_BYTES", 1 << 20)
+    greedy = "select count(*) from (select distinct md5(i::varchar) from range(1000000) as r(i))"
+    error = problem_of(client.post("/v1/query", json={"sql": greedy}), 400, "HW-Q01")
+    assert "memory" in error["message"].lower()
 
 
 def test_metrics_are_openmetrics_and_count_what_happened(client: httpx.Client, engine: Running) -> None:
