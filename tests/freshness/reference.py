@@ -12,6 +12,7 @@ from typing import Any
 from freshness.reference_rules import (
     clear,
     complete_ripple_run,
+    deliver,
     fail_ripple_run,
     look_at_standing_triggers,
     pond_may_start,
@@ -108,6 +109,8 @@ class Simulation:
                 self.step(now, lambda: pulse(pond))
             case "clear":
                 self.step(now, lambda: clear(pond))
+            case "deliver":
+                self.step(now, lambda: deliver(pond))
             case "untrigger":
                 self.step(now, lambda: untrigger(pond, event.get("id")))
             case "wave" | "tide" as kind:

@@ -103,6 +103,7 @@ def start_pond_run(pond: Pond) -> None:
     run.immediate_left = pond.retry_immediately
     pond.runs.append(run)
     pond.start_f = run.f
+    pond.has_delivery = False
     pond.start_d = run.d
     pond.has_pull = False
     pond.targets -= run.taken
@@ -287,6 +288,11 @@ def forget_failure(pond: Pond) -> None:
     set_blocked(pond, should_be_blocked(pond))
 
 
+def deliver(pond: Pond) -> None:
+    """The source has something new: the next look need not wait."""
+    pond.has_delivery = True
+
+
 def clear(pond: Pond) -> None:
     if not pond.is_failed:
         return
@@ -385,7 +391,7 @@ def wake_ups(world: World) -> list[int]:
     times = []
     for pond in world.ponds:
         if pond.is_inlet and not pond.windows and pond_source_f(pond) is None:
-            due = pond.start_f + pond.min_interval
+            due = pond.start_f + (1 if pond.has_delivery else pond.min_interval)
             if pond_would_start(pond, due):
                 times.append(due)
         for start, end in pond.windows:

@@ -41,6 +41,7 @@ class Ripple:
         self.start_f = NEVER
         self.end_f = NEVER
         self.has_pull = False
+        self.has_delivery = False
         self.targets: set[int] = set()
         self.is_running = False
         self.version = 0
@@ -188,7 +189,7 @@ def pond_source_f(pond: Pond) -> int | None:
     if pond.is_inlet:
         if pond.windows:
             return next((end for start, end in pond.windows if start <= now < end), None)
-        if pond.start_f != NEVER and now < pond.start_f + pond.min_interval:
+        if pond.start_f != NEVER and now < pond.start_f + (1 if pond.has_delivery else pond.min_interval):
             return None
         return now
     if pond.required:

@@ -23,6 +23,11 @@ REQUEST_BODY_BYTES = 1024 * 1024
 WEBHOOK_BODY_BYTES = 32 * 1024 * 1024
 """The body of a webhook: it is not read, but its signature is made over it."""
 MAX_BAD_ROWS = 100
+MOST_BAD_ROWS = 10_000
+"""What a pipeline may raise it to."""
+LETTERS_SHOWN = 50
+LETTERS_AT_ONCE = 100_000
+"""So many dead letters are looked at, coerced again or dropped in one go."""
 BAD_ROWS_BYTES = 64 * 1024 * 1024
 """So many bytes of bad rows a part of a slice keeps at most; with more it fails."""
 KEY_BYTES = 255
@@ -31,6 +36,8 @@ KEYS_SHOWN = 50
 PUSH_GROUP_BATCHES = 256
 PUSH_GROUP_BYTES = 64 * 1024 * 1024
 """So many pushed batches, and bytes of them, share a commit at most."""
+PUSH_SMALL_BYTES = 256 * 1024
+"""Pushed batches of at most so many bytes are coerced together with those that they share a commit with."""
 PUSH_TRIES = 16
 """How often a group of pushed batches is tried again because its table moved under it."""
 DROP_SCAN_SECONDS = 1.0
@@ -44,6 +51,14 @@ DROP_PAUSE_SECONDS = 60.0
 DROP_GROUP_BYTES = 8 * 1024 * 1024
 """So many bytes of small dropped files are held at once, and land together."""
 LIVE_TAIL_FILES = 32
+"""The files of a pushed table that are small enough to be merged are so many at most, if merging can keep up."""
+TAIL_CLASS_BYTES = (16 * 1024, 128 * 1024, 1024 * 1024, 8 * 1024 * 1024)
+"""The classes of small files of a pushed table, by the size that they end at."""
+TAIL_CLASS_FILES = 8
+"""So many files of one class are merged into one of the next."""
+TAIL_MERGE_FILES = 1_000
+TAIL_MERGE_BYTES = 64 * 1024 * 1024
+"""One merge takes so many files, and bytes of them, at most."""
 
 CANCEL_AGAIN_SECONDS = 0.2
 """How often the jobs of code that was stopped are cancelled, until it has noticed."""
@@ -126,6 +141,8 @@ FEED_PAUSE_SECONDS = 0.05
 """Under load the feed reads events so often at most; what comes meanwhile goes together."""
 
 QUERIES_AT_ONCE = 4
+DELIVERY_SECONDS = 0.1
+"""The least time between two times that the engine is told of pushed rows."""
 QUERY_ROWS = 1_000
 QUERY_MAX_ROWS = 100_000
 QUERY_SECONDS = 30.0

@@ -78,6 +78,13 @@ class Cleared(NamedTuple):
     pond: str
 
 
+class Delivered(NamedTuple):
+    """The source of an Inlet says that it has something new: the least time between two looks does not hold back the
+    next one."""
+
+    pond: str
+
+
 class GraphChanged(NamedTuple):
     """Ponds are added or replaced (by name), and removed."""
 
@@ -89,7 +96,7 @@ class Tick(NamedTuple):
     """Time has passed: a WakeAt has come."""
 
 
-Event = Demand | TriggerSet | TriggerCleared | Completed | Failed | Cleared | GraphChanged | Tick
+Event = Demand | TriggerSet | TriggerCleared | Completed | Failed | Cleared | Delivered | GraphChanged | Tick
 
 
 class StartRipple(NamedTuple):

@@ -17,6 +17,7 @@ from headwater.freshness.change import change_graph
 from headwater.freshness.events import (
     Cleared,
     Completed,
+    Delivered,
     Demand,
     Effect,
     Event,
@@ -29,7 +30,13 @@ from headwater.freshness.events import (
 )
 from headwater.freshness.faults import clear_failure, fail_ripple_run
 from headwater.freshness.graph import PondSpec
-from headwater.freshness.runs import complete_ripple_run, inlet_wake, start_pond_run_if_due, start_ripple_run_if_due
+from headwater.freshness.runs import (
+    complete_ripple_run,
+    deliver,
+    inlet_wake,
+    start_pond_run_if_due,
+    start_ripple_run_if_due,
+)
 from headwater.freshness.state import Pond, Ripple, State
 from headwater.freshness.triggers import demand_once, look_at_triggers, trigger_wake
 
@@ -88,7 +95,7 @@ def _apply(state: State, event: Event) -> None:
                 _apply_to_pond(state, pond, event)
 
 
-def _apply_to_pond(state: State, pond: Pond, event: Demand | TriggerSet | TriggerCleared | Cleared) -> None:
+def _apply_to_pond(state: State, pond: Pond, event: Demand | TriggerSet | TriggerCleared | Cleared | Delivered) -> None:
     match event:
         case Demand():
             demand_once(state, pond, event.kind, event.target)
@@ -103,6 +110,8 @@ def _apply_to_pond(state: State, pond: Pond, event: Demand | TriggerSet | Trigge
             state.touch(pond)
         case Cleared():
             clear_failure(state, pond)
+        case Delivered():
+            deliver(state, pond)
         case _:
             assert_never(event)
 

@@ -36,9 +36,7 @@ def source_freshness(pond: Pond, now: int) -> tuple[int, int] | None:
     if pond.spec.windows is not None:
         window = pond.spec.windows.current(now)
         return (window[1], window[1] - window[0]) if window else None
-    if pond.start_f != NEVER and now < pond.start_f + pond.spec.min_interval:
-        return None
-    return now, 0
+    return (now, 0) if now >= _next_look(pond) else None
 
 
 def inlet_wake(pond: Pond, now: int) -> int | None:
@@ -47,9 +45,25 @@ def inlet_wake(pond: Pond, now: int) -> int | None:
     if pond.spec.windows is not None:
         window = pond.spec.windows.current(now)
         return None if window and window[1] >= pond.need else pond.spec.windows.next_start(now, pond.need)
-    if pond.start_f == NEVER or pond.start_f + pond.spec.min_interval <= now:
-        return None
-    return pond.start_f + pond.spec.min_interval
+    look = _next_look(pond)
+    return look if look > now else None
+
+
+def _next_look(pond: Pond) -> int:
+    """When a live Inlet may look at its source again: after its interval, or at once if the source has something new.
+    Two runs never have one freshness."""
+    if pond.start_f == NEVER:
+        return NEVER
+    return pond.start_f + (1 if pond.delivered else pond.spec.min_interval)
+
+
+def deliver(state: State, pond: Pond) -> None:
+    """The source has something new, which the next run will find."""
+    if pond.is_inlet and pond.spec.windows is None and not pond.delivered:
+        pond.delivered = True
+        state.touch(pond)
+        if pond.need is not None:
+            state.queue_pond(pond)
 
 
 def start_pond_run_if_due(state: State, pond: Pond) -> None:
@@ -161,7 +175,7 @@ def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> Non
     run.took_pull, pond.pull = pond.pull, False
     if pond.targets:
         run.taken = take_targets(pond.targets, freshness)
-    pond.due = False
+    pond.due = pond.delivered = False
     pond.runs.append(run)
     state.effects.append(RunStarted(pond.name, freshness, delay))
     refresh_pond(state, pond)

@@ -45,6 +45,7 @@ def save_pond(state: State, name: str) -> Saved:
         "failures": pond.failures,
         "blocked": pond.blocked,
         "due": pond.due,
+        "delivered": pond.delivered,
         "published": _pairs(pond.published),
         "triggers": [list(trigger) for trigger in pond.triggers.values()],
         "runs": [_save_run(run) for run in pond.runs],
@@ -145,6 +146,7 @@ def _load_pond(pond: Pond, record: Saved) -> None:
     pond.pull, pond.targets = record["pull"], list(record["targets"])
     pond.failed, pond.failed_f = record["failed"], _loaded(record["failed_f"])
     pond.failures, pond.blocked, pond.due = record["failures"], record["blocked"], record["due"]
+    pond.delivered = record.get("delivered", False)  # a state of before there were deliveries has none
     pond.published = _loaded_pairs(record["published"])
     pond.triggers = {trigger[0]: Trigger(*trigger) for trigger in record["triggers"]}
     pond.runs = [_load_run(run) for run in record["runs"]]

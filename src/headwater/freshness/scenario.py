@@ -11,7 +11,7 @@ from typing import Literal
 SECOND = 1_000_000
 """Microseconds of a second."""
 
-Deed = Literal["tap", "pulse", "wave", "tide", "untrigger", "clear", "fail", "unchanged", "changed"]
+Deed = Literal["tap", "pulse", "wave", "tide", "untrigger", "clear", "deliver", "fail", "unchanged", "changed"]
 
 
 @dataclass(frozen=True)

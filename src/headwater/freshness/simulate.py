@@ -11,6 +11,7 @@ from headwater.freshness.account import Account
 from headwater.freshness.events import (
     Cleared,
     Completed,
+    Delivered,
     Demand,
     Effect,
     Event,
@@ -160,6 +161,8 @@ def _told(event: ScenarioEvent) -> Event:
             return TriggerCleared(event.pipeline, event.trigger_id or None)
         case "clear":
             return Cleared(event.pipeline)
+        case "deliver":
+            return Delivered(event.pipeline)
         case "fail" | "unchanged" | "changed":
             raise AssertionError("a fact about executions is not told to the engine")
         case _:

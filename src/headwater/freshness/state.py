@@ -109,6 +109,7 @@ class Pond:
         "blocked_sources",
         "delay_end",
         "delay_start",
+        "delivered",
         "depth",
         "due",
         "end_f",
@@ -156,6 +157,8 @@ class Pond:
         self.failures = 0
         self.runs: list[Run] = []
         """In flight, oldest first."""
+        self.delivered = False
+        """An Inlet's source has something new since its newest run began."""
         self.due = False
         """What it does has changed: it may run again at the freshness it has."""
         self.published: tuple[tuple[str, Version], ...] | None = None

@@ -19,6 +19,7 @@ from headwater.observe.tracing import shutdown, tracing
 from headwater.runtime.compile import Compiled
 from headwater.runtime.complaints import Complaints
 from headwater.runtime.crew import Crew
+from headwater.runtime.deliveries import Deliveries
 from headwater.runtime.drive import Renewal, patience
 from headwater.runtime.engine import Engine, open_engine
 from headwater.runtime.standing import CronClock
@@ -55,6 +56,7 @@ class Service:
     _waker: Waker | None = None
     _crons: CronClock = field(default_factory=CronClock)
     _is_ready: bool = False
+    _deliveries: Deliveries = field(default_factory=Deliveries)
 
     def run(self) -> None:
         """Serves until `stop`. Jobs in hand are then given back; whoever comes next goes on with them."""
@@ -88,6 +90,11 @@ class Service:
         with self._lock:
             self._offered = compiled
         if self._waker is not None:
+            self._waker.poke()
+
+    def deliver(self, pipeline: str) -> None:
+        """Rows were pushed to a pipeline: who waits for them need not wait for the next look."""
+        if self._deliveries.add(pipeline) and self._waker is not None:
             self._waker.poke()
 
     def announce(self, event: EngineEvent) -> None:
@@ -144,13 +151,14 @@ class Service:
                 self._note(engine, engine.change_graph(offered))
                 self._crons.set(offered, after_us=now_us())
             pulses, causes = self._crons.due(now_us())
-            self._note(engine, engine.advance(pulses, causes=causes, news=news))
+            told = [*pulses, *self._deliveries.take()]
+            self._note(engine, engine.advance(told, causes=causes, news=news))
             crew.poke()
             renewal.renew(engine)
             if time.monotonic() >= sweep_at:
                 self._sweep()
                 sweep_at = time.monotonic() + limits.SWEEP_SECONDS
-            self._waker.wait(patience(engine.wake_us, self._crons.wake_us))
+            self._waker.wait(self._deliveries.wait_seconds(patience(engine.wake_us, self._crons.wake_us)))
 
     def _newest(self) -> Compiled | None:
         """What the manifest declares at this moment, if it is something else."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from freshness.driving import pond, settle
 from headwater.freshness.events import (
     Completed,
+    Delivered,
     Demand,
     Demanded,
+    Effect,
     Failed,
     RunCompleted,
     RunStarted,
@@ -22,8 +26,12 @@ from headwater.freshness.events import (
 )
 from headwater.freshness.graph import GraphError, PondSpec, RippleSpec
 from headwater.freshness.machine import new_state, step
-from headwater.freshness.saving import save
+from headwater.freshness.saving import load, save
 from headwater.freshness.windows import Windows
+
+
+def started(effects: list[Effect]) -> list[int]:
+    return [effect.freshness for effect in effects if isinstance(effect, RunStarted)]
 
 
 def test_without_demand_nothing_runs() -> None:
@@ -47,6 +55,23 @@ def test_an_event_that_comes_twice_or_too_late_is_ignored() -> None:
     ):
         assert step(state, [event], 7)[0] == []
     assert save(state) == {**before, "now": 7}
+
+
+def test_what_is_delivered_to_an_inlet_is_looked_at_at_once_and_only_if_somebody_asks() -> None:
+    slow = replace(pond("a"), min_interval=1_000_000)
+    state = new_state([slow])
+    settle(state, [Demand("a", "pulse")])
+    began = state.ponds["a"].start_f
+    assert started(step(state, [Delivered("a")], began + 10)[0]) == []
+    assert started(step(state, [Demand("a", "tap")], began + 20)[0]) == [began + 20]
+    step(state, [Completed("a", "r0", began + 20, changed=True, version=2)], began + 25)
+    assert started(step(state, [Demand("a", "tap")], began + 30)[0]) == []  # one delivery, one look
+    effects, touched = step(state, [Delivered("a")], began + 40)
+    assert (started(effects), touched) == ([began + 40], ["a"])
+    loaded = load([slow], save(state))
+    step(state, [Delivered("a")], began + 50)
+    assert step(state, [Delivered("a")], began + 51)[1] == []  # known already: nothing to save
+    assert save(state)["ponds"]["a"]["delivered"] and not save(loaded)["ponds"]["a"]["delivered"]
 
 
 def test_a_clock_that_jumps_back_stands_still() -> None:
