@@ -1,0 +1,36 @@
+"""Requests as NDJSON: what the one write path takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from headwater.base import limits
+from headwater.ingest.decode import TooLarge
+from headwater.ingest.otlp.values import Row, present
+
+_encode = msgspec.json.Encoder().encode
+
+
+def lines(
+    found: Iterable[tuple[Row, Iterator[Row]]],
+    *,
+    most: int = limits.MAX_BODY_BYTES,
+    grow: Callable[[int], None] = lambda _size: None,
+) -> bytes:
+    """Rows, one a line, in the order in which they were sent: equal requests are equal bytes. What the rows of a scope
+    share is repeated in each of them, so a small request can become large: raises `TooLarge` before it holds more than
+    `most` bytes; `grow` hears of each line, and may raise."""
+    parts: list[bytes] = []
+    size = 0
+    for shared, rows in found:
+        end = b"," + _encode(present(shared))[1:] + b"\n"
+        for row in rows:
+            line = _encode(present(row))[:-1] + end
+            size += len(line)
+            if size > most:
+                raise TooLarge(most)
+            grow(len(line))
+            parts.append(line)
+    return b"".join(parts)

@@ -1,0 +1,85 @@
+"""Requests of OTLP from bytes, and answers to them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
+
+from headwater.base.errors import HeadwaterError
+from headwater.ingest.otlp.json_form import Message, Misfit, parse_json
+from headwater.ingest.otlp.logs import log_rows
+from headwater.ingest.otlp.metrics import point_rows
+from headwater.ingest.otlp.tables import Signal
+from headwater.ingest.otlp.traces import span_rows
+from headwater.ingest.otlp.values import Row
+
+Form = Literal["protobuf", "json"]
+
+_HINT = "send what an OTLP exporter sends; nothing was written"
+
+
+@dataclass(frozen=True)
+class _Service:
+    request: Message
+    response: Message
+    rejected: str
+    rows: Callable[[Any], Iterator[tuple[Row, Iterator[Row]]]]
+
+
+_SERVICES: Mapping[Signal, _Service] = {
+    "logs": _Service(logs.ExportLogsServiceRequest, logs.ExportLogsServiceResponse, "rejected_log_records", log_rows),
+    "traces": _Service(
+        traces.ExportTraceServiceRequest, traces.ExportTraceServiceResponse, "rejected_spans", span_rows
+    ),
+    "metrics": _Service(
+        metrics.ExportMetricsServiceRequest, metrics.ExportMetricsServiceResponse, "rejected_data_points", point_rows
+    ),
+}
+
+
+def rows_of(signal: Signal, body: bytes, form: Form) -> Iterator[tuple[Row, Iterator[Row]]]:
+    """The rows of a request, for `lines`. Raises HW-I04 if the body is no such request."""
+    service = _SERVICES[signal]
+    request = _from_protobuf(service.request, body) if form == "protobuf" else _from_json(service.request, body)
+    return service.rows(request)
+
+
+def response(signal: Signal, *, refused: int, message: str) -> Message:
+    """The answer to a request of which so many rows were refused; with none it says nothing, which means success."""
+    service = _SERVICES[signal]
+    answer = service.response()
+    if refused:
+        setattr(answer.partial_success, service.rejected, refused)
+        answer.partial_success.error_message = message
+    return answer
+
+
+def written(message: Message, form: Form) -> bytes:
+    """A message as bytes."""
+    if form == "protobuf":
+        found: bytes = message.SerializeToString()
+        return found
+    return json.dumps(json_format.MessageToDict(message), separators=(",", ":")).encode()
+
+
+def _from_protobuf(kind: Message, body: bytes) -> Message:
+    try:
+        return kind.FromString(body)
+    except DecodeError as error:
+        raise HeadwaterError("HW-I04", "the body is not an OTLP request in protobuf", hint=_HINT) from error
+
+
+def _from_json(kind: Message, body: bytes) -> Message:
+    try:
+        return parse_json(kind, body)
+    except Misfit as misfit:
+        where = f", at `{misfit.path}`" if misfit.path else ""
+        raise HeadwaterError("HW-I04", f"the body is not an OTLP request in JSON{where}", hint=_HINT) from misfit
