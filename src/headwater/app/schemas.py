@@ -1,4 +1,4 @@
-"""schema export, log, accept, regen-view."""
+"""schema export, log, accept, promote, regen-view."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from headwater.app.workspace import Workspace, actor
 from headwater.base.blobs import write_whole
 from headwater.base.clock import to_text
 from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.types import parse_type
 from headwater.store.decisions import Accepted, accept_change
+from headwater.store.promotion import Promoted
+from headwater.store.promotion import promote as promote_column
 from headwater.store.reading import schema_events, table_entries, table_entry
 from headwater.store.sql_views import view_events, view_names, view_states
 
@@ -65,6 +68,22 @@ def accept(workspace: Workspace, table: str) -> Accepted:
     accepted = accept_change(store, table, actor=actor())
     refresh(store)
     return accepted
+
+
+def promote(workspace: Workspace, table: str, path: str, *, as_: str) -> Promoted:
+    """Give a value inside a `dynamic` column a typed column of its own; `as_` is its name and type, `user_id:long`."""
+    name, colon, type_ = as_.partition(":")
+    if not (name and colon and type_):
+        raise HeadwaterError(
+            "HW-U01",
+            f"`--as {as_}` does not say a name and a type",
+            hint="write it as NAME:TYPE, such as `user_id:long`",
+        )
+    store = workspace.landed_store(writable=True)
+    found = promote_column(store, table, path, name=name, type_=parse_type(type_), actor=actor())
+    if found.seq is not None:
+        refresh(store)
+    return found
 
 
 def regen_view(workspace: Workspace, table: str | None) -> list[str]:

@@ -12,10 +12,24 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headwater.base.types import Type, parse_type, to_arrow
+from headwater.base.json_path import Steps
+from headwater.base.types import DYNAMIC, Type, parse_type, to_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+PROMOTABLE = ("bool", "int", "long", "real", "string", "timestamp", "date")
+"""The kinds of types that a promoted column can have: those for which every reader finds the same values in JSON."""
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """Where a promoted column is read from in rows that have no value of their own for it: a place inside the
+    `dynamic` column of this id."""
+
+    column_id: int
+    steps: Steps
 
 
 @dataclass(frozen=True)
@@ -29,6 +43,7 @@ class Column:
     nullable: bool = True
     dropped: bool = False
     default: str | None = None
+    promoted: Promotion | None = None
 
     def as_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"id": self.id, "name": self.name, "type": str(self.type)}
@@ -38,10 +53,13 @@ class Column:
             found["dropped"] = True
         if self.default is not None:
             found["default"] = self.default
+        if self.promoted is not None:
+            found["promoted"] = {"column": self.promoted.column_id, "path": list(self.promoted.steps)}
         return found
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Column:
+        promoted = value.get("promoted")
         return Column(
             id=value["id"],
             name=value["name"],
@@ -49,7 +67,16 @@ class Column:
             nullable=value.get("nullable", True),
             dropped=value.get("dropped", False),
             default=value.get("default"),
+            promoted=Promotion(promoted["column"], tuple(promoted["path"])) if promoted else None,
         )
+
+    def source_in(self, written: TableSchema) -> Column | None:
+        """The column of a file of the schema `written` in which this one is looked for where it is null; None if it
+        is not promoted, or the file has no such column, or none that is JSON."""
+        if self.promoted is None or self.type.kind not in PROMOTABLE:
+            return None
+        found = written.by_id(self.promoted.column_id)
+        return found if found is not None and found.type == DYNAMIC else None
 
 
 @dataclass(frozen=True)

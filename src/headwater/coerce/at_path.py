@@ -7,17 +7,82 @@ that stands twice in an object the first one counts, as it does for DuckDB's `->
 
 from __future__ import annotations
 
+import json
+import re
+from typing import TYPE_CHECKING
+
 import msgspec
 from msgspec import Raw
 
 from headwater.base.json_path import Steps
 from headwater.base.types import Type
+from headwater.coerce.columns import column_from_values
 from headwater.coerce.errors import Refused
 from headwater.coerce.values import Value, coerce_value
 
-PROMOTABLE = ("bool", "int", "long", "real", "string", "timestamp", "date")
-"""The kinds of types for which DuckDB's SQL gives the same values."""
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-_any = msgspec.json.Decoder().decode
 _items = msgspec.json.Decoder(list[Raw]).decode
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decoder = json.JSONDecoder(parse_int=str, parse_float=str)
+_before_key = re.compile(r"[{,]\s*").match
+_before_value = re.compile(r"\s*:\s*").match
+_blanks = re.compile(r"\s*").match
+
+
+def value_at(source: str, steps: Steps, type_: Type) -> Value:
+    """The value of a JSON text at a place, as one of a type that a promoted column can have; None where there is none."""
+    try:
+        found = _found(source.strip(), steps)
+        return None if found is None or found[0] in "{[" else coerce_value(found, type_)
+    except (Refused, msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def column_at(texts: pa.Array, steps: Steps, type_: Type) -> pa.Array:
+    """The values of a column of JSON texts, as the files hold them; times as their nanoseconds."""
+    import pyarrow as pa
+
+    values = [None if text is None else value_at(text, steps, type_) for text in texts.to_pylist()]
+    return pa.array(values, pa.int64()) if type_.kind == "timestamp" else column_from_values(values, type_)
+
+
+def _found(source: str, steps: Steps) -> str | None:
+    """The source text at a place."""
+    for step in steps:
+        found = _item(source, step) if isinstance(step, int) else _member(source, step)
+        if found is None:
+            return None
+        source = found
+    return source
+
+
+def _item(source: str, index: int) -> str | None:
+    items = _items(source) if source.startswith("[") else []
+    return str(items[index], "utf-8") if index < len(items) else None
+
+
+def _member(source: str, key: str) -> str | None:
+    if not source.startswith("{"):
+        return None
+    if "\\" in source or source.count(f'"{key}"') > 1:
+        return _first_member(source, key)
+    found = _members(source).get(key)
+    return None if found is None else str(found, "utf-8")
+
+
+def _first_member(source: str, key: str) -> str | None:
+    """One member after the other, where a key may stand twice: msgspec tells of the last one only."""
+    _members(source)  # from here on it is an object
+    at = 0
+    while (begin := _before_key(source, at)) and source[begin.end()] == '"':
+        name, at = _decoder.raw_decode(source, begin.end())
+        colon = _before_value(source, at)
+        assert colon is not None, "a key without a value"
+        _, at = _decoder.raw_decode(source, colon.end())
+        if name == key:
+            return source[colon.end() : at]
+        blanks = _blanks(source, at)
+        at = blanks.end() if blanks else at
+    return None

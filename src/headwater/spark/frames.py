@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from headwater.base.schema import Column, TableSchema
 from headwater.base.types import Type, converts
+from headwater.spark.promoted import promoted_value
 from headwater.store.duck_types import default_value
 from headwater.store.state import LiveFile, TableState
 from headwater.store.system_columns import COMMIT_SEQ, CONTENT_HASH, INGESTED_AT, RUN_ID, SOURCE_ID
@@ -82,12 +83,13 @@ def _group_frame(
     raw = spark.read.schema(_read_schema(written, merged=merged)).parquet(*[str(root / file.path) for file in files])
     system = [_quote(column.name) for column in _SYSTEM_TYPES if column is not COMMIT_SEQ]
     shown = [*_shown_columns(state.schema, written), *system]
+    if placed:
+        raw = _with_places(spark, raw, root, files)
+    raw = _with_promoted(raw, state.schema, written)
     if not placed:
         return raw.selectExpr(*shown)
     seq = "coalesce(`_commit_seq`, `_hw_seq`)" if merged else "`_hw_seq`"
-    return _with_places(spark, raw, root, files).selectExpr(
-        *shown, f"{seq} as `_commit_seq`", "`_hw_ordinal`", "`_hw_row`"
-    )
+    return raw.selectExpr(*shown, f"{seq} as `_commit_seq`", "`_hw_ordinal`", "`_hw_row`")
 
 
 def _with_places(spark: SparkSession, raw: DataFrame, root: Path, files: list[LiveFile]) -> DataFrame:
@@ -107,6 +109,19 @@ def _with_places(spark: SparkSession, raw: DataFrame, root: Path, files: list[Li
         "`_hw_path` string, `_hw_seq` bigint, `_hw_ordinal` int",
     )
     return raw.withColumn("_hw_path", place).join(F.broadcast(order), "_hw_path")
+
+
+def _with_promoted(raw: DataFrame, schema: TableSchema, written: TableSchema) -> DataFrame:
+    """What each promoted column finds inside its `dynamic` one, beside what is stored. Only columns that somebody reads
+    are computed."""
+    from pyspark.sql import functions as F
+
+    for column in schema.columns:
+        source = column.source_in(written)
+        if source is not None and column.promoted is not None:
+            found = promoted_value(column.promoted.steps, column.type, _file_type(column.type))
+            raw = raw.withColumn(_promoted_name(column), found(F.col(_raw_name(source))))
+    return raw
 
 
 def _read_schema(written: TableSchema, *, merged: bool) -> StructType:
@@ -132,6 +147,10 @@ def _raw_name(column: Column) -> str:
     return f"c{column.id}"
 
 
+def _promoted_name(column: Column) -> str:
+    return f"p{column.id}"
+
+
 def _shown_columns(schema: TableSchema, written: TableSchema) -> list[str]:
     """The expressions that show the columns of the table from files of the schema `written`: all columns, then the
     exact nanoseconds of those that are times."""
@@ -140,6 +159,10 @@ def _shown_columns(schema: TableSchema, written: TableSchema) -> list[str]:
     for column in schema.columns:
         old = written.by_id(column.id)
         value = _default(column) if old is None else _converted(_raw_name(old), old.type, column.type)
+        if column.source_in(written) is not None:
+            # A row's own value comes first; a default, which is nobody's value, last.
+            both = [value, _promoted_name(column)] if old is not None else [_promoted_name(column), value]
+            value = f"coalesce({', '.join(both)})"
         columns.append(f"{_as_shown(value, column.type)} as {_quote(names[column.id])}")
         if column.id in exacts:
             nanos.append(f"{value} as {_quote(exacts[column.id])}")

@@ -1,7 +1,7 @@
 """The value at a place inside JSON, as a column of a type, in DuckDB's SQL. Pure text in, text out.
 
-Scalars become what `coerce.values` makes of them; everything that it refuses is null, and so are objects, arrays and
-text that is not JSON. `coerce.at_path` is the same rule for Python, and tests hold them together.
+Scalars become what `coerce.values` makes of them; everything that it refuses is null, and so are objects and arrays.
+`coerce.at_path` is the same rule for Python, and tests hold them together.
 
 DuckDB keeps a number's own digits only where they are those of a 64-bit integer. Where they decide (is `1e3` integral,
 is `1.50` the text `1.50`), the numbers of the whole document are put into quotes first, and read as texts.
@@ -22,13 +22,14 @@ _TIME = (
     "'^([0-9]{4}-[0-9]{2}-[0-9]{2})"
     r"(?:[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))?)?$'"
 )
+_PART = "_hw_part"
 _NUMBER_TOKEN = r"""'(?s)((?:[^"0-9-]|"(?:[^"\\]|\\.)*")*)(-?[0-9][0-9.eE+-]*|$)'"""
 """What is no number, strings as a whole, and then a number; or the end, which thus gets quotes too."""
 
 
 def value_at(expression: str, steps: Steps, type_: Type) -> str:
     """The value of type `type_` at a place inside a JSON column: as a view shows it, but a timestamp as its
-    nanoseconds. The type must be one of `coerce.at_path.PROMOTABLE`."""
+    nanoseconds. The type is one that a promoted column can have."""
     place = _Place(expression, steps)
     match type_.kind:
         case "bool":
@@ -52,7 +53,13 @@ def value_at(expression: str, steps: Steps, type_: Type) -> str:
             value = f"CASE WHEN {place.kind} = 'VARCHAR' AND {day} >= '0001' THEN TRY_CAST({day} AS DATE) END"
         case kind:
             raise AssertionError(kind)
-    return f"TRY({value})"
+    return value
+
+
+def floored_micros(nanoseconds: str) -> str:
+    """Nanoseconds since 1970 as a view shows a time: rounded down, where DuckDB's division cuts off."""
+    floor = f"{_PART} // 1000 - CASE WHEN {_PART} % 1000 < 0 THEN 1 ELSE 0 END"
+    return f"list_transform([{nanoseconds}], lambda {_PART}: make_timestamptz({floor}))[1]"
 
 
 class _Place:
@@ -81,15 +88,15 @@ def _long(place: _Place) -> str:
 def _integer(place: _Place) -> str:
     """A number that is integral. `lambda` gives its parts a name: digits that do not end in 0, times a power of ten."""
     parts = f"regexp_extract({place.source}, {_PARTS}, ['sign', 'whole', 'rest', 'power'])"
-    kept = "rtrim(n.whole || n.rest, '0')"
-    zeros = f"(CASE n.power WHEN '' THEN 0 ELSE TRY_CAST(n.power AS INTEGER) END + length(n.whole) - length({kept}))"
+    kept = f"rtrim({_PART}.whole || {_PART}.rest, '0')"
+    zeros = f"(CASE {_PART}.power WHEN '' THEN 0 ELSE TRY_CAST({_PART}.power AS INTEGER) END + length({_PART}.whole) - length({kept}))"
     exact = (
         f"CASE WHEN trim({kept}, '0') = '' THEN 0"
-        f" WHEN {zeros} BETWEEN 0 AND 18 THEN TRY_CAST(n.sign || {kept} || repeat('0', {zeros}) AS BIGINT) END"
+        f" WHEN {zeros} BETWEEN 0 AND 18 THEN TRY_CAST({_PART}.sign || {kept} || repeat('0', {zeros}) AS BIGINT) END"
     )
     return (
         f"CASE WHEN {place.kind} IN ({_INTEGERS}) THEN TRY_CAST({place.text} AS BIGINT)"
-        f" WHEN {place.kind} = 'DOUBLE' THEN list_transform([{parts}], lambda n: {exact})[1] END"
+        f" WHEN {place.kind} = 'DOUBLE' THEN list_transform([{parts}], lambda {_PART}: {exact})[1] END"
     )
 
 
@@ -104,14 +111,14 @@ def _real(place: _Place) -> str:
 def _nanoseconds(text: str) -> str:
     """A text that is a time, as nanoseconds since 1970. The second 60 stands at 23:59 UTC only."""
     parts = f"regexp_extract({text}, {_TIME}, ['day', 'h', 'm', 's', 'f', 'side', 'zh', 'zm'])"
-    h, m, s, zh, zm = (f"CAST('0' || t.{part} AS BIGINT)" for part in ("h", "m", "s", "zh", "zm"))
-    offset = f"({zh} * 3600 + {zm} * 60) * (CASE t.side WHEN '-' THEN -1 ELSE 1 END)"
+    h, m, s, zh, zm = (f"CAST('0' || {_PART}.{part} AS BIGINT)" for part in ("h", "m", "s", "zh", "zm"))
+    offset = f"({zh} * 3600 + {zm} * 60) * (CASE {_PART}.side WHEN '-' THEN -1 ELSE 1 END)"
     minute = f"({h} * 3600 + {m} * 60 - {offset})"
-    seconds = f"(TRY_CAST(t.day AS DATE) - DATE '1970-01-01') * 86400 + {minute} + {s}"
-    fraction = "CAST(rpad(left('0' || t.f, 10), 10, '0') AS BIGINT)"
+    seconds = f"(TRY_CAST({_PART}.day AS DATE) - DATE '1970-01-01') * 86400 + {minute} + {s}"
+    fraction = f"CAST(rpad(left('0' || {_PART}.f, 10), 10, '0') AS BIGINT)"
     valid = (
-        f"t.day >= '0001' AND {h} < 24 AND {m} < 60 AND {zh} < 24 AND {zm} < 60"
+        f"{_PART}.day >= '0001' AND {h} < 24 AND {m} < 60 AND {zh} < 24 AND {zm} < 60"
         f" AND ({s} < 60 OR ({s} = 60 AND ({minute} + 86400) % 86400 = 86340))"
     )
     exact = f"CASE WHEN {valid} THEN TRY_CAST(({seconds}) * CAST(1000000000 AS HUGEINT) + {fraction} AS BIGINT) END"
-    return f"list_transform([{parts}], lambda t: {exact})[1]"
+    return f"list_transform([{parts}], lambda {_PART}: {exact})[1]"

@@ -1,4 +1,4 @@
-"""schema export, log, accept, regen-view."""
+"""schema export, log, accept, promote, regen-view."""
 
 from __future__ import annotations
 
@@ -66,6 +66,31 @@ def accept(
     for change in accepted.changes:
         typer.echo(f"{name}: {change}")
     say(f"accepted by {accepted.decided_by}, schema {accepted.schema_id}; `headwater apply` goes on")
+
+
+@app.command()
+def promote(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="TABLE")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Such as `props.user.id`.")],
+    as_: Annotated[str, typer.Option("--as", metavar="NAME:TYPE", help="The new column, such as `user_id:long`.")],
+    json_: JsonOption = False,
+) -> None:
+    """Give a value inside a `dynamic` column a typed column of its own, for old rows and new ones."""
+    from headwater.app import schemas
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        found = schemas.promote(opened, name, path, as_=as_)
+    if json_:
+        answer({"promoted": found})
+        return
+    typer.echo(f"{found.table}: {found.column} {found.type} from {found.path}")
+    if found.seq is None:
+        say("it was promoted before; nothing was written")
+    else:
+        say(f"decided by {found.decided_by}, schema {found.schema_id}, visible at {found.seq}")
 
 
 @app.command("regen-view")
