@@ -13,8 +13,7 @@ demo: .venv/.run
 	@$(BIN)/headwater demo demo
 
 test: .venv/.dev test-fast
-	$(BIN)/python -m pytest -m long --numprocesses 2 --dist worksteal
-	$(BIN)/python -m pytest -m spark --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest -m "spark or long" --numprocesses 2 --dist worksteal
 
 test-fast: .venv/.dev
 	$(BIN)/python -m pytest -m "not spark and not long" --numprocesses 2 --dist worksteal

@@ -29,6 +29,8 @@ SCRIPTS = {
     "query": [],
     "noop": [],
     "coerce": [],
+    "push": [],
+    "tail": [],
     "engine": [],
     "serving": [],
     "work_queue": [],

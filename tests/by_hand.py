@@ -10,6 +10,7 @@ from typing import Any
 
 from headwater.base.schema import TableSchema
 from headwater.base.types import Type
+from headwater.coerce.errors import BadRow
 from headwater.coerce.infer import join_types
 from headwater.connectors.protocol import (
     ArrowRead,
@@ -36,6 +37,7 @@ class Table:
     landed: dict[str, Json] = field(default_factory=dict)
     cursor: Cursor | None = None
     schema: TableSchema = field(default_factory=TableSchema)
+    bad: list[BadRow] = field(default_factory=list)
 
     def plan(self, source: Source) -> SlicePlan:
         return source.slices(self.ask, self.cursor, source.bound(self.ask), self.landed)
@@ -89,6 +91,8 @@ class Table:
                 if isinstance(found, ItemRead):
                     assert found.source_id not in items, "an item is read once"
                     items[found.source_id] = json.loads(json.dumps(found.version))
+                elif isinstance(found, BadRow):
+                    self.bad.append(found)
                 else:
                     names = [name for name in found.schema.names if name != "_source_id"]
                     assert found.select(names).schema.types == self.schema.to_arrow().types

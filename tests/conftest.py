@@ -10,12 +10,19 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from commands_once import make_commands_once
 from postgres_server import PostgresServer
 from postgres_server import postgres_server as run_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from serve.serving import Warm
 
 LONG = (
     "freshness/test_sizes.py",
@@ -25,20 +32,45 @@ LONG = (
     "property/test_catalog_replay.py",
     "property/test_coerce.py",
     "property/test_files_once.py",
+    "property/test_otlp.py",
+    "property/test_promoted_values.py",
     "property/test_upsert_views.py",
     "contract/test_gc_verify_rebuild.py",
     "contract/test_jobs.py",
     "contract/test_leases.py",
     "contract/test_engine_home.py",
+    "contract/test_drop.py",
     "contract/test_ingest.py",
+    "contract/test_tail.py",
     "contract/test_ingest_bad_rows.py",
+    "contract/test_written.py",
     "unit/connectors/test_postgres_slices.py",
     "unit/faces/test_timeline_svg.py",
     "unit/faces/http/test_ingest.py",
+    "unit/faces/http/test_memory.py",
     "unit/faces/http/test_ingest_cases.py",
     "unit/faces/test_ingest_command.py",
+    "unit/app/test_dead_letters.py",
+    "unit/faces/test_promote_command.py",
+    "unit/faces/otlp/test_exporters.py",
+    "unit/faces/otlp/test_requests.py",
+    "unit/faces/test_ingest_progress.py",
+    "unit/faces/test_ingest_through.py",
+    "contract/test_ingest_servers.py",
+    "contract/test_ingest_expiry.py",
+    "property/test_push_reads_back.py",
+    "property/test_coerce_mutated.py",
+    "property/test_api_fuzz.py",
 )
 """Files whose tests run after the fast part: it is to be over in a minute."""
+
+FIRST = (
+    "serve/test_soak.py",
+    "serve/test_crash.py",
+    "serve/test_faults.py",
+    "spark/test_cluster_landing.py",
+)
+"""Files whose tests take long each. They begin first: else one process would be at them when the other has no test left."""
 
 # No example has a time limit: machines are slow when they like. Each run draws other examples.
 settings.register_profile("house", deadline=None, max_examples=60)
@@ -57,6 +89,7 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
 
 
 def pytest_configure() -> None:
+    make_commands_once()
     gc.disable()
 
 
@@ -87,7 +120,27 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.give_back(url)
 
 
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session of the test run. A test must not stop it: what needs its own session runs in a child process."""
+    from headwater.spark.session import SparkSettings, spark_session, stop_session
+
+    yield spark_session(SparkSettings(app_name="headwater tests"))
+    stop_session()
+
+
+@pytest.fixture(scope="session")
+def warm(spark: SparkSession) -> Iterator[Warm]:
+    """Forks off `headwater` commands that use the session of the test run."""
+    from serve.serving import Warm
+
+    processes = Warm()
+    yield processes
+    processes.close()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.as_posix().endswith(LONG):
             item.add_marker(pytest.mark.long)
+    items.sort(key=lambda item: not item.path.as_posix().endswith(FIRST))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -24,6 +26,7 @@ from contract.stores import ACTOR, PROJECT, Place
 from forked import exit_code
 from headwater.base import limits
 from headwater.ingest.accept import Acceptor
+from headwater.ingest.lanes import Lane, Party
 from headwater.ingest.ledger import clear_keys, sweep
 from headwater.ingest.push import Accepted, PushTable
 from headwater.store.commit import Store
@@ -54,6 +57,14 @@ def furnished(place: Place) -> Store:
     return store
 
 
+@contextmanager
+def led(lane: Lane) -> Iterator[None]:
+    """Somebody leads who lands nothing: all who come wait."""
+    lane.join(Party(()))
+    yield
+    lane.hand_over()
+
+
 def test_every_crash_point_of_a_push_is_one_to_be_killed_at() -> None:
     assert set(CRASH_POINTS) <= KILLS.keys()
 
@@ -69,6 +80,15 @@ def test_a_push_that_was_killed_and_is_sent_again_lands_once(place: Place, point
     assert (found.snapshot_id, found.rows_ingested, found.replayed) == ("1", 2, happened)
     assert Acceptor(store).accept(push(key="k")) == Accepted("1", 2, found.bytes_written, replayed=True)
     must_be_there(store)
+    store.close()
+
+
+def test_an_answer_that_is_found_again_is_in_the_log(place: Place) -> None:
+    store = place.open()  # another server, which goes on while the first one is killed
+    assert exit_code(accept_one, place, "k", BODY, crash_at="commit.after") == -9
+    assert not store.layout.log_record(1).exists()
+    assert Acceptor(store).accept(push(key="k")).replayed
+    assert not verify(store).problems
     store.close()
 
 
@@ -157,9 +177,9 @@ def test_pushes_that_wait_for_one_commit_share_the_next(place: Place) -> None:
     lane = acceptor._lanes["events"]
     bodies = {str(n): b'{"label": "%d", "c%d": 1}\n' % (n, n) for n in range(6)}
     with ThreadPoolExecutor(len(bodies)) as threads:
-        with lane.landing:
+        with led(lane):
             running = {key: threads.submit(acceptor.accept, push(body, key=key)) for key, body in bodies.items()}
-            _until(lambda: len(lane.waiting) == len(bodies))
+            _until(lambda: lane.waiting == len(bodies))
             taken = Acceptor(other).accept(push(bodies["4"], key="4"))
             Acceptor(other).accept(push(b'{"label": "stolen"}\n', key="5"))
         answers = {key: each.result() for key, each in running.items() if key != "5"}
@@ -184,9 +204,9 @@ def test_two_of_one_key_that_wait_together_land_once(place: Place) -> None:
     acceptor.accept(push(b'{"label": "first"}\n'))
     lane = acceptor._lanes["events"]
     with ThreadPoolExecutor(4) as threads:
-        with lane.landing:
+        with led(lane):
             running = [threads.submit(acceptor.accept, push(key="k")) for _ in range(4)]
-            _until(lambda: len(lane.waiting) == 4)
+            _until(lambda: lane.waiting == 4)
         answers = [each.result() for each in running]
     assert sorted(answer.replayed for answer in answers) == [False, True, True, True]
     assert {answer.snapshot_id for answer in answers} == {"2"}

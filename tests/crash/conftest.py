@@ -1,16 +1,16 @@
-"""What the crash tests share: warm processes and crash-free projects, made once. All of them start JVMs."""
+"""What the crash tests share: warm processes and crash-free projects, made once. All of them need Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("crash.harness")
+pytest.register_assert_rewrite("crash.harness", "serve.serving")
 
 from crash.harness import Answers, Project, Resident  # noqa: E402
+from serve.serving import Warm  # noqa: E402
 
 HERE = Path(__file__).parent
 
@@ -30,17 +30,8 @@ class CrashFree:
 
 
 @pytest.fixture(scope="session")
-def resident() -> Iterator[Resident]:
-    process = Resident()
-    yield process
-    process.close()
-
-
-@pytest.fixture(scope="session")
-def other_resident() -> Iterator[Resident]:
-    process = Resident()
-    yield process
-    process.close()
+def resident(warm: Warm) -> Resident:
+    return Resident(warm)
 
 
 @pytest.fixture(scope="session")

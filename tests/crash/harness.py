@@ -1,4 +1,5 @@
-"""Projects that are killed and must come out right, and the processes that do both.
+"""Projects that are killed and must come out right, and the processes that do both: forks that share the Spark of the
+test (`Resident`), and real ones where Spark's own processes matter (`Project.start`).
 
 A `Project` is a small shop: an append table of several files, an upsert table, a replace table, and a table of three
 slices that land side by side. `batch(1)` and `batch(2)` are what its sources hold; the second one adds files and a
@@ -8,9 +9,10 @@ on the way from one batch to the next, `must_be_settled` says what must be true 
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -26,16 +28,20 @@ import duckdb
 import pyarrow.parquet as pq
 from sqlalchemy import select as select_rows
 
+from headwater.base.ids import uuid7
+from headwater.faces.cli.main import main
 from headwater.store import tables as t
 from headwater.store.commit import Store, open_existing
 from headwater.store.reading import catalog_view, table_states
 from headwater.store.rebuild import dump
 from headwater.store.verify import verify
 from headwater.store.views import view_file_text
+from serve.serving import Child, Warm
 
 WAIT_SECONDS = 180
 """How long anything may take that must come; a test fails after that."""
 LOOK_SECONDS = 0.02
+ACTOR = "operator:test"
 
 Rows = list[dict[str, Any]]
 Answers = dict[str, Rows]
@@ -138,47 +144,54 @@ class Ran:
 
 
 class Resident:
-    """A process that runs one command after the other, so that only its first apply starts a JVM."""
+    """Runs commands on the Spark that is there: in this process, or in forks of their own (`serve.zygote`)."""
 
-    _SERVE = """
-import contextlib, io, json, sys
-from headwater.faces.cli.main import main
-for line in sys.stdin:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(json.loads(line))
-    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
-"""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", self._SERVE],
-            env=_environment({}),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def ask(self, project: Project, *arguments: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(["--project", str(project.root), *arguments]) + "\n")
-        self._process.stdin.flush()
-
-    def answer(self) -> Ran:
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], WAIT_SECONDS)
-        assert ready, "the resident process does not answer"
-        return Ran(*json.loads(self._process.stdout.readline()))
+    def __init__(self, warm: Warm):
+        self._warm = warm
 
     def run(self, project: Project, *arguments: str) -> Ran:
-        self.ask(project, *arguments)
-        return self.answer()
+        """In this process, to its end."""
+        out, err = io.StringIO(), io.StringIO()
+        with _surroundings(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(["--project", str(project.root), *arguments])
+        return Ran(code, out.getvalue(), err.getvalue())
 
-    def close(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(WAIT_SECONDS)
-        self._process.stdout.close()
+    def start(self, project: Project, *arguments: str, **environment: str) -> Fork:
+        """In a process, and a process group, of its own."""
+        out, err = (project.root.parent / f"{uuid7()}.{kind}" for kind in ("out", "err"))
+        child = self._warm.start(
+            ["--project", str(project.root), *arguments],
+            out=out,
+            err=err,
+            environment={"HEADWATER_ACTOR": ACTOR, **environment},
+        )
+        return Fork(child, out, err)
+
+    def killed_at(self, project: Project, point: str, *arguments: str) -> None:
+        """Run a command that dies at a crash point. Fails if it does not get there."""
+        _must_be_killed(self.start(project, *arguments, HEADWATER_CRASH_AT=point).finished(), point)
+
+
+@dataclass(frozen=True, repr=False)
+class Fork:
+    """A command that goes on by itself."""
+
+    child: Child
+    out: Path
+    err: Path
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    def poll(self) -> int | None:
+        return self.child.poll()
+
+    def finished(self) -> Ran:
+        wait_until(lambda: self.poll() is not None, "the command ends")
+        code = self.poll()
+        assert code is not None
+        return Ran(code, self.out.read_text(), self.err.read_text())
 
 
 @dataclass(frozen=True)
@@ -223,9 +236,8 @@ class Project:
         return finished(self.start(*arguments, **environment))
 
     def killed_at(self, point: str, *arguments: str) -> None:
-        """Run a command that dies at a crash point. Fails if it does not get there."""
-        ran = self.run(*arguments, HEADWATER_CRASH_AT=point)
-        assert ran.code == -signal.SIGKILL, f"`{point}` was not reached: {ran}"
+        """The same as `Resident.killed_at`, in a real process."""
+        _must_be_killed(self.run(*arguments, HEADWATER_CRASH_AT=point), point)
 
     @contextmanager
     def store(self) -> Iterator[Store]:
@@ -254,6 +266,10 @@ class Project:
     def catalog_rows(self) -> dict[str, list[dict[str, Any]]]:
         with self.store() as store:
             return dump(store.catalog)
+
+
+def _must_be_killed(ran: Ran, point: str) -> None:
+    assert ran.code == -signal.SIGKILL, f"`{point}` was not reached: {ran}"
 
 
 def finished(child: subprocess.Popen[str]) -> Ran:
@@ -356,4 +372,16 @@ def _rows(connection: duckdb.DuckDBPyConnection, table: str) -> Rows:
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("HEADWATER_")}
-    return {**kept, "HEADWATER_ACTOR": "operator:test", **more}
+    return {**kept, "HEADWATER_ACTOR": ACTOR, **more}
+
+
+@contextmanager
+def _surroundings() -> Iterator[None]:
+    """The environment of a command that runs in this process."""
+    before = dict(os.environ)
+    os.environ["HEADWATER_ACTOR"] = ACTOR
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

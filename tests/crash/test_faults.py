@@ -15,6 +15,7 @@ from sqlalchemy import func, select
 
 from crash.conftest import CrashFree
 from crash.harness import (
+    Fork,
     Project,
     Ran,
     Resident,
@@ -100,21 +101,16 @@ class TestAWorkerThatDies:
 class TestTwoAppliesAtOnce:
     def test_do_the_work_once(self, tmp_path: Path, resident: Resident, crash_free: CrashFree) -> None:
         project = Project(tmp_path / "project").batch(1)
-        children = [project.start("apply") for _ in range(2)]
-        for child in children:
-            finished(child).ended()
+        for child in [resident.start(project, "apply") for _ in range(2)]:
+            child.finished().ended()
         assert set(runs_of(project).values()) == {1}
         must_be_settled(project, resident, crash_free.rows[1])
 
-    def test_again_and_again_do_the_work_once(
-        self, landed: Project, resident: Resident, other_resident: Resident, crash_free: CrashFree
-    ) -> None:
+    def test_again_and_again_do_the_work_once(self, landed: Project, resident: Resident, crash_free: CrashFree) -> None:
         for number in (2, 3):
             landed.batch(number)
-            for process in (resident, other_resident):
-                process.ask(landed, "apply")
-            for process in (resident, other_resident):
-                process.answer().ended()
+            for child in [resident.start(landed, "apply") for _ in range(2)]:
+                child.finished().ended()
             assert set(runs_of(landed).values()) == {number}
             must_be_settled(landed, resident, crash_free.rows[number])
 
@@ -122,23 +118,23 @@ class TestTwoAppliesAtOnce:
 class TestAWorkerThatSleeps:
     """It stops when its files are written, right before its commit, and goes on when the world has."""
 
-    def asleep(self, project: Project, **environment: str) -> subprocess.Popen[str]:
+    def asleep(self, resident: Resident, project: Project, **environment: str) -> Fork:
         """Its first commit stores the work; the second would land the first slice."""
-        child = project.start("apply", "orders", HEADWATER_CRASH_AT="commit.before:pause@2", **environment)
+        child = resident.start(project, "apply", "orders", HEADWATER_CRASH_AT="commit.before:pause@2", **environment)
         wait_until(lambda: state_of(child.pid) in ("T", ""), "the worker stops")
-        assert child.poll() is None, finished(child)
+        assert child.poll() is None, child.finished()
         return child
 
-    def awake(self, child: subprocess.Popen[str]) -> Ran:
+    def awake(self, child: Fork) -> Ran:
         os.kill(child.pid, signal.SIGCONT)
-        return finished(child)
+        return child.finished()
 
     @pytest.mark.parametrize("node", ["", "another-machine"])
     def test_past_its_lease_is_refused_when_another_has_taken_over(
         self, landed: Project, resident: Resident, crash_free: CrashFree, node: str
     ) -> None:
         more = {"HEADWATER_NODE": node} if node else {}
-        child = self.asleep(landed.batch(2), HEADWATER_LEASE_SECONDS="2", **more)
+        child = self.asleep(resident, landed.batch(2), HEADWATER_LEASE_SECONDS="2", **more)
         resident.run(landed, "apply").ended()
         assert landed.rows() == crash_free.rows[2]
         before = landed.catalog_rows()
@@ -152,7 +148,7 @@ class TestAWorkerThatSleeps:
     def test_under_its_lease_keeps_its_files_from_gc(
         self, landed: Project, resident: Resident, crash_free: CrashFree
     ) -> None:
-        child = self.asleep(landed.batch(2))
+        child = self.asleep(resident, landed.batch(2))
         collected = resident.run(landed, "context", "gc", "--retention", "0s", "--json").ended().answer["collected"]
         assert (collected["orphan_files"], collected["fenced_units"]) == (0, 0)
         self.awake(child).ended()
@@ -162,7 +158,7 @@ class TestAWorkerThatSleeps:
     def test_past_its_lease_loses_its_files_to_gc_and_lands_again(
         self, landed: Project, resident: Resident, crash_free: CrashFree
     ) -> None:
-        child = self.asleep(landed.batch(2), HEADWATER_LEASE_SECONDS="1")
+        child = self.asleep(resident, landed.batch(2), HEADWATER_LEASE_SECONDS="1")
         wait_until(lambda: not held_leases(landed), "the lease runs out")
         collected = resident.run(landed, "context", "gc", "--retention", "0s", "--json").ended().answer["collected"]
         assert (collected["orphan_files"], collected["fenced_units"]) == (1, 1)
@@ -226,7 +222,7 @@ class TestADiskThatIsFull:
         landed.batch(2)
         ballast = small_disk / "ballast"
         fill(ballast, leave=kilobytes * 1024)
-        failed = landed.run("apply")
+        failed = resident.start(landed, "apply").finished()
         assert failed.code in (1, 5), failed
         assert "HW-T05" in failed.err or "HW-T06" in failed.err, failed  # the catalog lives on the same disk
         assert "Traceback" not in failed.err
@@ -287,7 +283,7 @@ def test_a_postgresql_catalog_survives_as_well(
     tmp_path: Path, postgres_url: str, resident: Resident, crash_free: CrashFree, point: str
 ) -> None:
     project = Project(tmp_path / "project", postgres_url).batch(1)
-    project.killed_at(point, "apply")
+    resident.killed_at(project, point, "apply")
     must_be_honest(project)
     resident.run(project, "apply").ended()
     must_be_settled(project, resident, crash_free.rows[1])

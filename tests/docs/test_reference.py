@@ -31,6 +31,7 @@ SECTIONS: dict[str, tuple[type[spec.Spec], ...]] = {
     "context": (spec.ContextSection,),
     "spark": (spec.SparkSection,),
     "serve": (spec.ServeSection,),
+    "serve.otlp": (spec.OtlpSection,),
     "sync": (spec.SyncSection,),
     "encryption": (spec.EncryptionSection,),
     "signing_keys": (spec.SigningKeySpec,),

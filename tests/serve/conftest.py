@@ -1,4 +1,4 @@
-"""One Spark for the tests of `serve`, and projects that are closed whatever happens. All of them start JVMs."""
+"""Projects that are served, and closed whatever happens. All of them need Spark."""
 
 from __future__ import annotations
 
@@ -19,13 +19,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.spark)
-
-
-@pytest.fixture(scope="session")
-def warm() -> Iterator[Warm]:
-    processes = Warm()
-    yield processes
-    processes.close()
 
 
 @pytest.fixture

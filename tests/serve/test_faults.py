@@ -6,8 +6,6 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from crash.harness import descendants, state_of
 from headwater.app.workspace import workspace
 from headwater.base.clock import now_us
@@ -159,18 +157,12 @@ def test_a_catalog_that_restarts_under_load_is_waited_for(
     must_be_well(project)
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        pytest.param(IN_SPARK, id="in Spark"),
-        pytest.param(IN_PYTHON, id="in Python"),
-    ],
-)
-def test_a_spark_that_dies_is_started_again_and_its_jobs_are_done(code: str, cold_project: Project) -> None:
-    """The JVM is killed twice: while a job is under way, and while nothing is."""
+def test_a_spark_that_dies_is_started_again_and_its_jobs_are_done(cold_project: Project) -> None:
+    """The JVM is killed twice: while a job is under way, and while nothing is. Where in a ripple it dies makes no
+    difference: `spark/test_land_once.py`."""
     project = cold_project
     project.manifest(ORDERS + SLOW)
-    project.write({"models/slow.py": WAITING.format(here=project.root / "models") + code})
+    project.write({"models/slow.py": WAITING.format(here=project.root / "models") + IN_SPARK})
     arrive(project, 1)
     server = project.serve()
     project.command("pulse", "count").ended()

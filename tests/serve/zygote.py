@@ -1,10 +1,10 @@
 """A process that has the imports done and forks off `headwater` commands, all on one Spark.
 
-A crash test kills `serve` dozens of times, and a JVM costs seconds each time. So one process here owns the JVM
-(`own_spark`), and each command is a fork of another that has no thread and no JVM (`main`); the fork attaches to the
-JVM when it begins. What such a command does is what `headwater` does, but for the start of Spark: that is what the
-tests with real processes are for. Jobs of a command that was killed go on in the JVM for a while, as they do on a
-cluster: nothing of them may land.
+A crash test kills `serve` or `apply` dozens of times, and a JVM costs seconds each time. So the test process owns the
+JVM, and each command is a fork of this one, which has no thread and no JVM; the fork attaches to the JVM when it begins.
+What such a command does is what `headwater` does, but for the start of Spark: that is what the tests with real
+processes are for. Jobs of a command that was killed go on in the JVM for a while, as they do on a cluster: nothing of
+them may land.
 """
 
 from __future__ import annotations
@@ -17,46 +17,49 @@ import sys
 from importlib import import_module
 from typing import Any, NoReturn
 
+from commands_once import make_commands_once
+
 IMPORTED = (
+    "anyio._backends._asyncio",
     "duckdb",
     "fastapi",
     "headwater.app.applying",
     "headwater.app.serving",
     "headwater.app.settling",
+    "headwater.connectors.files.source",
     "headwater.connectors.registry",
     "headwater.faces.cli.main",
     "headwater.faces.http.api",
+    "headwater.faces.http.server",
+    "headwater.runtime.foresee",
+    "headwater.runtime.land",
+    "headwater.spark.ripples",
     "headwater.spark.write_frame",
     "headwater.store.views",
+    "pandas",
     "psycopg",
     "pyarrow.parquet",
-    "pyspark.sql",
+    "pyspark.sql.classic.dataframe",
+    "pyspark.sql.pandas.map_ops",
+    "pyspark.testing.utils",  # pyspark looks for it when it gives Java a first value
     "sqlalchemy.dialects.postgresql",
     "sqlalchemy.dialects.sqlite",
+    "sqlglot.dialects.duckdb",
+    "sqlglot.dialects.spark",
     "uvicorn",
+    "uvicorn.protocols.http.h11_impl",
 )
+"""What a command would import; one that is not here costs its time at each fork."""
 _DIE_WITH_PARENT = 1
 
 
-def own_spark() -> None:
-    """Starts Spark, tells its port and secret, and lives until the end of stdin."""
-    from pyspark import SparkContext
-
-    from headwater.spark.session import SparkSettings, spark_session
-
-    spark_session(SparkSettings(app_name="headwater tests"))
-    gateway: Any = SparkContext._gateway
-    found = gateway.gateway_parameters
-    sys.stdout.write(json.dumps([found.port, found.auth_token]) + "\n")
-    sys.stdout.flush()
-    sys.stdin.read()
-
-
 def main() -> None:
-    """Answers one line of JSON for each: `{"argv", "environment", "out", "err", "spark"}` forks a command and tells its
-    pid; `{"poll": pid}` tells its exit code, or null. At the end of stdin whatever is left is killed."""
+    """Answers one line of JSON for each: `{"call", "argv", "environment", "out", "err", "spark"}` forks a process that
+    calls a function with the arguments, `headwater` or one of a test, and tells its pid; `{"poll": pid}` tells its exit code, or null. At the end of stdin whatever is left is killed."""
     for name in IMPORTED:
         import_module(name)
+    make_commands_once()
+    import_module("typer.main").get_command(import_module("headwater.faces.cli.main").app)
     children: set[int] = set()
     for line in sys.stdin:
         asked = json.loads(line)
@@ -88,9 +91,9 @@ def _run(asked: dict[str, Any]) -> NoReturn:
         os.environ.update(asked["environment"])
         if asked["spark"] is not None:
             _attach(*asked["spark"])
-        from headwater.faces.cli.main import main
-
-        code = main(asked["argv"])
+            _arm_workers(asked["environment"])
+        module, _, name = asked["call"].partition(":")
+        code = getattr(import_module(module), name)(asked["argv"])
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
@@ -113,3 +116,13 @@ def _attach(port: int, secret: str) -> None:
     session = SparkSession.builder.getOrCreate()
     _hush_accumulators(session)
     _keep_call_sites()
+
+
+def _arm_workers(environment: dict[str, str]) -> None:
+    """Python workers have the environment of the JVM, which is that of a test: what a worker is to die of is told it."""
+    point = environment.get("HEADWATER_CRASH_AT", "")
+    if point.startswith("part."):
+        from pyspark import SparkContext
+
+        context: Any = SparkContext._active_spark_context
+        context.environment.update({"HEADWATER_CRASH_AT": point, "HEADWATER_CRASH_PID": str(os.getpid())})

@@ -9,7 +9,7 @@
 | `{"plan": expected}`                         | what the plan must say                                           |
 | `{"query": sql, "rows": rows, "as_of": mark}`| the answer of a query                                            |
 | `{"command": arguments, "exit": code, ...}`  | any command; `stdout_has`, `stderr_has`; `save` keeps stdout     |
-| `{"crash": point}`                           | an apply in a child process that is killed at a crash point      |
+| `{"crash": point}`                           | an apply in a process of its own that is killed at a crash point |
 | `{"mark": name}`                             | remembers the sequence that the store is at                      |
 
 A text is a string or a list of lines; a Parquet file is `{"columns": {name: Arrow type}, "rows": [[...]]}`. Files
@@ -26,8 +26,6 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,9 +39,12 @@ from headwater.app.workspace import Workspace, workspace
 from headwater.faces.cli.main import main
 from headwater.spark.frames import table_frame
 from headwater.store.reading import current_seq, table_states
+from spark.children import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from serve.serving import Warm
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios" / "landing"
 _FIRST_MTIME_NS = 1_700_000_000_000_000_000
@@ -89,6 +90,8 @@ class Project:
     """A project that a scenario works on."""
 
     root: Path
+    warm: Warm | None = None
+    """Where the processes of its crashes come from, if there are any."""
     marks: dict[str, int] = field(default_factory=dict)
     written: int = 0
 
@@ -172,13 +175,12 @@ class Project:
             assert after == before, sorted(after.items() ^ before.items())
 
     def _crash(self, point: str) -> None:
-        child = subprocess.run(
-            [sys.executable, "-c", HEADWATER, "--project", self.root, "apply"],
-            env={**os.environ, "HEADWATER_CRASH_AT": point},
-            capture_output=True,
-            text=True,
-        )
-        assert child.returncode == -signal.SIGKILL, child.stderr
+        assert self.warm is not None
+        out, err = self.root / "crash.out", self.root / "crash.err"
+        armed = {"HEADWATER_CRASH_AT": point}
+        child = self.warm.start(["--project", str(self.root), "apply"], out=out, err=err, environment=armed)
+        wait_until(lambda: child.poll() is not None, "the apply ends")
+        assert child.poll() == -signal.SIGKILL, err.read_text()
 
     def _plan(self, expected: Json) -> None:
         answer = self.command("plan", *expected.get("args", ()), "--json")

@@ -1,4 +1,4 @@
-"""A project that lands on a cluster, and loses a worker in the middle."""
+"""A real cluster: a project lands on it, and loses a worker in the middle."""
 
 from __future__ import annotations
 

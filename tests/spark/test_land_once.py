@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headwater.base.crash import arm_driver
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId, uuid7
 from headwater.runtime.land_ripple import Closing, RippleOutcome, RippleWork, land_ripple
+from headwater.spark.session import spark_session
 from headwater.spark.user_code import SqlCode
 from headwater.store import records as r
 from headwater.store.engine_records import InboxEvent, JobEnd, NewJob
@@ -21,11 +23,13 @@ from headwater.store.jobs import claim_job, jobs, queue_jobs
 from headwater.store.reading import run_record
 from headwater.store.units import claim, new_holder
 from headwater.store.verify import verify
-from spark.children import finished, python
+from spark.children import finished, python, wait_until
 from spark.models import Models, orders_landed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from serve.serving import Warm
 
 
 @pytest.fixture
@@ -137,29 +141,29 @@ def test_a_result_is_written_again_if_its_table_moved_meanwhile(models: Models) 
     assert landed.seq == moved[0] + 1
 
 
-CRASH = """
-import json, sys
-from pathlib import Path
-from headwater.spark.session import SparkSettings, spark_session
-from headwater.base.crash import arm_driver
-from headwater.runtime.land_ripple import land_ripple
-from spark.models import Models, orders_landed
-from spark.test_land_once import unit_work
-
-arm_driver()
-models = Models(Path(sys.argv[1]), spark_session(SparkSettings(master="local[1]")))
-land_ripple(unit_work(models, json.loads(sys.argv[2])))
-"""
+def land_and_die(arguments: list[str]) -> int:
+    """What a process of its own does."""
+    root, lease = arguments
+    arm_driver()
+    models = Models(Path(root), spark_session())
+    land_ripple(unit_work(models, json.loads(lease)))
+    return 0
 
 
 @pytest.mark.parametrize("point", ["part.after_fsync", "commit.inside", "commit.after"])
-def test_a_crash_at_any_point_leaves_nothing_or_all_of_it(models: Models, point: str) -> None:
+def test_a_crash_at_any_point_leaves_nothing_or_all_of_it(models: Models, warm: Warm, point: str) -> None:
     lease = planned(models)
     before = models.seq()
-    environment = {"HEADWATER_CRASH_AT": point, "PYTHONPATH": str(Path(__file__).parents[1])}
-    child = python(CRASH, str(models.root), json.dumps(lease), environment=environment)
-    _, err = child.communicate()
-    assert child.returncode == -signal.SIGKILL, err
+    out, err = models.root / "out", models.root / "err"
+    child = warm.start(
+        [str(models.root), json.dumps(lease)],
+        out=out,
+        err=err,
+        environment={"HEADWATER_CRASH_AT": point},
+        call="spark.test_land_once:land_and_die",
+    )
+    wait_until(lambda: child.poll() is not None, "the process ends")
+    assert child.poll() == -signal.SIGKILL, err.read_text()
     models.close()
     again = Models(models.root, models.spark)
     landed = point == "commit.after"

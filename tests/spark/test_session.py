@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import threading
 from collections.abc import Iterable
@@ -214,43 +213,15 @@ print(json.dumps([session._live.gateway.pid, row.pid, row.parent]), flush=True)
 )
 
 
-@pytest.mark.parametrize(
-    ("ending", "signal_number"),
-    [
-        ("", None),
-        ("os._exit(3)", None),
-        ("sys.stdin.read()", signal.SIGINT),
-        ("sys.stdin.read()", signal.SIGTERM),
-        ("sys.stdin.read()", signal.SIGKILL),
-    ],
-)
-def test_no_process_of_spark_outlives_its_program(ending: str, signal_number: signal.Signals | None) -> None:
+@pytest.mark.parametrize("ending", ["", "os._exit(3)"])
+def test_no_process_of_spark_outlives_its_program(ending: str) -> None:
+    """Nor one that a signal ends: `crash/test_faults.py`."""
     child = python(ENDS + ending)
     assert child.stdout is not None
     assert child.stderr is not None
     pids = json.loads(child.stdout.readline() or child.stderr.read())
-    if signal_number is not None:
-        assert all(map(running, pids))
-        child.send_signal(signal_number)
     child.communicate(timeout=120)
     wait_until(lambda: not any(map(running, pids)), "the JVM and its Python workers end")
-
-
-def test_a_jvm_that_was_killed_is_replaced() -> None:
-    code = (
-        COUNT
-        + """
-import os, signal
-from headwater.spark import session
-assert counted(session.spark_session()) == 100
-first = session._live.gateway
-os.kill(first.pid, signal.SIGKILL)
-first._process.wait()
-assert counted(session.spark_session()) == 100
-assert session._live.gateway is not first
-"""
-    )
-    finished(python(code))
 
 
 def test_environment_and_crash_points_reach_the_python_workers() -> None:

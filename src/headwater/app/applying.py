@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headwater.app.looks import look_at, unless_refused, view_now
 from headwater.app.modelling import Models, look_at_models, with_sources
@@ -17,6 +18,9 @@ from headwater.runtime.events import Event
 from headwater.runtime.plan import Plan, failed_plan, plan_of
 from headwater.store.commit import Store
 from headwater.store.reading import CatalogView
+
+if TYPE_CHECKING:
+    from headwater.app.dropping import News
 
 Planned = Mapping[str, PipelineJob | HeadwaterError]
 
@@ -38,10 +42,16 @@ def apply(
     trigger: str = "apply",
     wait: bool = False,
     on_event: Callable[[Event], None] = lambda _event: None,
+    on_dropped: Callable[[News], None] = lambda _news: None,
 ) -> ApplyResult:
     """Bring the store up to the sources of the named pipelines (all, if none is named). With nothing to do nothing
-    is written and no Spark starts. `plan_file` is a plan that must still be the plan, else HW-T02."""
+    is written and no Spark starts. `plan_file` is a plan that must still be the plan, else HW-T02. Without one, what
+    is in the drop folder lands first, and `on_dropped` hears of it."""
     chosen = workspace.chosen(pipelines)
+    if plan_file is None and (workspace.project.root / workspace.project.spec.project.drop).is_dir():
+        from headwater.app.dropping import take_dropped
+
+        take_dropped(workspace, on_dropped)
     view = _view(workspace.existing_store())
     planned, plan_, models = _look(workspace, chosen, view)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -19,12 +19,16 @@ from headwater.ingest.accept import Acceptor
 from headwater.ingest.ledger import clear_keys
 from headwater.ingest.prepare import Prepared
 from headwater.ingest.push import Accepted, OnBadRow, Push, PushTable
+from headwater.ingest.tail import Tails
+from headwater.ingest.written import Write, land_written
+from headwater.manifest.durations import duration_us
 from headwater.manifest.load import Project
 from headwater.manifest.spec import TableSpec
 from headwater.observe.counters import COUNTERS, Counters
 from headwater.runtime.definition import declared_columns
 from headwater.runtime.model import MadeTable, project_tables
 from headwater.store.commit import Store
+from headwater.store.evolution import DeclaredColumn
 from headwater.store.ledger import ledger_keys
 
 PUSH = "push"
@@ -50,8 +54,11 @@ class Door:
 
     def __init__(self, counters: Counters = COUNTERS) -> None:
         self._counters = counters
+        self.on_landed: Callable[[str], None] = lambda _pipeline: None
+        """Hears of each pipeline that rows were pushed to, of those in the manifest."""
         self._lock = threading.Lock()
         self._acceptor: tuple[Store, Acceptor] | None = None
+        self._tails: Tails | None = None
         self._tables: tuple[Project, Mapping[str, MadeTable]] | None = None
         self._showing: threading.Timer | None = None
         self._timers: list[threading.Timer] = []
@@ -71,10 +78,12 @@ class Door:
         source: str | None = None,
         key_expires: bool = True,
         fingerprint: str | None = None,
+        columns: Mapping[str, DeclaredColumn] | None = None,
     ) -> Accepted:
-        """One batch of NDJSON. The answer comes when it is durable."""
+        """One batch of NDJSON. The answer comes when it is durable. `columns` are those that the table is made with
+        where the manifest names none; else it has the usual four."""
         push = Push(
-            target=self.target(workspace, table, auto_create=auto_create),
+            target=self.target(workspace, table, auto_create=auto_create, columns=columns),
             body=body,
             actor=actor or this_actor(),
             key=key,
@@ -84,12 +93,27 @@ class Door:
             key_expires=key_expires,
             fingerprint=fingerprint,
         )
-        return self._accepting(workspace.store()).accept(push)
+        return self._accepting(workspace).accept(push)
 
-    def target(self, workspace: Workspace, table: str, *, auto_create: bool = True) -> PushTable:
+    def ingest_together(self, workspace: Workspace, pushes: Sequence[Push]) -> list[Accepted | Exception]:
+        """Batches of one table in their order, in as few commits as can be: an answer or an error for each."""
+        return self._accepting(workspace).accept_together(pushes)
+
+    def ingest_written(self, workspace: Workspace, push: Push, write: Write) -> Accepted:
+        """A batch whose files `write` makes, because it is too large to be held."""
+        return land_written(workspace.store(), push, write, on_landed=self._landed)
+
+    def target(
+        self,
+        workspace: Workspace,
+        table: str,
+        *,
+        auto_create: bool = True,
+        columns: Mapping[str, DeclaredColumn] | None = None,
+    ) -> PushTable:
         """The table as the project declares it now, to be pushed to. Raises HW-I03."""
         project = workspace.project
-        return target_of(project, table, self._made(project).get(table), auto_create=auto_create)
+        return target_of(project, table, self._made(project).get(table), auto_create=auto_create, columns=columns)
 
     def show_soon(self, workspace: Workspace) -> None:
         """Bring the views up to what was pushed, at most once a second. Who asks through Headwater need not wait: it
@@ -103,6 +127,10 @@ class Door:
 
     def close(self) -> None:
         """Nobody comes in any more. Raises nothing: what was answered for is durable, and the rest is made again."""
+        with self._lock:
+            tails, self._tails = self._tails, None
+        if tails is not None:
+            tails.close()
         with self._lock:
             found, self._acceptor = self._acceptor, None
             waiting, self._showing = self._showing, None
@@ -127,10 +155,15 @@ class Door:
             self._pause_seconds = max(limits.VIEW_REFRESH_SECONDS, VIEW_SHARE * (time.monotonic() - began))
             self._timers = [timer for timer in self._timers if timer is not mine]
 
-    def _accepting(self, store: Store) -> Acceptor:
+    def _accepting(self, workspace: Workspace) -> Acceptor:
+        store = workspace.store()
         with self._lock:
             if self._acceptor is None or self._acceptor[0] is not store:
-                self._acceptor = (store, Acceptor(store, on_landed=self._count))
+                ttl_seconds = duration_us(workspace.project.spec.context.ledger_ttl) / 1e6
+                self._acceptor = (store, Acceptor(store, ttl_seconds=ttl_seconds, on_landed=self._landed))
+                if self._tails is not None:
+                    self._tails.stop()
+                self._tails = Tails(store, actor=this_actor(), on_merged=lambda: self.show_soon(workspace))
             return self._acceptor[1]
 
     def _made(self, project: Project) -> Mapping[str, MadeTable]:
@@ -140,15 +173,32 @@ class Door:
                 self._tables = (project, project_tables(project.pipelines))
             return self._tables[1]
 
+    def _landed(self, table: str, prepared: Prepared) -> None:
+        self._count(table, prepared)
+        with self._lock:
+            made = self._tables[1].get(table) if self._tables is not None else None
+        if made is not None and prepared.rows:
+            self.on_landed(made.pipeline.spec.id)
+
     def _count(self, table: str, prepared: Prepared) -> None:
         self._counters.add("rows_pushed", table, times=prepared.rows)
         if prepared.rows_rescued:
             self._counters.add("rows_rescued", table, times=prepared.rows_rescued)
+        tails = self._tails
+        if tails is not None:
+            tails.landed(table)
 
 
-def target_of(project: Project, table: str, made: MadeTable | None, *, auto_create: bool = True) -> PushTable:
-    """A table as the manifest declares it (None: it does not), to be pushed to. Raises HW-I03 for one that a pipeline
-    fills otherwise."""
+def target_of(
+    project: Project,
+    table: str,
+    made: MadeTable | None,
+    *,
+    auto_create: bool = True,
+    columns: Mapping[str, DeclaredColumn] | None = None,
+) -> PushTable:
+    """A table as the manifest declares it (None: it does not), to be pushed to. `columns` are those that it has where
+    the manifest names none. Raises HW-I03 for one that a pipeline fills otherwise."""
     if made is None:
         namesake = next((p for p in project.pipelines if p.spec.id == table), None)
         if namesake is not None:
@@ -158,7 +208,7 @@ def target_of(project: Project, table: str, made: MadeTable | None, *, auto_crea
                 hint="push to a table of another name",
                 places=(namesake.place,),
             )
-        return PushTable(table, table, may_create=auto_create)
+        return PushTable(table, table, declared=columns or {}, may_create=auto_create)
     spec = made.pipeline.spec
     if spec.source is None or spec.source.connector != PUSH:
         raise HeadwaterError(
@@ -175,7 +225,7 @@ def target_of(project: Project, table: str, made: MadeTable | None, *, auto_crea
         spec.id,
         mode=made.settings.effective_mode,
         primary_key=tuple(made.settings.primary_key),
-        declared=declared_columns(made.settings),
+        declared=declared_columns(made.settings) or columns or {},
         in_manifest=True,
     )
 

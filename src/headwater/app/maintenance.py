@@ -26,4 +26,6 @@ def rebuild(workspace: Workspace) -> Rebuilt:
 
 def gc(workspace: Workspace, *, retention_seconds: float, dry_run: bool) -> store_gc.Collected:
     store = workspace.landed_store(writable=True)
+    if not dry_run:
+        refresh(store)  # views of before a merge name files that may go now
     return store_gc.collect(store, actor=actor(), retention_seconds=retention_seconds, dry_run=dry_run)

@@ -40,13 +40,13 @@ def _refresh(store: Store, *, force: bool) -> list[str]:
 
 
 def is_current(store: Store, tables: Mapping[str, TableEntry]) -> bool:
-    """True if what is derived was made after the last change of any table or view: one small file tells. A crash
-    between a commit and its views shows here."""
+    """True if what is derived was made after the last change of any table, its files or a view: one small file tells.
+    A crash between a commit and its views shows here."""
     from headwater.store.views import views_seq
 
     with store.catalog.snapshot() as connection:
         last = last_view_change(connection)
-    return max([last, *(entry.changed_seq for entry in tables.values())]) <= views_seq(store.root)
+    return max([last, *(entry.files_seq for entry in tables.values())]) <= views_seq(store.root)
 
 
 def _write_schema_files(store: Store, state: TableState, events: list[dict[str, object]]) -> None:

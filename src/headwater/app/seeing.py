@@ -19,6 +19,7 @@ from headwater.store.engine_state import load_engine
 from headwater.store.history import ToldEvent, engine_events, pond_run, pond_runs
 from headwater.store.inbox import take
 from headwater.store.jobs import Job, jobs, last_error
+from headwater.store.kept_letters import letters_by_engine_run
 from headwater.store.ownership import engine_owner
 from headwater.store.reading import run_record
 
@@ -117,7 +118,9 @@ def runs(
     if store is None:
         return []
     with store.catalog.snapshot() as connection:
-        return [run_status(run) for run in pond_runs(connection, pond=pipeline, before=before, limit=limit)]
+        found = pond_runs(connection, pond=pipeline, before=before, limit=limit)
+        bad = letters_by_engine_run(connection, [run.run_id for run in found])
+    return [run_status(run, bad.get(run.run_id)) for run in found]
 
 
 def run_log(workspace: Workspace, run_id: str) -> RunLog:
@@ -133,9 +136,10 @@ def run_log(workspace: Workspace, run_id: str) -> RunLog:
             )
         work = sorted(jobs(connection, run_id=run.run_id, limit=None), key=lambda job: job.job_id)
         told = engine_events(connection, run_id=run.run_id)
+        bad = letters_by_engine_run(connection, [run.run_id])
         cuts = {job.job_id: _cut(run_record(connection, job.landed_run_id)) for job in work if job.landed_run_id}
     return RunLog(
-        run=run_status(run),
+        run=run_status(run, bad.get(run.run_id)),
         jobs=tuple(_work(job, cuts.get(job.job_id, {})) for job in work),
         lines=tuple(LogLine(to_text(event.at_us), event.kind, event.body) for event in told),
     )

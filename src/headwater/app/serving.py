@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headwater.app.dropping import Dropping, News
 from headwater.app.hands import definitions_of, make_workshop, worker_threads
 from headwater.app.looks import look_patiently
 from headwater.app.refreshing import refresh
@@ -36,6 +37,7 @@ class Served:
     workspace: Workspace
     service: Service
     watch: ManifestWatch
+    dropping: Dropping
 
     @property
     def problem(self) -> HeadwaterError | None:
@@ -47,10 +49,14 @@ class Served:
         self.service.on_ready = on_ready
         watcher = threading.Thread(target=self.watch.run, args=(self.service.ended,), name="manifest", daemon=True)
         watcher.start()
+        dropper = threading.Thread(target=self.dropping.run, args=(self.service.ended,), name="drop", daemon=True)
+        dropper.start()
         try:
             self.service.run()
         finally:
+            self.service.ended.set()  # it may have been refused before it began
             watcher.join()
+            dropper.join()
 
     def stop(self) -> None:
         self.service.stop()
@@ -112,8 +118,9 @@ def open_service(
     *,
     tell: Tell,
     on_run: Callable[[str, RunState], None] = lambda _pipeline, _state: None,
+    on_dropped: Callable[[News], None] = lambda _news: None,
 ) -> Served:
-    """The engine, workers and a watch over the manifest, ready to run. Every pipeline must be one that this version
+    """The engine, workers, a watch over the manifest and one over the drop folder, ready to run. Every pipeline must be one that this version
     can run."""
     workshop = _workshop(workspace)
 
@@ -126,7 +133,10 @@ def open_service(
         tell(error)
         service.announce(EngineEvent(kind="manifest_invalid", body=error.as_json()))
 
-    return Served(workspace, service, _watch(workspace, workshop, then=service.offer, on_problem=problem))
+    watch = _watch(workspace, workshop, then=service.offer, on_problem=problem)
+    dropping = Dropping(workspace, on_dropped)
+    dropping.door.on_landed = service.deliver
+    return Served(workspace, service, watch, dropping)
 
 
 def open_worker(workspace: Workspace, *, tell: Tell) -> WorkerProcess:

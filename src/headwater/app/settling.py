@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ from headwater.runtime.worker import Look
 from headwater.store.commit import Store
 from headwater.store.engine_state import load_engine
 from headwater.store.history import PondRun, engine_events, last_event_id, pond_runs
+from headwater.store.kept_letters import letters_by_engine_run
 from headwater.store.units import new_holder
 from headwater.store.wakeups import changes
 
@@ -129,6 +131,7 @@ class Settling:
         with store.catalog.snapshot() as connection:
             saved = load_engine(connection)
             runs = pond_runs(connection, since_us=began_us, limit=None)
+            bad = letters_by_engine_run(connection, [run.run_id for run in runs])
         state = restored(self.compiled, saved)
         for name in request.sent:
             if request.refused(name) is None and outcome(state, name, request.target(name)) == "under way":
@@ -138,7 +141,8 @@ class Settling:
         by_pond: dict[str, list[PondRun]] = {}
         for run in runs:
             by_pond.setdefault(run.pond, []).append(run)
-        return {name: self._outcome(state, request, name, _told(name, by_pond.get(name, []))) for name in self.asked}
+        told = {name: _told(name, by_pond.get(name, []), bad) for name in self.asked}
+        return {name: self._outcome(state, request, name, told[name]) for name in self.asked}
 
     def _window(self, state: State, request: Request, name: str) -> tuple[str, int | None] | None:
         if name not in state.ponds or outcome(state, name, request.target(name)) != "under way":
@@ -184,8 +188,8 @@ def _look_first(looked: Looked, look: Look) -> Look:
     return look_once
 
 
-def _told(name: str, runs: Sequence[PondRun]) -> PipelineResult | None:
-    """The runs of a pipeline (newest first) that another process made, as one answer."""
+def _told(name: str, runs: Sequence[PondRun], bad: Mapping[str, Mapping[str, int]]) -> PipelineResult | None:
+    """The runs of a pipeline (newest first) that another process made, as one answer; `bad` are the bad rows of each."""
     ended = [run for run in runs if run.state in ("success", "failed")]
     if not ended:
         return None
@@ -197,6 +201,7 @@ def _told(name: str, runs: Sequence[PondRun]) -> PipelineResult | None:
         rows=sum(run.rows for run in ended),
         bytes=sum(run.bytes for run in ended),
         slices=len(ended),
+        bad_rows=sum((Counter(bad.get(run.run_id, {})) for run in ended), Counter()),
         error=_error(newest),
     )
 

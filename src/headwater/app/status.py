@@ -12,6 +12,7 @@ from headwater.manifest.load import LoadedPipeline
 from headwater.store.engine_state import load_engine
 from headwater.store.history import PondRun, newest_runs, pond_runs
 from headwater.store.jobs import last_error
+from headwater.store.kept_letters import count_letters
 from headwater.store.ownership import engine_owner
 from headwater.store.reading import OpenRun, TableSize, freshness_by_pipeline, open_runs, table_sizes
 from headwater.store.standing import Standing, standing
@@ -36,6 +37,8 @@ class RunStatus:
     bytes: int
     error: Mapping[str, Any] | None
     trace_id: str | None = None
+    bad_rows: Mapping[str, int] = field(default_factory=dict)
+    """Those that it kept as dead letters, by table; of the runs of the last day."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ class PipelineStatus:
     """`state`: new (never asked for), idle, queued (asked for, and waits), running, interrupted (a run was left open,
     and nobody runs the engine: apply or serve goes on with it), failed, blocked (what it reads has failed),
     unsupported. `error` is that of the failure. `freshness` is a lower bound: every row that its sources had then is
-    in; `staleness_seconds` is its age. `demand` says what it is asked for: `pull`, or the freshness of each target."""
+    in; `staleness_seconds` is its age. `demand` says what it is asked for: `pull`, or the freshness of each target.
+    `bad_rows` are those that are kept as dead letters, by table."""
 
     pipeline: str
     state: str
@@ -57,6 +61,7 @@ class PipelineStatus:
     triggers: tuple[str, ...] = ()
     failures: int = 0
     next_window: str | None = None
+    bad_rows: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -71,6 +76,7 @@ class _Known:
     runs: Mapping[str, Sequence[PondRun]] = field(default_factory=dict)
     errors: Mapping[str, str | None] = field(default_factory=dict)
     standing: Sequence[Standing] = ()
+    letters: Mapping[str, int] = field(default_factory=dict)
 
 
 def status(workspace: Workspace, pipelines: Sequence[str] = ()) -> list[PipelineStatus]:
@@ -88,7 +94,7 @@ def status(workspace: Workspace, pipelines: Sequence[str] = ()) -> list[Pipeline
     ]
 
 
-def run_status(run: PondRun) -> RunStatus:
+def run_status(run: PondRun, bad_rows: Mapping[str, int] | None = None) -> RunStatus:
     return RunStatus(
         run_id=run.run_id,
         pipeline=run.pond,
@@ -102,6 +108,7 @@ def run_status(run: PondRun) -> RunStatus:
         bytes=run.bytes,
         error=run.error,
         trace_id=run.trace_id,
+        bad_rows=bad_rows or {},
     )
 
 
@@ -130,6 +137,7 @@ def _known(workspace: Workspace, names: Sequence[str] | None) -> _Known:
             runs=runs,
             errors=errors,
             standing=standing(connection),
+            letters=count_letters(connection),
         )
 
 
@@ -157,7 +165,13 @@ def _status(loaded: LoadedPipeline, known: _Known, tables: Sequence[TableSize], 
         triggers=_triggers(loaded, known.standing),
         failures=record["failures"] if record is not None else 0,
         next_window=_next_window(loaded),
+        bad_rows={name: known.letters[name] for name in _tables(loaded, tables) if name in known.letters},
     )
+
+
+def _tables(loaded: LoadedPipeline, tables: Sequence[TableSize]) -> list[str]:
+    """Those that it has, and those that it may have one day: bad rows may come before good ones."""
+    return list(dict.fromkeys([*(table.name for table in tables), *(table.table for table in loaded.spec.tables)]))
 
 
 def _state(record: Mapping[str, Any] | None, *, served: bool, has_open_run: bool, has_landed: bool) -> str:

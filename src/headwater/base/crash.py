@@ -28,6 +28,8 @@ POINTS: dict[str, str] = {
     "ingest.after_key": "a pushed batch is read and its key is free, nothing is coerced",
     "ingest.before_write": "a pushed batch is coerced, nothing is written",
     "ingest.before_answer": "a pushed batch has landed, nobody was answered",
+    "tail.before_commit": "small files of a pushed table are merged into one, no commit names it",
+    "tail.after_commit": "the merged file has taken the place of the small ones, nobody knows",
     "view.before": "the data is committed, the views are old",
     "view.torn": "a view file is half written",
     "gc.before_delete": "gc has fenced the dead writers, no file is deleted",

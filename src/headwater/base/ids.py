@@ -20,6 +20,8 @@ TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 PIPELINE_ID = re.compile(r"[a-z_][a-z0-9_-]{0,62}")
 RESERVED_COLUMNS = frozenset({"_run_id", "_ingested_at", "_commit_seq", "_content_hash", "_source_id", "_rescued"})
 RESERVED_PREFIX = "_hw_"
+RESERVED_TABLES = frozenset({"_dead_letters"})
+"""Names that no pipeline and no table of a user has."""
 
 _lock = threading.Lock()
 _last_ms = 0

@@ -38,6 +38,8 @@ PUSH_GROUP_BYTES = 64 * 1024 * 1024
 """So many pushed batches, and bytes of them, share a commit at most."""
 PUSH_SMALL_BYTES = 256 * 1024
 """Pushed batches of at most so many bytes are coerced together with those that they share a commit with."""
+PUSH_GATHER_SECONDS = 0.005
+"""For so long a commit of pushed batches waits for those who were answered by the one before it."""
 PUSH_TRIES = 16
 """How often a group of pushed batches is tried again because its table moved under it."""
 DROP_SCAN_SECONDS = 1.0

@@ -67,6 +67,22 @@ def coerce_lines(data: bytes | memoryview, schema: TableSchema, *, first_line: i
     return coerce_objects(read_lines(text, first_line=first_line, place=place), schema, place=place)
 
 
+def coerce_pieces(pieces: Sequence[bytes], schema: TableSchema) -> list[pa.RecordBatch | None]:
+    """Several inputs of whole lines, each as `coerce_lines` takes one: the batch of each that is good in every row and
+    has no unknown key, where that can be told quickly, else None. Many small ones cost little more than one."""
+    decoders = _decoders(schema)
+    if decoders is None:
+        return [None] * len(pieces)
+    decoded = [typed_lines(without_bom(piece), decoders.row) for piece in pieces]
+    together = _batch_at_once([row for rows in decoded for row in rows or ()], schema)
+    found: list[pa.RecordBatch | None] = []
+    first = 0
+    for rows in decoded:
+        found.append(None if rows is None or together is None else together.slice(first, len(rows)))
+        first += len(rows or ())
+    return found
+
+
 def coerce_document(data: bytes | memoryview, schema: TableSchema, *, place: str = "") -> Coerced:
     """Coerce a JSON document: an array of objects, or one object. Its lines are the numbers of the elements, from 1;
     an error of the document itself (no valid JSON, say) is at line 0, and then there are no rows."""

@@ -109,15 +109,22 @@ def bad_lines(data: bytes, bad: Iterable[RowError], *, first_line: int = 1) -> l
 def read_document(data: bytes, *, place: str) -> Objects:
     """An array of objects, or one object. What is wrong with the document itself is an error at line 0."""
     found = Objects()
-    text = data.strip(_BLANK)
     try:
-        elements = _elements(text)
+        sources = elements(data)
     except Refused as refused:
         found.errors.append(refused.at(0, None, place))
         return found
-    for number, element in enumerate(elements, 1):
-        _read_row(element, number, found, place=place, sound=True)
-    found.seen = len(elements)
+    for number, source in enumerate(sources, 1):
+        _read_row(source, number, found, place=place, sound=True)
+    found.seen = len(sources)
+    return found
+
+
+def read_sources(sources: Iterable[bytes]) -> Objects:
+    """Rows that were taken apart before, each by itself; their lines count from 1."""
+    found = Objects()
+    for found.seen, source in enumerate(sources, 1):
+        _read_row(source, found.seen, found, place="", sound=False)
     return found
 
 
@@ -158,8 +165,9 @@ def _is_too_deep(source: Raw) -> bool:
     return nesting(bytes(source), beyond=MAX_JSON_DEPTH) is not None
 
 
-def _elements(text: bytes) -> list[bytes]:
-    """The rows of a document. Raises `Refused` if it is no array and no object."""
+def elements(document: bytes) -> list[bytes]:
+    """The sources of a document's rows. Raises `Refused` if it is no array and no object."""
+    text = document.strip(_BLANK)
     if not _is_utf8(text):
         raise Refused("invalid_json", "text")
     if text[:1] == b"{":

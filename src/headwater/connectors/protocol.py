@@ -23,6 +23,8 @@ from headwater.base.types import Type
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headwater.coerce.errors import BadRow, RowError
+
 Json = Any
 """A value that `json.dumps` takes and gives back equal. (`Any`, because Python cannot say it shorter.)"""
 
@@ -85,7 +87,8 @@ class SourceTable:
 @dataclass(frozen=True)
 class TableAsk:
     """What a pipeline wants of one table of a source. `name` is the table in the store, `source_name` the
-    source's own; `declared` are the columns of the manifest."""
+    source's own; `declared` are the columns of the manifest. So many bad rows of a slice as `max_bad_rows` are kept
+    as dead letters, by a source that can; one more of them, and the slice fails."""
 
     name: str
     source_name: str
@@ -93,6 +96,7 @@ class TableAsk:
     primary_key: tuple[str, ...] = ()
     declared: Mapping[str, Type] = field(default_factory=dict)
     incremental: str | None = None
+    max_bad_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -143,23 +147,26 @@ class ArrowRead:
     """A read that executors do with a plain function.
 
     `read(partition, schema)` yields record batches with the columns of `schema` (those it has; the rest is null)
-    in their Arrow types and, where the connector has it, `_source_id`; it may yield `ItemRead`s between them. It
-    must be picklable (a module-level function or a frozen dataclass with `__call__`), may hold secrets, and
-    raises `BadRows`, `UnknownColumns`, `SliceGone` or `TransientError`.
+    in their Arrow types and, where the connector has it, `_source_id`; it may yield `ItemRead`s between them, and
+    `BadRow`s if rows may be bad. It must be picklable (a module-level function or a frozen dataclass with `__call__`),
+    may hold secrets, and raises `BadRows`, `UnknownColumns`, `SliceGone` or `TransientError`.
 
     `observe(partition)` tells the columns of one partition; it runs in executors, and only when the table's schema
     is not known yet. `observed` is the answer where no partition must be read for it.
 
     `key_filter_column` asks the reader's caller to drop rows that the table already holds with equal content:
     only table rows whose value in that column is at least `key_filter_from` are compared.
+
+    `format` says as what the sources of its bad rows are read again.
     """
 
     partitions: tuple[Json, ...]
-    read: Callable[[Json, TableSchema], Iterator[pa.RecordBatch | ItemRead]]
+    read: Callable[[Json, TableSchema], Iterator[pa.RecordBatch | ItemRead | BadRow]]
     observe: Callable[[Json], Observed] | None = None
     observed: Observed | None = None
     key_filter_column: str | None = None
     key_filter_from: Json = None
+    format: str = ""
 
 
 @dataclass(frozen=True)
@@ -213,19 +220,9 @@ class SliceGone(Exception):
     """The slice can no longer be read as it was planned (a file changed under it): plan again."""
 
 
-@dataclass(frozen=True)
-class RowError:
-    """One bad row: where, which column, why, and the JSON type of the value, never the value."""
-
-    place: str
-    line: int
-    column: str | None
-    reason: str
-    value_type: str | None = None
-
-
 class BadRows(Exception):
-    """Rows that cannot become values of the table's columns; `total` counts also those not listed."""
+    """Rows that cannot become values of the table's columns: the first thing that is wrong with each of the first of
+    them; `total` counts also those not listed."""
 
     def __init__(self, errors: tuple[RowError, ...], total: int):
         super().__init__(errors, total)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -18,12 +17,14 @@ from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import is_table_name
 from headwater.ingest.landing import Base, Files, base_of, changes_of, refuse_change_of, write, write_bad
+from headwater.ingest.lanes import Lane, Party, Ticket
 from headwater.ingest.ledger import check_key, fingerprint, replay, sweep
-from headwater.ingest.prepare import Prepared, prepare
+from headwater.ingest.prepare import Prepared, prepare, prepare_together
 from headwater.ingest.push import Accepted, Push
 from headwater.store.commit import Store
 from headwater.store.dead_letters import TABLE as LETTERS
-from headwater.store.ledger import taken_keys
+from headwater.store.ledger import LedgerKey, taken_keys
+from headwater.store.log import heal_log
 from headwater.store.reading import current_seq
 from headwater.store.records import Commit, KeysFree, Requirement, WriterHeld
 from headwater.store.write import discard_files
@@ -31,59 +32,6 @@ from headwater.store.writers import end_writer, new_writer, renew_writer
 
 MOVED, DEAD = "HW-T02", "HW-T03"
 """Something that the commit requires is no longer so: it was rolled back, and can be tried from the new state."""
-
-
-@dataclass
-class _Ticket:
-    """A batch on its way, and what became of it. `base` is what it was prepared for."""
-
-    push: Push
-    sent: str
-    base: Base
-    prepared: Prepared
-    answer: Accepted | None = None
-    error: BaseException | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self.answer is not None or self.error is not None
-
-
-@dataclass
-class _Lane:
-    """The batches of one table. Who holds `landing` lands for all that wait."""
-
-    landing: threading.Lock = field(default_factory=threading.Lock)
-    door: threading.Lock = field(default_factory=threading.Lock)
-    waiting: list[_Ticket] = field(default_factory=list)
-
-    def join(self, ticket: _Ticket) -> None:
-        with self.door:
-            self.waiting.append(ticket)
-
-    def take(self) -> list[_Ticket]:
-        """The batches that can share a commit with the first that waits. Of two with one key the second comes later: it
-        will find the first one's answer."""
-        with self.door:
-            group: list[_Ticket] = []
-            left: list[_Ticket] = []
-            keys: set[str] = set()
-            room = limits.PUSH_GROUP_BYTES
-            for ticket in self.waiting:
-                push = ticket.push
-                first = group[0].push if group else push
-                fits = (
-                    (push.target, push.actor) == (first.target, first.actor)
-                    and push.key not in keys
-                    and len(group) < limits.PUSH_GROUP_BATCHES
-                    and (room >= len(push.body) or not group)
-                )
-                (group if fits else left).append(ticket)
-                if fits:
-                    room -= len(push.body)
-                    keys |= {push.key} if push.key is not None else set()
-            self.waiting = left
-            return group
 
 
 class Acceptor:
@@ -98,7 +46,7 @@ class Acceptor:
     ):
         self._store, self._ttl_seconds, self._on_landed = store, ttl_seconds, on_landed
         self._lock = threading.Lock()
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[str, Lane] = {}
         self._files: Files | None = None
         self._swept_at: float | None = None
 
@@ -106,6 +54,51 @@ class Acceptor:
         """Land a batch, and answer when it is durable. Raises HW-I01 for a key that was used for another batch, HW-I02
         for bad rows, HW-I03 for a table that takes no pushes, HW-T07 for one that is not there and may not be made;
         nothing of the batch is then there."""
+        (outcome,) = self.accept_together([push])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def accept_together(self, pushes: Sequence[Push]) -> list[Accepted | Exception]:
+        """Land batches of one table in their order, in as few commits as can be: the answer to each, or what `accept`
+        would raise. One that is refused does not keep the others from landing."""
+        outcomes = [self._begin(push) for push in pushes]
+        tickets = [each for each in outcomes if isinstance(each, Ticket) and not each.ended]
+        if tickets:
+            with self._lock:
+                lane = self._lanes.setdefault(tickets[0].push.target.table, Lane())
+            self._pass(lane, Party(tickets))
+            crash_point("ingest.before_answer")
+        return [each.outcome if isinstance(each, Ticket) else each for each in outcomes]
+
+    def _begin(self, push: Push) -> Ticket | Exception:
+        """A batch that may land, or what is wrong with it. A large one is prepared at once: those that are small must
+        not wait for that."""
+        try:
+            self._check(push)
+            ticket = Ticket(push, fingerprint(push))
+            if not _is_small(push):
+                self._ready([ticket])
+            return ticket
+        except Exception as error:
+            return error
+
+    def _pass(self, lane: Lane, party: Party) -> None:
+        """Comes back when all batches of the party have ended."""
+        try:
+            lane.join(party)
+            while not party.ended:
+                lane.gather()
+                group = lane.take()
+                try:
+                    self._land(group)
+                finally:
+                    lane.tell(group)
+        finally:
+            if party.leads:
+                lane.hand_over()
+
+    def _check(self, push: Push) -> None:
         if not is_table_name(push.target.table):
             raise HeadwaterError(
                 "HW-I03",
@@ -120,24 +113,6 @@ class Acceptor:
             )
         if push.key is not None:
             check_key(push.key)
-        sent = fingerprint(push)
-        found = self._look(push, sent)
-        if isinstance(found, Accepted):
-            return found
-        crash_point("ingest.after_key")
-        ticket = _Ticket(push, sent, found, _prepared(push, found))
-        with self._lock:
-            lane = self._lanes.setdefault(push.target.table, _Lane())
-        lane.join(ticket)
-        while not ticket.ended:
-            with lane.landing:
-                if not ticket.ended:
-                    self._land(lane.take())
-        if ticket.error is not None:
-            raise ticket.error
-        assert ticket.answer is not None
-        crash_point("ingest.before_answer")
-        return ticket.answer
 
     def close(self) -> None:
         """Files that were written and not committed are gc's from now on."""
@@ -146,19 +121,7 @@ class Acceptor:
         if files is not None:
             end_writer(self._store.catalog, files.writer)
 
-    def _look(self, push: Push, sent: str) -> Accepted | Base:
-        """What was answered to the key before, asked before anything of the body is looked at; else the table."""
-        with self._store.catalog.snapshot() as connection:
-            if push.key is not None:
-                taken = taken_keys(connection, push.target.table, [push.key], now_us=now_us())
-                if push.key in taken:
-                    return replay(taken[push.key], sent)
-            base = base_of(connection, push.target)
-        if base.evolution.refused:
-            refuse_change_of(self._store, push, base)
-        return base
-
-    def _land(self, group: Sequence[_Ticket]) -> None:
+    def _land(self, group: Sequence[Ticket]) -> None:
         """Every batch of the group gets an answer or an error."""
         try:
             for _ in range(limits.PUSH_TRIES):
@@ -178,18 +141,19 @@ class Acceptor:
             if not isinstance(error, Exception):
                 raise
 
-    def _try(self, group: Sequence[_Ticket]) -> bool:
+    def _try(self, group: Sequence[Ticket]) -> bool:
         """One commit for what is left of the group; False if the state moved, and nothing was written."""
-        group = self._still_to_land(group)
-        if not group:
+        base = self._ready(group)
+        ready = [(t, t.prepared) for t in group if not t.ended and t.prepared is not None]
+        if base is None or not ready:
             return True
-        first = group[0].push
+        first = ready[0][0].push
         crash_point("ingest.before_write")
         files = self._writer()
-        letters, said = write_bad(self._store, files, [(t.push, t.prepared) for t in group])
-        written = write(self._store, files, first.target.table, group[0].base, [t.prepared for t in group])
-        keyed = [(t.push, t.sent, part) for t, part in zip(group, written.parts) if t.push.key is not None]
-        changes, needed = changes_of(first.target, group[0].base, written, keyed, ttl_seconds=self._ttl_seconds)
+        letters, said = write_bad(self._store, files, [(ticket.push, prepared) for ticket, prepared in ready])
+        written = write(self._store, files, first.target.table, base, [prepared for _, prepared in ready])
+        keyed = [(t.push, t.sent, part) for (t, _), part in zip(ready, written.parts) if t.push.key is not None]
+        changes, needed = changes_of(first.target, base, written, keyed, ttl_seconds=self._ttl_seconds)
         changes = (*changes, *said)
         if not changes:  # nothing came, and nobody wants to know of it again
             with self._store.catalog.snapshot() as connection:
@@ -208,35 +172,43 @@ class Acceptor:
                 if error.code == DEAD:
                     self._forget(files.writer)
                 return False
-        for ticket, share in zip(group, written.parts):
-            errors = tuple(bad.error for bad in ticket.prepared.bad[: limits.ERRORS_SHOWN])
+        for (ticket, prepared), share in zip(ready, written.parts):
+            errors = tuple(bad.error for bad in prepared.bad[: limits.ERRORS_SHOWN])
             ticket.answer = Accepted(str(seq), share.rows, share.bytes, rows_refused=share.refused, errors=errors)
-            self._on_landed(first.target.table, ticket.prepared)
+            self._on_landed(first.target.table, prepared)
         self._sweep(first.actor)
         return True
 
-    def _still_to_land(self, group: Sequence[_Ticket]) -> list[_Ticket]:
-        """Those whose key is still free, prepared for the schema as it is now."""
+    def _ready(self, group: Sequence[Ticket]) -> Base | None:
+        """What was answered to the keys before, asked before anything of the bodies is looked at; the others are
+        prepared for the table as it is now, which is the answer. Each has then ended, or is prepared."""
         target = group[0].push.target
+        keys = [ticket.push.key for ticket in group if ticket.push.key is not None]
         with self._store.catalog.snapshot() as connection:
-            base = base_of(connection, target)
-            keys = [ticket.push.key for ticket in group if ticket.push.key is not None]
             taken = taken_keys(connection, target.table, keys, now_us=now_us()) if keys else {}
-        if base.evolution.refused:
-            refuse_change_of(self._store, group[0].push, base)
-        left = []
+            left = [ticket for ticket in group if ticket.push.key is None or ticket.push.key not in taken]
+            base = base_of(connection, target) if left else None
         for ticket in group:
-            try:
-                if ticket.push.key is not None and ticket.push.key in taken:
-                    ticket.answer = replay(taken[ticket.push.key], ticket.sent)
-                    continue
-                if ticket.base.schema != base.schema:
-                    ticket.prepared = _prepared(ticket.push, base)
-                ticket.base = base
-                left.append(ticket)
-            except HeadwaterError as error:
-                ticket.error = error
-        return left
+            if ticket.push.key is not None and ticket.push.key in taken:
+                self._answer_again(ticket, taken[ticket.push.key])
+        if base is None:
+            return None
+        if base.evolution.refused:
+            refuse_change_of(self._store, left[0].push, base)
+        new = [ticket for ticket in left if not ticket.is_prepared_for(base)]
+        if new:
+            crash_point("ingest.after_key")
+            _prepare(new, base)
+        return base
+
+    def _answer_again(self, ticket: Ticket, found: LedgerKey) -> None:
+        try:
+            answer = replay(found, ticket.sent)
+            if not self._store.layout.log_record(found.seq).exists():  # who landed it was killed before that
+                heal_log(self._store.catalog, self._store.layout)
+            ticket.answer = answer
+        except Exception as error:
+            ticket.error = error
 
     def _writer(self) -> Files:
         """Under which name files are written now. It is renewed in good time: gc leaves its files alone."""
@@ -264,6 +236,24 @@ class Acceptor:
         sweep(self._store, actor=actor)
 
 
+def _is_small(push: Push) -> bool:
+    return push.reader is None and len(push.body) <= limits.PUSH_SMALL_BYTES
+
+
+def _prepare(tickets: Sequence[Ticket], base: Base) -> None:
+    """Make rows of the batches: of the small ones that are good all at once, of the others one by one. One that is
+    refused has ended."""
+    together = [ticket for ticket in tickets if _is_small(ticket.push)]
+    quickly = dict(zip(together, prepare_together([ticket.push.body for ticket in together], base.schema)))
+    for ticket in tickets:
+        try:
+            ticket.prepared, ticket.base = quickly.get(ticket) or _prepared(ticket.push, base), base
+        except Exception as error:
+            ticket.error = error
+
+
 def _prepared(push: Push, base: Base) -> Prepared:
     most = {"refuse": 0, "leave_out": None, "dead_letter": limits.MAX_BAD_ROWS}[push.on_bad_row]
+    if push.reader is not None:
+        return push.reader(base.schema, most)
     return prepare(push.body, base.schema, table=push.target.table, evolve=push.evolve, most_bad=most)

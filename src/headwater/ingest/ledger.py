@@ -30,7 +30,7 @@ def fingerprint(push: Push) -> str:
 
 def check_key(key: str) -> None:
     """Raises HW-I04 for a key that nobody can have meant."""
-    if not key.strip() or len(key.encode()) > limits.KEY_BYTES or not key.isprintable():
+    if not key.strip() or not key.isprintable() or len(key.encode()) > limits.KEY_BYTES:
         raise HeadwaterError(
             "HW-I04",
             f"an idempotency key is printable text of 1 to {limits.KEY_BYTES} bytes",

@@ -19,8 +19,8 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import is_reserved_column
 from headwater.base.schema import TableSchema
 from headwater.base.types import DYNAMIC, STRING, TIMESTAMP, to_arrow
-from headwater.coerce.batches import Coerced, coerce_lines, coerce_objects
-from headwater.coerce.errors import BadRow, Refused
+from headwater.coerce.batches import Coerced, coerce_lines, coerce_objects, coerce_pieces
+from headwater.coerce.errors import BadRow, Refused, RowError
 from headwater.coerce.objects import Objects, bad_lines, read_lines, without_bom
 from headwater.coerce.values import coerce_value
 
@@ -55,17 +55,16 @@ class Prepared:
 def prepare(body: bytes, schema: TableSchema, *, table: str, evolve: bool, most_bad: int | None = 0) -> Prepared:
     """Raises HW-I02 with the place of every bad row (of the first hundred) if more than `most_bad` are bad; None bears
     any number."""
-    # `_rescued` is the store's: a key of that name is as unknown as any other, and is rescued into it.
-    known = replace(schema, columns=tuple(column for column in schema.columns if column.name != RESCUED))
+    known = _known(schema)
+    found = coerce_lines(body, known)
     text = without_bom(body)
-    found = coerce_lines(text, known)
     if most_bad is not None and len(found.bad) > most_bad:
-        _refuse(found, table)
+        refuse_rows(found.errors, found.error_total, table)
     bad = tuple(bad_lines(text, found.bad)) if found.bad else ()
-    if not found.unknown_seen and not _lacks_times(found, known):
+    if not found.unknown_seen and not _lacks_times(found.batch, known):
         return Prepared(found.batch, found.rows, bad)
     objects = _good_objects(text, found)
-    if _has_default_times(known):
+    if has_default_times(known):
         objects.rows[:] = [_with_time(row, known) for row in objects.rows]
     added, rescued = _sort_out(objects, known, evolve=evolve)
     wider = known
@@ -77,13 +76,30 @@ def prepare(body: bytes, schema: TableSchema, *, table: str, evolve: bool, most_
     if not rescued:
         return Prepared(coerced.batch, coerced.rows, bad, added)
     return Prepared(
-        coerced.batch.append_column(RESCUED, _dynamic(texts)),
+        coerced.batch.append_column(RESCUED, dynamic_array(texts)),
         coerced.rows,
         bad,
         added,
         rescues=True,
         rows_rescued=sum(text is not None for text in texts),
     )
+
+
+def prepare_together(bodies: Sequence[bytes], schema: TableSchema) -> list[Prepared | None]:
+    """What `prepare` makes of each of these batches, where they are good and bring nothing new, as most do; None for
+    those that must be prepared by themselves."""
+    known = _known(schema)
+    batches = coerce_pieces(bodies, known)
+    return [
+        None if batch is None or _lacks_times(batch, known) else Prepared(batch, batch.num_rows) for batch in batches
+    ]
+
+
+def _known(schema: TableSchema) -> TableSchema:
+    """`_rescued` is the store's: a key of that name is as unknown as any other, and is rescued into it."""
+    if schema.column(RESCUED) is None:
+        return schema
+    return replace(schema, columns=tuple(column for column in schema.columns if column.name != RESCUED))
 
 
 def may_be_added(name: str) -> bool:
@@ -106,18 +122,19 @@ def _good_objects(text: bytes, found: Coerced) -> Objects:
     return Objects([row for row, _ in kept], [line for _, line in kept], seen=objects.seen)
 
 
-def _refuse(found: Coerced, table: str) -> NoReturn:
-    first, shown = found.errors[0], found.errors[: limits.ERRORS_SHOWN]
+def refuse_rows(errors: Sequence[RowError], total: int, table: str) -> NoReturn:
+    """Raises HW-I02 for a batch with so many errors, of which the first are given."""
+    first, shown = errors[0], errors[: limits.ERRORS_SHOWN]
     column = f", column `{first.column}`" if first.column else ""
     kind = f" ({first.value_type})" if first.value_type else ""
-    more = f", and {found.error_total - 1} more" if found.error_total > 1 else ""
+    more = f", and {total - 1} more" if total > 1 else ""
     raise HeadwaterError(
         "HW-I02",
         f"`{table}` took nothing of the batch: line {first.line}{column}: {first.reason}{kind}{more}",
         hint="mend the rows and send the batch again; nothing was written",
         detail={
             "table": table,
-            "total": found.error_total,
+            "total": total,
             "rows": [
                 {"line": e.line, "column": e.column, "reason": e.reason, "type": e.value_type, "detail": e.detail}
                 for e in shown
@@ -126,18 +143,18 @@ def _refuse(found: Coerced, table: str) -> NoReturn:
     )
 
 
-def _has_default_times(schema: TableSchema) -> bool:
+def has_default_times(schema: TableSchema) -> bool:
     """Whether the table was made without declared columns."""
     made = tuple((column.id, column.name, column.type) for column in schema.columns[: len(DEFAULT_COLUMNS)])
     return made == tuple((id_, name, type_) for id_, (name, type_) in enumerate(DEFAULT_COLUMNS.items(), 1))
 
 
-def _lacks_times(found: Coerced, schema: TableSchema) -> bool:
+def _lacks_times(batch: pa.RecordBatch, schema: TableSchema) -> bool:
     """A key that may fill `ts` can be a column by now: then nothing is unknown, and `ts` still empty."""
     return (
-        _has_default_times(schema)
+        has_default_times(schema)
         and any(schema.column(key) is not None for key in TIME_KEYS)
-        and found.batch.column(TIME).null_count > 0
+        and batch.column(TIME).null_count > 0
     )
 
 
@@ -175,7 +192,7 @@ def _rescue(row: Mapping[str, Raw], names: frozenset[str]) -> str | None:
     return (b"{" + b",".join(kept) + b"}").decode() if kept else None
 
 
-def _dynamic(texts: Sequence[str | None]) -> pa.Array:
+def dynamic_array(texts: Sequence[str | None]) -> pa.Array:
     import pyarrow as pa
 
     return pa.ExtensionArray.from_storage(to_arrow(DYNAMIC), pa.array(texts, pa.string()))

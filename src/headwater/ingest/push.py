@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from headwater.base.schema import TableSchema
 from headwater.coerce.errors import RowError
 from headwater.store.evolution import DeclaredColumn
+
+if TYPE_CHECKING:
+    from headwater.ingest.prepare import Prepared
 
 OnBadRow = Literal["refuse", "leave_out", "dead_letter"]
 
@@ -46,6 +50,11 @@ class Push:
     key_expires: bool = True
     fingerprint: str | None = None
     """Of what was sent, where the sender knows better than the batch tells: one of a file, say."""
+    format: str = "ndjson"
+    """As what a dead letter of it is read again."""
+    reader: Callable[[TableSchema, int | None], Prepared] | None = None
+    """What makes rows of a batch that is no NDJSON: `body` is then empty. Takes the schema, and how many bad rows are
+    borne (None: any number); may be called again."""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ _JSON_SETTINGS = {
     ("spark", "packages"): '["a:b:1"]',
     ("serve", "port"): "8372",
     ("serve", "hosts"): '["data.example.com"]',
+    ("serve", "otlp"): '{"grpc_port": 4317, "http_port": 4318}',
     ("serve", "threads"): "4",
     ("serve", "max_jobs"): "8",
     ("serve", "max_jobs_per_pipeline"): "2",

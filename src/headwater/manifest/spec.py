@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, JsonValue
 
+from headwater.base import limits
 from headwater.manifest.vocabulary import (
     ColumnName,
     CronText,
@@ -233,6 +234,7 @@ class PipelineSpec(Spec):
     secrets: Annotated[tuple[SecretName, ...], Listed] = ()
     destination: DestinationSpec | None = None
     on_bad_row: Literal["refuse", "dead_letter"] | None = None
+    max_bad_rows: Annotated[int, Field(ge=1, le=limits.MOST_BAD_ROWS)] | None = None
     schedule: Schedule | None = None
     poll: Duration | None = None
     triggers: Annotated[tuple[TriggerSpec, ...], Listed] = ()
@@ -248,6 +250,14 @@ class PipelineSpec(Spec):
     def is_inlet(self) -> bool:
         return self.source is not None
 
+    @property
+    def bad_rows_kept(self) -> int:
+        """So many bad rows of a slice are kept as dead letters; with one more it fails."""
+        is_files = self.source is not None and self.source.connector == "files"
+        if (self.on_bad_row or ("dead_letter" if is_files else "refuse")) == "refuse":
+            return 0
+        return self.max_bad_rows or limits.MAX_BAD_ROWS
+
     def incremental_of(self, table: TableSpec) -> str | None:
         """The cursor column of a table: its own, else the pipeline's."""
         return table.incremental or self.incremental
@@ -258,16 +268,21 @@ class PipelineSpec(Spec):
 
 
 class ProjectSection(Spec):
+    """`drop` is the folder whose files land by themselves, one folder for each table."""
+
     name: ProjectName | None = None
     version: Text | None = None
+    drop: Text = "drop"
 
 
 class ContextSection(Spec):
-    """Where the store is. `catalog` is `sqlite`, a PostgreSQL URL without a password, or a reference."""
+    """Where the store is, and for how long a key of pushed rows protects. `catalog` is `sqlite`, a PostgreSQL URL
+    without a password, or a reference."""
 
     path: Text = ".headwater/context"
     catalog: Text = "sqlite"
     default_destination: Text = "context"
+    ledger_ttl: Duration = "24h"
 
 
 class SparkSection(Spec):
@@ -281,6 +296,13 @@ class SparkSection(Spec):
     driver_memory: Text | None = None
 
 
+class OtlpSection(Spec):
+    """Where `headwater serve` takes OTLP. The address, the names and the token are those of `[serve]`."""
+
+    grpc_port: Annotated[int, Field(ge=0, le=65_535)] = 4317
+    http_port: Annotated[int, Field(ge=0, le=65_535)] = 4318
+
+
 class ServeSection(Spec):
     """How `headwater serve` is reached, and how much it does at once. `token` and `webhook_secret` are references."""
 
@@ -289,6 +311,7 @@ class ServeSection(Spec):
     token: Text | None = None
     hosts: Annotated[tuple[HostName, ...], Listed] = ()
     webhook_secret: Text | None = None
+    otlp: OtlpSection | None = None
     threads: Annotated[int, Field(ge=1, le=256)] | None = None
     max_jobs: Annotated[int, Field(ge=1)] | None = None
     max_jobs_per_pipeline: Annotated[int, Field(ge=1)] | None = None

@@ -16,7 +16,6 @@ from headwater.manifest.spec import PipelineSpec, ProjectSpec, TableSettings
 
 _COMPACT = "`headwater context compact`"
 _INDEX = "`headwater index`"
-_DEAD_LETTERS = "`headwater deadletters`"
 _MCP = "`headwater mcp`"
 _LATER = "a later version"
 
@@ -111,8 +110,11 @@ def _pipeline_parts(spec: PipelineSpec, connectors: Collection[str]) -> Iterator
         yield ("destination", "connector"), _LATER
     elif spec.destination is not None and spec.destination.config:
         yield ("destination", "config"), _LATER
-    if spec.on_bad_row == "dead_letter":
-        yield ("on_bad_row",), _DEAD_LETTERS
+    if spec.source is None or spec.source.connector != "files":
+        if spec.on_bad_row == "dead_letter":
+            yield ("on_bad_row",), _LATER
+        if spec.max_bad_rows is not None:
+            yield ("max_bad_rows",), _LATER
 
 
 def _table_parts(path: Path, table: TableSettings) -> Iterator[tuple[Path, str]]:

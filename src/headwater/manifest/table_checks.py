@@ -8,7 +8,7 @@ from datetime import date, datetime
 from pydantic import JsonValue
 
 from headwater.base.errors import HeadwaterError
-from headwater.base.ids import is_table_name
+from headwater.base.ids import RESERVED_TABLES, is_table_name
 from headwater.base.types import Type, parse_type
 from headwater.manifest.documents import Part, dotted
 from headwater.manifest.positions import Path
@@ -42,7 +42,13 @@ def check_table(part: Part, path: Path, table: TableSettings) -> Iterator[Headwa
 
 def check_source_table(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:
     """What is wrong with a table that a source fills: its name in the store, its cursor column."""
-    if table.as_name is None and not is_table_name(table.name):
+    if table.as_name is None and table.name in RESERVED_TABLES:
+        message = (
+            f"`{dotted(path)}` of {part.subject}: the name `{table.name}` is reserved: Headwater keeps bad rows there"
+        )
+        hint = 'keep the source\'s name and name the table otherwise: `as = "..."`'
+        yield part.error("HW-M03", (*path, "name"), message, hint=hint)
+    elif table.as_name is None and not is_table_name(table.name):
         message = f"`{dotted(path)}` of {part.subject}: `{table.name[:80]}` is not a name that a table can have"
         hint = f'keep the source\'s name and name the table: `as = "{legal_name(table.name)}"`'
         yield part.error("HW-M03", (*path, "name"), message, hint=hint)

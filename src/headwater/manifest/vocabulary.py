@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.ids import (
     PIPELINE_ID,
+    RESERVED_TABLES,
     TABLE_NAME,
     is_column_name,
     is_pipeline_id,
@@ -42,7 +43,13 @@ def legal_name(text: str) -> str:
     return f"_{cut}"[:63] if cut[:1].isdigit() or not cut else cut
 
 
+def _refuse_reserved(text: str) -> None:
+    if text in RESERVED_TABLES:
+        raise complaint(f"the name `{text}` is reserved: Headwater keeps bad rows there", "choose another name")
+
+
 def _pipeline_name(text: str) -> str:
+    _refuse_reserved(text)
     if not is_pipeline_id(text):
         raise complaint(
             f"`{_short(text)}` is not a pipeline id: small letters, digits, `_` and `-`, at most 63, not a digit first",
@@ -52,6 +59,7 @@ def _pipeline_name(text: str) -> str:
 
 
 def _table_name(text: str) -> str:
+    _refuse_reserved(text)
     if not is_table_name(text):
         raise complaint(
             f"`{_short(text)}` is not a table name: small letters, digits and `_`, at most 63, not a digit first",

@@ -11,7 +11,15 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Literal
 
-Counted = Literal["runs", "ripple_failures", "lease_takeovers", "demands_refused", "rows_pushed", "rows_rescued"]
+Counted = Literal[
+    "runs",
+    "ripple_failures",
+    "lease_takeovers",
+    "demands_refused",
+    "rows_pushed",
+    "rows_rescued",
+    "rows_dead_lettered",
+]
 
 LABELS: Mapping[Counted, tuple[str, ...]] = {
     "runs": ("pipeline", "state"),
@@ -20,6 +28,7 @@ LABELS: Mapping[Counted, tuple[str, ...]] = {
     "demands_refused": ("pipeline",),
     "rows_pushed": ("table",),
     "rows_rescued": ("table",),
+    "rows_dead_lettered": ("table",),
 }
 """What tells the counts of one kind apart."""
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.plan import Planned
 from headwater.runtime.units import begin_run, evolve_tables, fail_table, note_touched, stored_slice, supersede_run
 from headwater.store.commit import Store
+from headwater.store.kept_letters import letters_by_run
 from headwater.store.reading import run_record
 from headwater.store.units import (
     Lease,
@@ -59,6 +61,8 @@ class PipelineResult:
     """Tables whose schema changed without a row."""
     failed_tables: tuple[str, ...] = ()
     """Those that the error kept from landing completely; none of them if it is not about tables."""
+    bad_rows: Mapping[str, int] = field(default_factory=dict)
+    """Those that were kept as dead letters, by table."""
     waits_until: str | None = None
     error: HeadwaterError | None = None
 
@@ -73,6 +77,7 @@ class PipelineResult:
             rows=earlier.rows + self.rows,
             bytes=earlier.bytes + self.bytes,
             slices=earlier.slices + self.slices,
+            bad_rows=dict(Counter(earlier.bad_rows) + Counter(self.bad_rows)),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -236,12 +241,16 @@ class Applier:
         from concurrent.futures import ThreadPoolExecutor, wait
 
         threads = max(1, min(self.threads, sum(self._units(run.run_id) for run in runs)))
+        over = threading.Event()
         with LeaseKeeper(self.store.catalog) as keeper, ThreadPoolExecutor(threads) as pool:
             # Each in a copy of this thread's context: its slices are part of the span that this thread is in.
-            workers = [pool.submit(copy_context().run, self._worker, runs, keeper) for _ in range(threads)]
+            workers = [pool.submit(copy_context().run, self._worker, runs, keeper, over) for _ in range(threads)]
             try:
                 for worker in workers:
                     worker.result()
+            except Exception:
+                over.set()  # the others end what they have in hand; who else works with this applier goes on
+                raise
             except BaseException:
                 self.stopping.set()
                 self.cancel()  # what Spark is doing is for nothing now
@@ -249,10 +258,10 @@ class Applier:
                     self.cancel()  # a worker was just about to begin its job
                 raise
 
-    def _worker(self, runs: list[_OpenRun], keeper: LeaseKeeper) -> None:
+    def _worker(self, runs: list[_OpenRun], keeper: LeaseKeeper, over: threading.Event) -> None:
         waiting = False
         unended = list(runs)
-        while not self.stopping.is_set():
+        while not (self.stopping.is_set() or over.is_set()):
             claimed = self._claim(unended)
             if claimed is None:
                 if any(self._free(run, keeper) for run in unended):
@@ -325,7 +334,7 @@ class Applier:
                     read = run.job.source.read(table.ask, slice_)
                 return land_unit(UnitWork(self.store, lease, table, read, self.spark, self.actor))
             except BadRows as error:
-                raise bad_rows_error(table.ask.name, error) from error
+                raise bad_rows_error(table.ask, error) from error
             except TransientError as error:
                 if tries == limits.SOURCE_RETRIES:
                     hint = f"it was asked {tries + 1} times; run the same command again when it is back"
@@ -348,7 +357,7 @@ class Applier:
 
     def _result(self, run: _OpenRun) -> PipelineResult:
         with self.store.catalog.snapshot() as connection:
-            record = run_record(connection, run.run_id)
+            record, bad = run_record(connection, run.run_id), letters_by_run(connection, [run.run_id])
         statuses = self._statuses(run.run_id)
         done = [unit for unit in statuses if unit.state == "done"]
         state = str(record["state"])
@@ -365,6 +374,7 @@ class Applier:
             slices=len(done),
             evolved=run.job.evolved,
             failed_tables=tuple(sorted({unit.table for unit in statuses if unit.state != "done"})),
+            bad_rows=bad.get(run.run_id, {}),
             error=error,
         )
 

@@ -36,6 +36,7 @@ def landing_fingerprint(spec: PipelineSpec, table: TableSpec) -> str:
             "incremental": spec.incremental_of(table),
             "transforms": spec.transforms,
             "on_bad_row": spec.on_bad_row,
+            "max_bad_rows": spec.max_bad_rows,
             **_lands(table, table.effective_mode),
         }
     )

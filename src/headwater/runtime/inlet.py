@@ -51,5 +51,6 @@ def _table(spec: PipelineSpec, table: TableSpec, observed: Observed | None) -> I
         primary_key=tuple(key) if table.mode != "append" else tuple(table.primary_key),
         declared={name: column.type for name, column in declared.items()},
         incremental=spec.incremental_of(table),
+        max_bad_rows=spec.bad_rows_kept,
     )
     return InletTable(ask, declared, observed)

@@ -21,9 +21,12 @@ from headwater.connectors.protocol import (
     Observed,
     SliceGone,
     SparkScan,
+    TableAsk,
     TransientError,
 )
+from headwater.observe.counters import COUNTERS
 from headwater.runtime.inlet import InletTable
+from headwater.runtime.land_letters import added_letters, is_letters, take_out_older, write_bad_rows
 from headwater.runtime.observe import merge_observed, shown_to
 from headwater.runtime.plan import evolve_table
 from headwater.runtime.table_changes import TableChanges, refuse
@@ -31,6 +34,7 @@ from headwater.runtime.traced import traced_commit, traced_slice
 from headwater.runtime.units import StoredSlice, stored_slice
 from headwater.store import records as r
 from headwater.store.commit import Store
+from headwater.store.dead_letters import TABLE as LETTERS
 from headwater.store.evolution import Evolution
 from headwater.store.keys import current_hashes, keys_are_unique
 from headwater.store.layout import attempt_directory, this_node
@@ -51,6 +55,8 @@ class Landed:
     rows: int
     bytes: int
     seq: int
+    bad_rows: int = 0
+    """Those that were kept as dead letters."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def land_unit(work: UnitWork) -> Landed:
             observed = _observe(work)
             continue
         try:
-            return _commit(work, stored, entry, evolution, written)
+            return _commit(work, stored, entry, evolution, written, number=attempt)
         except HeadwaterError as conflict:
             if conflict.code != "HW-T02":
                 raise
@@ -98,22 +104,28 @@ def land_unit(work: UnitWork) -> Landed:
     )
 
 
-def bad_rows_error(table: str, error: BadRows) -> HeadwaterError:
+def bad_rows_error(ask: TableAsk, error: BadRows) -> HeadwaterError:
     """What is wrong with which rows, never their values."""
+    table, hint = ask.name, "mend the rows at the source, or declare the column with a type that takes them"
+    if 0 < ask.max_bad_rows < error.total:
+        hint = f"mend the rows at the source; up to {ask.max_bad_rows} of a slice are kept (`max_bad_rows`)"
     shown = error.errors[: limits.ERRORS_SHOWN]
     first = shown[0]
     column = f", column `{first.column}`" if first.column else ""
-    found = f" ({first.value_type})" if first.value_type else ""
+    found = f" ({first.detail or first.value_type})" if first.detail or first.value_type else ""
     more = f", and {error.total - 1} more" if error.total > 1 else ""
     return HeadwaterError(
         "HW-C04",
         f"a row cannot be landed in `{table}`{column}: {first.reason}{found}{more}",
-        hint="mend the rows at the source, or declare the column with a type that takes them",
+        hint=hint,
         places=tuple(Place(e.place, e.line) for e in shown),
         detail={
             "table": table,
             "total": error.total,
-            "rows": [{"line": e.line, "column": e.column, "reason": e.reason, "type": e.value_type} for e in shown],
+            "rows": [
+                {"line": e.line, "column": e.column, "reason": e.reason, "type": e.value_type, "detail": e.detail}
+                for e in shown
+            ],
         },
     )
 
@@ -141,7 +153,7 @@ def _write(work: UnitWork, schema: TableSchema, entry: TableEntry | None, *, num
         raise SliceGone(written.gone)
     if written.transient is not None:
         raise TransientError(written.transient)
-    raise_bad(written)
+    raise_bad(written, max_bad_rows=work.table.ask.max_bad_rows)
     return written
 
 
@@ -154,7 +166,7 @@ def _target(work: UnitWork, schema: TableSchema, entry: TableEntry | None, *, nu
         known = current_hashes(work.store.root, state, work.read.key_filter_column, work.read.key_filter_from)
     return WriteTarget(
         root=work.store.root,
-        directory=_directory(work) + (f"/again-{number}" if number else ""),
+        directory=_directory(work, work.table.ask.name, number),
         schema=schema,
         run_id=work.lease.run_id,
         ingested_at_us=now_us(),
@@ -162,11 +174,13 @@ def _target(work: UnitWork, schema: TableSchema, entry: TableEntry | None, *, nu
     )
 
 
-def _directory(work: UnitWork) -> str:
+def _directory(work: UnitWork, table: str, number: int) -> str:
+    """Where this try writes files of a table."""
     lease = work.lease
-    return attempt_directory(
-        lease.table, run_id=lease.run_id, node=this_node(), unit_id=lease.unit_id, attempt=lease.attempt
+    directory = attempt_directory(
+        table, run_id=lease.run_id, node=this_node(), unit_id=lease.unit_id, attempt=lease.attempt
     )
+    return directory + (f"/again-{number}" if number else "")
 
 
 def _state(work: UnitWork) -> TableState:
@@ -176,7 +190,13 @@ def _state(work: UnitWork) -> TableState:
 
 
 def _commit(
-    work: UnitWork, stored: StoredSlice, entry: TableEntry | None, evolution: Evolution, written: Written
+    work: UnitWork,
+    stored: StoredSlice,
+    entry: TableEntry | None,
+    evolution: Evolution,
+    written: Written,
+    *,
+    number: int,
 ) -> Landed:
     """One commit for all that the slice changes."""
     made = TableChanges(work.table.ask.name, work.lease.pipeline, work.table.ask.mode, work.lease.run_id)
@@ -184,13 +204,16 @@ def _commit(
     if written.files:
         directory = written.files[0].path.rsplit("/", 1)[0]
         write_manifest(work.store.root, directory, written.files)
+    letters = _write_letters(work, written, number=number)
     staged: tuple[r.FileRecord, ...] = ()
     if made.mode != "replace":
-        _file_changes(work, stored, evolution.schema, schema_id, written, made)
+        _file_changes(work, stored, evolution.schema, schema_id, written, made, number=number)
+        _letter_changes(work, stored, letters, made, number=number)
     elif stored.is_last:
-        _replace_changes(work, schema_id, written, made)
+        waited = _replace_changes(work, schema_id, written, made)
+        _letter_changes(work, stored, (*waited, *letters), made, number=number)
     else:
-        staged = tuple(written.files)
+        staged = (*written.files, *letters)
     changes, pipeline, table = made.changes, made.pipeline, made.table
     items = {item.source_id: written.items.get(item.source_id, item.version) for item in stored.slice.items}
     if items:
@@ -214,7 +237,35 @@ def _commit(
     ]
     requires = (work.lease.fence, *made.requires)
     seq = traced_commit(work.store, r.Commit(changes=tuple(changes), requires=requires, actor=work.actor))
-    return Landed(written.rows, written.bytes, seq)
+    if written.bad:
+        COUNTERS.add("rows_dead_lettered", table, times=len(written.bad))
+    return Landed(written.rows, written.bytes, seq, len(written.bad))
+
+
+def _write_letters(work: UnitWork, written: Written, *, number: int) -> tuple[r.FileRecord, ...]:
+    if not written.bad:
+        return ()
+    assert isinstance(work.read, ArrowRead)
+    return write_bad_rows(
+        work.store,
+        written.bad,
+        table=work.table.ask.name,
+        pipeline=work.lease.pipeline,
+        format_=work.read.format,
+        directory=_directory(work, LETTERS, number),
+        run_id=work.lease.run_id,
+    )
+
+
+def _letter_changes(
+    work: UnitWork, stored: StoredSlice, letters: tuple[r.FileRecord, ...], made: TableChanges, *, number: int
+) -> None:
+    """The slice's bad rows, in place of those that its files, or the whole table before it, left."""
+    places = None if made.mode == "replace" else {item.source_id for item in stored.slice.items}
+    older = take_out_older(work.store, made.table, places=places, directory=_directory(work, LETTERS, number))
+    made.changes += older.changes
+    made.requires += older.requires
+    made.changes += added_letters(work.store, letters, run_id=work.lease.run_id, actor=work.actor)
 
 
 def _file_changes(
@@ -224,15 +275,17 @@ def _file_changes(
     schema_id: int,
     written: Written,
     made: TableChanges,
+    *,
+    number: int,
 ) -> None:
     if written.files:
         unique = made.mode == "upsert" and keys_are_unique(work.store.root, written.files, schema)
         made.add_files(schema_id, tuple(written.files), unique_keys=unique)
     if stored.slice.replaces and made.mode == "append" and schema_id:
-        _retire(work, stored.slice.replaces, made)
+        _retire(work, stored.slice.replaces, made, attempt=number)
 
 
-def _retire(work: UnitWork, source_ids: tuple[str, ...], made: TableChanges) -> None:
+def _retire(work: UnitWork, source_ids: tuple[str, ...], made: TableChanges, *, attempt: int) -> None:
     """Take the rows that these items landed before out of the table: files that hold nothing else leave it, the
     others are written again without them."""
     gone = set(source_ids)
@@ -243,7 +296,7 @@ def _retire(work: UnitWork, source_ids: tuple[str, ...], made: TableChanges) -> 
     for number, file in enumerate(hit):
         if file.sources.keys() <= gone and sum(file.sources.values()) == file.rows:
             continue
-        directory = f"{_directory(work)}/kept-{number}"
+        directory = f"{_directory(work, made.table, attempt)}/kept-{number}"
         kept = rewrite_without(
             work.store.root,
             file,
@@ -258,12 +311,15 @@ def _retire(work: UnitWork, source_ids: tuple[str, ...], made: TableChanges) -> 
     made.remove_files(tuple(file.path for file in hit))
 
 
-def _replace_changes(work: UnitWork, schema_id: int, written: Written, made: TableChanges) -> None:
-    """The run's files become the table, all at once; if they hold exactly the rows that are there, nothing does."""
+def _replace_changes(work: UnitWork, schema_id: int, written: Written, made: TableChanges) -> tuple[r.FileRecord, ...]:
+    """The run's files become the table, all at once; if they hold exactly the rows that are there, nothing does.
+    Answers with the files of letters that waited with them."""
     with work.store.catalog.snapshot() as connection:
         earlier = staged_files(connection, work.lease.run_id, made.table)
         states = table_states(connection, [made.table])
-    groups = [(staged.schema_id, staged.files) for staged in earlier]
+    groups = [(staged.schema_id, tuple(f for f in staged.files if not is_letters(f))) for staged in earlier]
+    groups = [(staged_id, files) for staged_id, files in groups if files]
     if written.files:
         groups.append((schema_id, tuple(written.files)))
     made.replace_files(states[0].files if states else (), groups)
+    return tuple(file for staged in earlier for file in staged.files if is_letters(file))

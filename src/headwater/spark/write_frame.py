@@ -5,27 +5,29 @@
 failed, retried or speculative tasks are never named, so they can do no harm.
 
 What a source has to say (bad rows, unknown columns, a slice that is gone) comes back as data, not as a failed
-task: Spark would try such a task again, and nothing would change.
+task: Spark would try such a task again, and nothing would change. Bad rows that are to be kept come back too: those of
+a task that did not count are never seen.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
+from headwater.coerce.errors import BadRow, RowError
 from headwater.connectors.protocol import (
     ArrowRead,
     BadRows,
     ItemRead,
     Observed,
-    RowError,
     SliceGone,
     SparkScan,
     TransientError,
@@ -57,14 +59,16 @@ class WriteTarget:
 
 @dataclass
 class Written:
-    """What the tasks reported. If `unknown`, `bad`, `gone` or `transient` is set the files are to be left alone."""
+    """What the tasks reported. If `unknown`, `refused`, `gone` or `transient` is set the files are to be left alone.
+    `bad` are the bad rows that can be kept; `refused` and `refused_total` tell of a task that had too many of them."""
 
     files: list[FileRecord] = field(default_factory=list)
     items: dict[str, Any] = field(default_factory=dict)
     rows_dropped: int = 0
     unknown: list[Observed] = field(default_factory=list)
-    bad: list[RowError] = field(default_factory=list)
-    bad_total: int = 0
+    bad: list[BadRow] = field(default_factory=list)
+    refused: list[RowError] = field(default_factory=list)
+    refused_total: int = 0
     gone: str | None = None
     transient: str | None = None
 
@@ -80,13 +84,13 @@ class Written:
 def write_read(spark: SparkSession, read: ArrowRead | SparkScan, target: WriteTarget) -> Written:
     """Read a slice and write its rows. Raises what the source or the writer raised for good."""
     if isinstance(read, SparkScan):
-        frame = spark.read.format(read.format).options(**read.options).load(list(read.paths))
+        with translated():
+            frame = spark.read.format(read.format).options(**read.options).load(list(read.paths))
         return write_frame(frame, target)
     tasks = len(read.partitions)
     if not tasks:
         return Written()
-    indexes = spark.range(0, tasks, 1, tasks)
-    return _collect(indexes, _LandPartitions(read, target))
+    return _collect(_numbers(spark, tasks), _LandPartitions(read, target))
 
 
 def write_frame(frame: DataFrame, target: WriteTarget) -> Written:
@@ -98,7 +102,7 @@ def observe_read(spark: SparkSession, read: ArrowRead) -> list[Observed]:
     """Ask every partition for its columns."""
     assert read.observe is not None
     tasks = len(read.partitions)
-    written = _collect(spark.range(0, tasks, 1, tasks), _ObservePartitions(read))
+    written = _collect(_numbers(spark, tasks), _ObservePartitions(read))
     raise_bad(written)
     if written.transient is not None:
         raise TransientError(written.transient)
@@ -107,9 +111,22 @@ def observe_read(spark: SparkSession, read: ArrowRead) -> list[Observed]:
     return written.unknown
 
 
-def raise_bad(written: Written) -> None:
-    if written.bad_total:
-        raise BadRows(tuple(written.bad), written.bad_total)
+def _numbers(spark: SparkSession, tasks: int) -> DataFrame:
+    """One row for each task, with its number."""
+    with translated():
+        return spark.range(0, tasks, 1, tasks)
+
+
+def raise_bad(written: Written, *, max_bad_rows: int = 0) -> None:
+    """Raises BadRows if a task had too many bad rows, or all of them together."""
+    if written.refused_total or len(written.bad) > max_bad_rows or _weight(written.bad) > limits.BAD_ROWS_BYTES:
+        told = [*written.refused, *(row.error for row in written.bad)]
+        told.sort(key=lambda error: (error.place, error.line))
+        raise BadRows(tuple(told), written.refused_total + len(written.bad))
+
+
+def _weight(rows: Sequence[BadRow]) -> int:
+    return sum(len(row.source) for row in rows)
 
 
 @dataclass(frozen=True)
@@ -126,10 +143,13 @@ class _LandPartitions:
     def _land(self, index: int) -> Iterator[tuple[str, Any]]:
         with _part_writer(self.target, index) as writer:
             for got in self.read.read(self.read.partitions[index], self.target.schema):
-                if isinstance(got, ItemRead):
-                    yield "item", {got.source_id: got.version}
-                else:
-                    writer.write(got)
+                match got:
+                    case ItemRead():
+                        yield "item", {got.source_id: got.version}
+                    case BadRow():
+                        yield "bad", got
+                    case batch:
+                        writer.write(batch)
             for record in writer.close():
                 yield "file", msgspec.json.encode(record)
             yield "dropped", writer.rows_dropped
@@ -206,7 +226,7 @@ def _guarded(work: Any) -> Iterator[tuple[str, Any]]:
     except UnknownColumns as error:
         yield "unknown", error.observed
     except BadRows as error:
-        yield "bad", (error.errors, error.total)
+        yield "refused", (error.errors, error.total)
     except SliceGone as error:
         yield "gone", str(error)
     except TransientError as error:
@@ -240,8 +260,10 @@ def _collect(frame: DataFrame, work: Any) -> Written:
             case "unknown":
                 written.unknown.append(value)
             case "bad":
-                written.bad.extend(value[0])
-                written.bad_total += value[1]
+                written.bad.append(value)
+            case "refused":
+                written.refused.extend(value[0])
+                written.refused_total += value[1]
             case "gone":
                 written.gone = value
             case "transient":

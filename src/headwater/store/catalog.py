@@ -24,6 +24,8 @@ from headwater.store.migrations import MIGRATIONS, SERIAL
 
 TELLS = "tells"
 """Set in a connection's info while its transaction has something to tell those who wait."""
+SYNCHRONOUS = "synchronous"
+"""In a connection's info: the level that it was set to last."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Catalog:
         forgotten in a power cut, which costs only a lease."""
         with _translated(), self.engine.connect() as connection:
             if self.is_sqlite:
-                connection.exec_driver_sql(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                _set_synchronous(connection, "FULL" if durable else "NORMAL")
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             elif not durable:
                 connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
@@ -180,6 +182,14 @@ def _sqlite_engine(path: Path) -> Engine:
         execute("PRAGMA foreign_keys = ON")
 
     return engine
+
+
+def _set_synchronous(connection: Connection, level: str) -> None:
+    """A connection keeps it: most follow one that needed the same."""
+    if connection.info.get(SYNCHRONOUS) != level:
+        connection.info.pop(SYNCHRONOUS, None)
+        connection.exec_driver_sql(f"PRAGMA synchronous = {level}")
+        connection.info[SYNCHRONOUS] = level
 
 
 def _schema_name(project: str) -> str:

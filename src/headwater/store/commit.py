@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from headwater.base import limits
 from headwater.base.blobs import make_directory, write_whole
@@ -33,6 +33,16 @@ from headwater.store.log import decode_record, encode_record, heal_log, write_lo
 from headwater.store.ownership import hold_engine
 from headwater.store.replay import apply_changes
 from headwater.store.writers import hold_writer
+
+# Built once: each commit runs them, and building a statement costs more than running it.
+_NEXT_SEQ = (
+    update(t.store)
+    .where(t.store.c.format_version == bindparam("of_format"))
+    .values(seq=t.store.c.seq + 1)
+    .returning(t.store.c.seq)
+)
+_INSERT_COMMIT = insert(t.commit)
+_SCHEMA_ID = select(t.table.c.schema_id).where(t.table.c.name == bindparam("of_table"))
 
 
 @dataclass(frozen=True)
@@ -91,16 +101,15 @@ class Store:
 
 
 def insert_commit(connection: Connection, record: r.LogRecord, body: bytes) -> None:
-    connection.execute(
-        insert(t.commit).values(
-            seq=record.seq,
-            commit_id=record.commit_id,
-            at_us=record.at_us,
-            actor=record.actor,
-            node=record.node,
-            record=body.decode(),
-        )
-    )
+    row = {
+        "seq": record.seq,
+        "commit_id": record.commit_id,
+        "at_us": record.at_us,
+        "actor": record.actor,
+        "node": record.node,
+        "record": body.decode(),
+    }
+    connection.execute(_INSERT_COMMIT, row)
 
 
 def open_store(root: Path, *, project: str, catalog_url: str = "sqlite") -> Store:
@@ -153,8 +162,7 @@ def _apply_transient(connection: Connection, commit: r.Commit) -> None:
 
 def _next_seq(connection: Connection) -> int:
     """The next sequence. Locks the store's row until the transaction ends: commits come one after the other."""
-    bump = update(t.store).where(t.store.c.format_version == t.FORMAT_VERSION).values(seq=t.store.c.seq + 1)
-    seq: int | None = connection.execute(bump.returning(t.store.c.seq)).scalar_one_or_none()
+    seq: int | None = connection.execute(_NEXT_SEQ, {"of_format": t.FORMAT_VERSION}).scalar_one_or_none()
     if seq is None:
         raise HeadwaterError(
             "HW-T02",
@@ -172,8 +180,7 @@ def _check(connection: Connection, requirement: r.Requirement) -> None:
             version = connection.execute(select(t.cursor.c.version).where(where)).scalar_one_or_none()
             _require((version or 0) == requirement.version, f"the cursor of `{requirement.table}` has moved")
         case r.SchemaIs():
-            query = select(t.table.c.schema_id).where(t.table.c.name == requirement.table)
-            found = connection.execute(query).scalar_one_or_none()
+            found = connection.execute(_SCHEMA_ID, {"of_table": requirement.table}).scalar_one_or_none()
             _require((found or 0) == requirement.schema_id, f"the schema of `{requirement.table}` has moved")
         case r.LeaseHeld():
             _check_lease(connection, requirement)

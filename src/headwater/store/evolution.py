@@ -11,6 +11,7 @@
 | a declared rename                         | the column keeps its id                                           |
 | an undeclared rename                      | a drop and an add                                                 |
 | another primary key, another mode         | refused until `schema accept`                                     |
+| a promoted column is not there            | nothing: it never came from there (`store/promotion.py`)          |
 
 A declared column's type is the manifest's, whatever the source shows: values are converted when they are read.
 """
@@ -107,13 +108,21 @@ def refusal(table: str, refused: tuple[SchemaEvent, ...], declared: Collection[s
 
 
 def check_key(schema: TableSchema) -> None:
-    """Raises HW-S03 if the primary key names a column that is not there."""
+    """Raises HW-S03 if the primary key names a column that is not there, or one that is promoted: the keys that files
+    are known to hold are those that are stored."""
     missing = [name for name in schema.primary_key if schema.column(name) is None]
     if missing:
         raise HeadwaterError(
             "HW-S03",
             f"the primary key names `{missing[0]}`, and there is no such column",
             hint="columns: " + ", ".join(schema.names()),
+        )
+    promoted = [c.name for c in schema.columns if c.name in schema.primary_key and c.promoted is not None]
+    if promoted:
+        raise HeadwaterError(
+            "HW-S03",
+            f"the primary key names `{promoted[0]}`, which is promoted from a place inside a `dynamic` column",
+            hint="a key must be stored in every row: let the source deliver it as a column of its own",
         )
 
 
@@ -189,6 +198,8 @@ class _Step:
         for column in self.schema.columns:
             if column.name in present or column.dropped or column.name in self.schema.primary_key:
                 continue
+            if column.promoted is not None:
+                continue  # no source had it: it is read from a column that one has
             self._set(replace(column, dropped=True, nullable=True))
             self.events.append(SchemaEvent(kind="drop_column", column=column.name, before=str(column.type)))
 

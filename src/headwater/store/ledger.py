@@ -9,12 +9,21 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, or_, select
 
 from headwater.store import tables as t
+from headwater.store.log import decode_record
+from headwater.store.records import LedgerKeysCleared
 
 KEYS_ASKED = 500
 """Databases bound the number of parameters of a statement."""
+
+_TAKEN = select(t.ledger_key).where(
+    t.ledger_key.c.table_name == bindparam("of_table"),
+    t.ledger_key.c.idempotency_key.in_(bindparam("asked", expanding=True)),
+    or_(t.ledger_key.c.expires_us.is_(None), t.ledger_key.c.expires_us > bindparam("now")),
+)
+"""Built once: each commit of pushed rows asks twice."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +46,8 @@ def taken_keys(connection: Connection, table: str, keys: Collection[str], *, now
     found: dict[str, LedgerKey] = {}
     asked = list(keys)
     for i in range(0, len(asked), KEYS_ASKED):
-        chunk = t.ledger_key.c.idempotency_key.in_(asked[i : i + KEYS_ASKED])
-        query = select(t.ledger_key).where(t.ledger_key.c.table_name == table, chunk, _protects(now_us))
-        found |= {row.idempotency_key: _key(row) for row in connection.execute(query)}
+        given = {"of_table": table, "asked": asked[i : i + KEYS_ASKED], "now": now_us}
+        found |= {row.idempotency_key: _key(row) for row in connection.execute(_TAKEN, given)}
     return found
 
 
@@ -65,6 +73,14 @@ def oldest_expiry(connection: Connection) -> int | None:
     """When the first key expired, or will."""
     found: int | None = connection.execute(select(func.min(t.ledger_key.c.expires_us))).scalar()
     return found
+
+
+def cleared_since(connection: Connection, seq: int) -> set[str]:
+    """The tables of which keys were cleared by commits after `seq`."""
+    marked = t.commit.c.record.contains(f'"{LedgerKeysCleared.__struct_config__.tag}"', autoescape=True)
+    records = connection.execute(select(t.commit.c.record).where(t.commit.c.seq > seq, marked)).scalars()
+    changes = [change for record in records for change in decode_record(record.encode()).changes]
+    return {change.table for change in changes if isinstance(change, LedgerKeysCleared)}
 
 
 def _protects(now_us: int) -> ColumnElement[bool]:

@@ -27,6 +27,8 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         " holder TEXT NOT NULL, node TEXT NOT NULL, leased_until_us BIGINT NOT NULL, PRIMARY KEY (job_id))",
     ),
     2: (
+        "ALTER TABLE table_entry ADD COLUMN files_seq BIGINT NOT NULL DEFAULT 0",
+        "UPDATE table_entry SET files_seq = changed_seq",
         "ALTER TABLE job ADD COLUMN landed_run_id TEXT",
         "CREATE INDEX job_run ON job (run_id)",
         "CREATE TABLE pond_run (run_id TEXT NOT NULL, pond TEXT NOT NULL, freshness_us BIGINT NOT NULL,"

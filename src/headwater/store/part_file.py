@@ -6,6 +6,7 @@ import hashlib
 import math
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from pathlib import Path
@@ -28,11 +29,13 @@ ZSTD_SHARE = 2 / 3
 DuckDB: LZ4 takes half of zstd's time to read, a column that does not compress a third of it."""
 SAMPLE_ROWS = 10_000
 """Rows looked at to decide how a column is encoded and compressed."""
-FEW_ROWS = 1_000
-"""A file with fewer rows is compressed with zstd as a whole: trying would take longer than reading ever will."""
+FEW_ROWS = 10_000
+"""A file with fewer rows is compressed with zstd as a whole: trying would take longer than reading ever will. Most of
+them are pushed batches, which are merged into larger files soon."""
 PAGE_ROWS = 40_960
 """Twenty vectors of DuckDB: a page that ends within one makes it read two. A page is still small enough to find a
 row in."""
+BUFFER_BYTES = 1024 * 1024
 BOUND_BYTES = 64
 """A text bound longer than this is not kept."""
 FINGERPRINT_KEY = "headwater.schema_fingerprint"
@@ -71,6 +74,7 @@ class PartFile:
         self._footer: list[Any] = []
         self._writer: Any = None
         self._sink: _HashingSink | None = None
+        self._buffered: Any = None
 
     def write_group(self, table: pa.Table) -> None:
         """One row group. The table has this file's schema."""
@@ -90,6 +94,7 @@ class PartFile:
         assert self._sink is not None, "a file without rows is never made"
         try:
             self._writer.close()
+            self._buffered.close()
             crash_point("part.before_fsync")
             size, digest = self._sink.finish()
             fsync_directory(self.path.parent)
@@ -108,14 +113,17 @@ class PartFile:
             self._writer.is_open = False
 
     def _open(self, first: pa.Table) -> None:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         make_directory(self.path.parent)
         # "x": a file that is there already may be named by a commit, and files are immutable.
         self._sink = _HashingSink(open(self.path, "xb"))  # noqa: SIM115 (closed by `finish` or `abandon`)
+        # Parquet comes in many small pieces, and each that goes into Python waits for its turn there.
+        self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._sink, mode="w"), BUFFER_BYTES)
         options = _encoding(first)
         self._writer = pq.ParquetWriter(
-            self._sink,
+            self._buffered,
             self.schema,
             **options,
             **_compression(first.slice(0, SAMPLE_ROWS), options),
@@ -158,7 +166,8 @@ class _HashingSink:
 
     def abandon(self) -> None:
         """Let go of the file; what pyarrow still has to say (a footer, when it is collected) is not heard."""
-        self._file.close()
+        with suppress(OSError):  # what could not be written is not wanted any more
+            self._file.close()
 
 
 def _encoding(first: pa.Table) -> dict[str, Any]:

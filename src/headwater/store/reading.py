@@ -28,7 +28,10 @@ class TableEntry:
     schema_id: int
     schema: TableSchema
     changed_seq: int
+    """The last commit that changed its rows or its schema: what a reader of it has seen or not."""
     oldest_seq: int
+    files_seq: int
+    """The last commit that changed its rows, its schema, or only the files that hold the rows."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,7 @@ def table_entries(connection: Connection, names: Collection[str] | None = None) 
             schema=TableSchema.from_json(json.loads(row.body)),
             changed_seq=row.changed_seq,
             oldest_seq=row.oldest_seq,
+            files_seq=row.files_seq,
         )
         for row in rows
     }
@@ -225,23 +229,27 @@ def freshness_by_pipeline(connection: Connection) -> dict[str, int]:
 def table_states(
     connection: Connection, names: Collection[str] | None = None, *, as_of: int | None = None
 ) -> list[TableState]:
-    """Tables with their files at a cut (default: now). Raises HW-T07 for a sequence whose files are gone."""
+    """Tables with their files at a cut (default: now). Raises HW-T07 for a sequence whose files are gone. A table whose
+    rows and schema have not changed since the cut has its files of now: they may be fewer, and gc leaves them."""
     now = current_seq(connection)
     cut = now if as_of is None else as_of
     if not 0 <= cut <= now:
         raise HeadwaterError("HW-T07", f"there is no sequence {cut}", hint=f"the store is at sequence {now}")
     entries = table_entries(connection, names).values()
     schemas = _schemas(connection, names)
+    seen_at = {entry.name: cut if entry.changed_seq > cut else now for entry in entries}
     files: dict[str, list[LiveFile]] = {}
-    for row in connection.execute(_live_files(cut, names)):
-        files.setdefault(row.table_name, []).append(_live_file(row))
+    for at in sorted(set(seen_at.values())):
+        for row in connection.execute(_live_files(at, names)):
+            if seen_at[row.table_name] == at:
+                files.setdefault(row.table_name, []).append(_live_file(row))
     states = []
     for entry in sorted(entries, key=lambda e: e.name):
         known = schemas[entry.name]
         visible = {schema_id for schema_id, (seq, _) in known.items() if seq <= cut}
         if not visible:
             continue
-        if cut < entry.oldest_seq:
+        if seen_at[entry.name] < entry.oldest_seq:
             raise HeadwaterError(
                 "HW-T07",
                 f"`{entry.name}` can no longer be read as of sequence {cut}: its files are gone",

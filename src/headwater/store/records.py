@@ -72,7 +72,8 @@ class SchemaSet(Record, frozen=True, kw_only=True, tag="schema_set"):
 
 class SchemaEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of `schema log`. `kind`: created, add_column, drop_column, restore_column, widen_type,
-    change_type, replace_column, rename_column, set_default, change_key, change_mode."""
+    change_type, replace_column, rename_column, set_default, change_key, change_mode,
+    promote_column."""
 
     kind: str
     column: str | None = None
@@ -104,6 +105,18 @@ class FilesAdded(Record, frozen=True, kw_only=True, tag="files_added"):
 class FilesRemoved(Record, frozen=True, kw_only=True, tag="files_removed"):
     table: str
     paths: tuple[str, ...]
+
+
+class FilesMerged(Record, frozen=True, kw_only=True, tag="files_merged"):
+    """Files that take the place of others and hold the same rows, each with its commit sequence: the table is what it
+    was, and nothing that reads it need run again. `unique_keys` as for files that are added."""
+
+    table: str
+    schema_id: int
+    run_id: str
+    files: tuple[FileRecord, ...]
+    replaces: tuple[str, ...]
+    unique_keys: bool = False
 
 
 class FilesForgotten(Record, frozen=True, kw_only=True, tag="files_forgotten"):
@@ -278,6 +291,7 @@ Change = (
     | SchemaRefused
     | FilesAdded
     | FilesRemoved
+    | FilesMerged
     | FilesForgotten
     | ViewSet
     | CursorSet

@@ -9,28 +9,40 @@ from collections.abc import Sequence
 from typing import Any, assert_never
 
 import msgspec
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from headwater.base.schema import TableSchema
 from headwater.store import records as r
 from headwater.store import tables as t
 
+# What pushed rows do many times a second is built once: building a statement costs more than running it.
+_FREE_KEY = delete(t.ledger_key).where(
+    t.ledger_key.c.table_name == bindparam("of_table"), t.ledger_key.c.idempotency_key == bindparam("of_key")
+)
+_INSERT_KEY = insert(t.ledger_key)
+_INSERT_FILE = insert(t.file)
+
 
 def apply_changes(connection: Connection, record: r.LogRecord) -> None:
     """Write one record's changes, in their order. Reads nothing but the catalog and the record."""
     event_position = 0
-    for change in record.changes:
-        if isinstance(change, r.SchemaSet | r.SchemaRefused):
-            _add_schema_events(connection, record, change, event_position)
-            event_position += len(change.events)
-        _apply(connection, record, change)
+    for _, alike in itertools.groupby(record.changes, key=type):
+        changes = list(alike)
+        if isinstance(changes[0], r.LedgerKeySet):  # a commit may have hundreds
+            _set_keys(connection, record, [change for change in changes if isinstance(change, r.LedgerKeySet)])
+            continue
+        for change in changes:
+            if isinstance(change, r.SchemaSet | r.SchemaRefused):
+                _add_schema_events(connection, record, change, event_position)
+                event_position += len(change.events)
+            _apply(connection, record, change)
 
 
 def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> None:
     match change:
         case r.TableCreated():
             values = {"name": change.table, "pipeline": change.pipeline, "mode": change.mode, "schema_id": 0}
-            seqs = {"created_seq": record.seq, "changed_seq": record.seq, "oldest_seq": 0}
+            seqs = {"created_seq": record.seq, "changed_seq": record.seq, "oldest_seq": 0, "files_seq": record.seq}
             connection.execute(insert(t.table).values(**values, **seqs))
             _drop_view(connection, change.table)
         case r.TableModeSet():
@@ -41,9 +53,15 @@ def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> Non
             pass
         case r.FilesAdded():
             _add_files(connection, record, change)
-        case r.FilesRemoved():
-            _remove_files(connection, record, change)
             _touch(connection, change.table, record.seq)
+        case r.FilesRemoved():
+            _remove_files(connection, record, change.paths)
+            _touch(connection, change.table, record.seq)
+        case r.FilesMerged():
+            _add_files(connection, record, change)
+            _remove_files(connection, record, change.replaces)
+            moved = update(t.table).where(t.table.c.name == change.table)
+            connection.execute(moved.values(files_seq=record.seq))
         case r.FilesForgotten():
             _forget_files(connection, change)
         case r.ViewSet():
@@ -54,7 +72,9 @@ def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> Non
             _advance_cursor(connection, record, change)
         case r.ItemsLanded():
             _set_items(connection, record, change)
-        case r.LedgerKeySet() | r.LedgerKeysCleared() | r.LedgerSwept():
+        case r.LedgerKeySet():
+            _set_keys(connection, record, [change])
+        case r.LedgerKeysCleared() | r.LedgerSwept():
             _apply_ledger(connection, record, change)
         case r.RunStarted() | r.RunError() | r.RunSettled() | r.RunEnded() | r.LineageAdded():
             _apply_run(connection, record, change)
@@ -64,18 +84,29 @@ def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> Non
             assert_never(change)
 
 
-def _apply_ledger(
-    connection: Connection, record: r.LogRecord, change: r.LedgerKeySet | r.LedgerKeysCleared | r.LedgerSwept
-) -> None:
+def _set_keys(connection: Connection, record: r.LogRecord, changes: Sequence[r.LedgerKeySet]) -> None:
+    """The keys of one commit, of which no two are the same; those that had expired are taken over."""
+    rows = [
+        {
+            "table_name": change.table,
+            "idempotency_key": change.key,
+            "fingerprint": change.fingerprint,
+            "rows": change.rows,
+            "bytes": change.bytes,
+            "refused": change.refused,
+            "seq": record.seq,
+            "at_us": record.at_us,
+            "expires_us": change.expires_us,
+        }
+        for change in changes
+    ]
+    connection.execute(_FREE_KEY, [{"of_table": change.table, "of_key": change.key} for change in changes])
+    connection.execute(_INSERT_KEY, rows)
+
+
+def _apply_ledger(connection: Connection, record: r.LogRecord, change: r.LedgerKeysCleared | r.LedgerSwept) -> None:
     c = t.ledger_key.c
     match change:
-        case r.LedgerKeySet():
-            here = (c.table_name == change.table) & (c.idempotency_key == change.key)
-            connection.execute(delete(t.ledger_key).where(here))
-            answer = {"rows": change.rows, "bytes": change.bytes, "refused": change.refused}
-            times = {"seq": record.seq, "at_us": record.at_us, "expires_us": change.expires_us}
-            key = {"table_name": change.table, "idempotency_key": change.key, "fingerprint": change.fingerprint}
-            connection.execute(insert(t.ledger_key).values(**key, **answer, **times))
         case r.LedgerKeysCleared():
             if change.keys is None:
                 connection.execute(delete(t.ledger_key).where(c.table_name == change.table))
@@ -214,7 +245,7 @@ def _add_schema_events(
         connection.execute(insert(t.schema_event), rows)
 
 
-def _add_files(connection: Connection, record: r.LogRecord, change: r.FilesAdded) -> None:
+def _add_files(connection: Connection, record: r.LogRecord, change: r.FilesAdded | r.FilesMerged) -> None:
     rows = [
         {
             "path": f.path,
@@ -241,14 +272,13 @@ def _add_files(connection: Connection, record: r.LogRecord, change: r.FilesAdded
         for f in change.files
     ]
     if rows:
-        connection.execute(insert(t.file), rows)
-    _touch(connection, change.table, record.seq)
+        connection.execute(_INSERT_FILE, rows)
 
 
-def _remove_files(connection: Connection, record: r.LogRecord, change: r.FilesRemoved) -> None:
+def _remove_files(connection: Connection, record: r.LogRecord, paths: Sequence[str]) -> None:
     """A file leaves a table once: what reads as of an older sequence show does not change afterwards."""
     removed = update(t.file).where(t.file.c.removed_seq.is_(None))
-    for chunk in _chunks(change.paths):
+    for chunk in _chunks(paths):
         where = t.file.c.path.in_(chunk)
         connection.execute(removed.where(where).values(removed_seq=record.seq, removed_us=record.at_us))
 
@@ -351,7 +381,7 @@ def _set_items(connection: Connection, record: r.LogRecord, change: r.ItemsLande
 
 
 def _touch(connection: Connection, table: str, seq: int, **values: Any) -> None:
-    connection.execute(update(t.table).where(t.table.c.name == table).values(changed_seq=seq, **values))
+    connection.execute(update(t.table).where(t.table.c.name == table).values(changed_seq=seq, files_seq=seq, **values))
 
 
 def _chunks(values: Sequence[str], size: int = 500) -> list[Sequence[str]]:

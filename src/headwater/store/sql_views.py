@@ -156,9 +156,11 @@ class Visible:
         return found
 
     def changed_seq(self, view: ViewState) -> int:
-        """The last change of the view or of anything that it reads."""
-        behind = [each for name in self.behind([view]) if (each := self.views.get(name) or self.tables.get(name))]
-        return max([view.changed_seq, *(each.changed_seq for each in behind)])
+        """The last change of the view, of anything that it reads, or of the files of that."""
+        names = self.behind([view])
+        views = [self.views[name].changed_seq for name in names if name in self.views]
+        tables = [self.tables[name].files_seq for name in names if name in self.tables and name not in self.views]
+        return max([view.changed_seq, *views, *tables])
 
     def _select(self, view: ViewDefinition, source: _Source) -> str:
         """The outer SELECT gives the columns the types that they have in Spark; the inner query gives them by name, so

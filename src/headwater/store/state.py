@@ -46,4 +46,10 @@ class TableState:
     seq: int
     """The cut: files added after it are not here, files removed after it still are."""
     changed_seq: int
-    """The last commit at or before `seq` that changed this table's files or schema."""
+    """The last commit at or before `seq` that changed this table's rows or schema; of a cut before the last one, a
+    merge of its files may count too."""
+
+    @property
+    def files_seq(self) -> int:
+        """The last commit that changed its rows, its schema, or only the files that hold the rows."""
+        return max([self.changed_seq, *(file.added_seq for file in self.files)])

@@ -17,6 +17,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
+    text,
 )
 
 FORMAT_VERSION = 3
@@ -57,6 +58,7 @@ table = Table(
     Column("created_seq", BigInteger, nullable=False),
     Column("changed_seq", BigInteger, nullable=False),
     Column("oldest_seq", BigInteger, nullable=False),
+    Column("files_seq", BigInteger, nullable=False, server_default=text("0")),
 )
 
 table_schema = Table(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from headwater.base.schema import Column, TableSchema
+from headwater.store.duck_paths import floored_micros, value_at
 from headwater.store.duck_types import default_value, exact, literal, nanoseconds, quote, shown, shown_type, stored_type
 from headwater.store.state import LiveFile, TableState
 from headwater.store.system_columns import COMMIT_SEQ, SYSTEM_COLUMNS
@@ -30,7 +31,7 @@ def view_select(state: TableState, *, root: str | None) -> str:
         return _empty(state)
     select = _Select(state, root)
     if state.mode != "upsert" or not state.schema.primary_key:
-        return select.rows(state.files)
+        return select.rows(sorted(state.files, key=_first_row))
     base, newer = split_base(state)
     if not newer:
         return select.rows(base)
@@ -125,6 +126,12 @@ def _commits(files: Sequence[LiveFile]) -> list[_Commit]:
         bounds = [_row_seqs(file) if file.merged else (seq, seq) for file in members]
         found.append(_Commit(members, min(low for low, _ in bounds), max(high for _, high in bounds)))
     return found
+
+
+def _first_row(file: LiveFile) -> tuple[int, int, int]:
+    """Where a file's first row stands in the order in which rows were committed: merged files hold older rows than
+    their own commit, and stand before what came while they were made."""
+    return _row_seqs(file)[0] if file.merged else file.added_seq, file.added_seq, file.ordinal
 
 
 def _row_seqs(file: LiveFile) -> tuple[int, int]:
@@ -289,11 +296,23 @@ class _Select:
             else:
                 value, constant = default_value(column)
                 ns = f"CAST({'NULL' if constant is None else constant} AS BIGINT)"
+            inside = self._inside(column, group)
+            if inside is not None:
+                found = floored_micros(inside) if column.type.kind == "timestamp" else inside
+                value, ns = _coalesced(value, found, old is not None), _coalesced(ns, inside, old is not None)
             columns.append(f"{value} AS {quote(self._names[column.id])}")
             if column.id in self._exact_names:
                 exacts.append(f"{ns} AS {quote(self._exact_names[column.id])}")
         system = [quote(column.name) for column in SYSTEM_COLUMNS if column is not COMMIT_SEQ]
         return [*columns, *exacts, *system, f"{_commit_seq(group)} AS {quote(COMMIT_SEQ.name)}"]
+
+    def _inside(self, column: Column, group: Sequence[LiveFile]) -> str | None:
+        """What a promoted column shows of the `dynamic` one that it comes from, if these files have that one. A
+        filter on it is one on an expression: no bounds of the stored values alone can skip a file."""
+        source = column.source_in(self._state.schemas[group[0].schema_id])
+        if source is None or column.promoted is None:
+            return None
+        return value_at(self._reference(source, group), column.promoted.steps, column.type)
 
     def _reference(self, column: Column, group: Sequence[LiveFile]) -> str:
         return quote(column.name if self._named[group[0].schema_id] else _name(column))
@@ -315,6 +334,11 @@ class _Select:
             for i, name, type_ in fields
         )
         return f"read_parquet([{paths}], hive_partitioning = false, schema = MAP {{{schema}}})"
+
+
+def _coalesced(value: str, inside: str, stored: bool) -> str:
+    """A row's own value comes first; a default, which is nobody's value, last."""
+    return f"coalesce({value}, {inside})" if stored else f"coalesce({inside}, {value})"
 
 
 def _empty(state: TableState) -> str:

@@ -50,7 +50,7 @@ def view_file_text(state: TableState) -> str:
         f"{_MARK}\n"
         f"-- Table {state.name} of pipeline {state.pipeline}, mode {state.mode}.\n"
         f"-- Schema fingerprint: {state.schema.fingerprint} (rev {state.schema_id})\n"
-        f"-- Commit sequence: {state.changed_seq}\n"
+        f"-- Commit sequence: {state.files_seq}\n"
         f"CREATE OR REPLACE VIEW {quote(state.name)} AS\n{view_select(state, root=None)};\n"
     )
 

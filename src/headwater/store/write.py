@@ -7,7 +7,7 @@ wrote is nothing until a commit names it, so a task that dies or runs twice does
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -124,24 +124,38 @@ class PartWriter:
             self.abort()
 
 
-def rewrite_without(
+def stored_rows(root: Path, file: LiveFile) -> Iterator[pa.RecordBatch]:
+    """The rows of a file with all their columns, and with each row's commit sequence beside it, also where only the
+    catalog knows it. Raises HW-T04 for a file that cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(root / file.path) as source:
+            for batch in source.iter_batches(batch_size=limits.ARROW_BATCH_ROWS):
+                if COMMIT_SEQ.name not in batch.schema.names:
+                    seqs = pa.repeat(pa.scalar(file.added_seq, pa.int64()), batch.num_rows)
+                    batch = batch.append_column(COMMIT_SEQ.name, seqs)
+                yield batch
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(file.path) from error
+
+
+def rewrite(
     root: Path,
-    file: LiveFile,
+    batches: Iterable[pa.RecordBatch],
     *,
     schema: TableSchema,
-    drop_source_ids: Iterable[str],
     directory: str,
     partition: int,
     task_attempt: int,
     statistics: bool = True,
 ) -> tuple[FileRecord, ...]:
-    """The file again without the rows of some sources: same values, hashes, runs and times, and each row's commit
-    sequence beside it. `schema` is the one that the file was written with. Answers nothing if no row is left."""
+    """Rows that are in the store already, once more: same values, hashes, runs, times and commit sequences. The batches
+    have the columns of `schema` and all that `stored_rows` gives. Answers nothing if no row came, and leaves nothing
+    behind if it fails."""
     import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
-    dropped = pa.array(sorted(set(drop_source_ids)), pa.string())
     parts = _Parts(
         root,
         directory,
@@ -153,22 +167,48 @@ def rewrite_without(
         max_rows=limits.FILE_MAX_ROWS,
     )
     try:
-        with pq.ParquetFile(root / file.path) as source:
-            for batch in source.iter_batches(batch_size=limits.ARROW_BATCH_ROWS):
-                found = pc.is_in(batch.column(SOURCE_ID.name).dictionary_decode(), value_set=dropped)
-                kept = batch.filter(pc.invert(found))
-                if COMMIT_SEQ.name not in kept.schema.names:
-                    seqs = pa.repeat(pa.scalar(file.added_seq, pa.int64()), kept.num_rows)
-                    kept = kept.append_column(COMMIT_SEQ.name, seqs)
-                if kept.num_rows:
-                    parts.take(pa.RecordBatch.from_arrays(kept.select(parts.schema.names).columns, schema=parts.schema))
+        for batch in batches:
+            if batch.num_rows:
+                columns = batch.select(parts.schema.names).columns
+                parts.take(pa.RecordBatch.from_arrays(columns, schema=parts.schema))
         return parts.close()
-    except (OSError, pa.ArrowException) as error:
-        parts.abort()
-        raise _unreadable(file.path) from error
     except BaseException:
         parts.abort()
         raise
+
+
+def rewrite_without(
+    root: Path,
+    file: LiveFile,
+    *,
+    schema: TableSchema,
+    drop_source_ids: Iterable[str],
+    directory: str,
+    partition: int,
+    task_attempt: int,
+    statistics: bool = True,
+) -> tuple[FileRecord, ...]:
+    """The file again without the rows of some sources. `schema` is the one that the file was written with. Answers
+    nothing if no row is left."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    dropped = pa.array(sorted(set(drop_source_ids)), pa.string())
+
+    def kept() -> Iterator[pa.RecordBatch]:
+        for batch in stored_rows(root, file):
+            found = pc.is_in(batch.column(SOURCE_ID.name).dictionary_decode(), value_set=dropped)
+            yield batch.filter(pc.invert(found))
+
+    return rewrite(
+        root,
+        kept(),
+        schema=schema,
+        directory=directory,
+        partition=partition,
+        task_attempt=task_attempt,
+        statistics=statistics,
+    )
 
 
 def discard_files(root: Path, files: Sequence[FileRecord]) -> None:
@@ -235,10 +275,14 @@ class _Parts:
                 self._close_file()
 
     def close(self) -> tuple[FileRecord, ...]:
-        if self._waiting:
-            self._write_group(self._waiting_rows)
-        if self._open is not None:
-            self._close_file()
+        try:
+            if self._waiting:
+                self._write_group(self._waiting_rows)
+            if self._open is not None:
+                self._close_file()
+        except BaseException:
+            self.abort()
+            raise
         return tuple(self._done)
 
     def abort(self) -> None:

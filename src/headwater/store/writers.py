@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
@@ -19,6 +19,12 @@ from headwater.store.catalog import Catalog
 from headwater.store.layout import this_node
 from headwater.store.records import WriterHeld
 from headwater.store.units import lease_lives, lease_seconds, new_holder
+
+_RENEW = (
+    update(t.push_writer)
+    .where(t.push_writer.c.writer_id == bindparam("of_writer"))
+    .values(leased_until_us=bindparam("until"))
+)
 
 
 def new_writer(catalog: Catalog) -> WriterHeld:
@@ -76,8 +82,8 @@ def end_writer(catalog: Catalog, writer: WriterHeld) -> None:
 
 
 def _renewed(connection: Connection, writer: WriterHeld) -> bool:
-    mine = t.push_writer.c.writer_id == writer.writer_id
-    return connection.execute(update(t.push_writer).where(mine).values(leased_until_us=_until())).rowcount == 1
+    given = {"of_writer": writer.writer_id, "until": _until()}
+    return connection.execute(_RENEW, given).rowcount == 1
 
 
 def _until() -> int:

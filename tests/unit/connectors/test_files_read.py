@@ -18,10 +18,11 @@ from by_hand import Table
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import DYNAMIC, LONG, REAL, STRING, TIMESTAMP, Type
+from headwater.coerce.errors import RowError
 from headwater.connectors.files import streams as files_streams
 from headwater.connectors.files import text as files_text
 from headwater.connectors.files.streams import reading
-from headwater.connectors.protocol import ArrowRead, BadRows, RowError, SliceGone, Source, TableAsk, TransientError
+from headwater.connectors.protocol import ArrowRead, BadRows, SliceGone, Source, TableAsk, TransientError
 from headwater.connectors.registry import open_source
 
 ASK = TableAsk("t", "t", "append")
@@ -170,8 +171,8 @@ def test_bad_rows_name_file_and_line_also_behind_a_cut(tmp_path: Path, monkeypat
         except BadRows as bad:
             found += bad.errors
     assert found == [
-        RowError("a.ndjson", 21, "id", "not_a_number", "string"),
-        RowError("a.ndjson", 23, None, "invalid_json", "text"),
+        RowError(21, "id", "not_a_number", "string", place="a.ndjson"),
+        RowError(23, None, "invalid_json", "text", place="a.ndjson"),
     ]
 
 
@@ -292,7 +293,7 @@ def test_a_json_document_is_an_array_or_one_object(tmp_path: Path) -> None:
 def test_a_bad_element_of_a_document_is_named_by_its_number(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('[{"id": 1}, {"id": "x"}]')
     bad = bad_rows(opened(tmp_path, "*.json"), TableAsk("t", "t", "append", declared={"id": LONG}))
-    assert bad.errors == (RowError("a.json", 2, "id", "not_a_number", "string"),)
+    assert bad.errors == (RowError(2, "id", "not_a_number", "string", place="a.json"),)
 
 
 def test_lines_under_the_name_of_a_document_are_refused_with_the_way_out(tmp_path: Path) -> None:

@@ -99,3 +99,18 @@ def test_a_pushed_table_cannot_be_replaced(project: Path, say: Any) -> None:
         manifest.write('tables = [{ name = "clicks", mode = "replace" }]\n')
     (part,) = say("--project", project, "validate", "--json").json()["unsupported"]
     assert part["what"] == "`tables[0].mode` of pipeline `web`"
+
+
+def test_a_key_protects_for_as_long_as_the_manifest_says(
+    project: Path, say: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ingest() -> Any:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(ROW)))
+        found = say("--project", project, "ingest", "events", "--key", "k", "--json").json()
+        return found["batches"][0]["replayed"]
+
+    manifest = project / "headwater.toml"
+    manifest.write_text(manifest.read_text() + '[context]\nledger_ttl = "1ms"\n')
+    assert [ingest(), ingest()] == [False, False]
+    manifest.write_text(manifest.read_text().replace("1ms", "1h"))
+    assert [ingest(), ingest()] == [False, True]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.base import limits
 from headwater.base.errors import ErrorList, HeadwaterError
 from headwater.manifest.load import Project, load_project
 from headwater.manifest.spec import definition_fingerprint
@@ -365,6 +366,21 @@ def test_an_unsupported_part_refuses_its_pipeline_and_no_other(tmp_path: Path) -
     project = project_of(tmp_path, SEED_BACKFILL + plain + past)
     with pytest.raises(ErrorList):
         project.refuse_unsupported([loaded.spec.id for loaded in project.pipelines])
+
+
+def test_only_files_keep_bad_rows(tmp_path: Path) -> None:
+    tail = 'on_bad_row = "dead_letter"\nmax_bad_rows = 7\n'
+    project = project_of(
+        tmp_path,
+        f'[[pipeline]]\nid = "a"\nsource = {{ connector = "files" }}\ntables = ["a"]\n{tail}'
+        f'[[pipeline]]\nid = "b"\nsource = {{ connector = "postgres" }}\ntables = ["b"]\n{tail}'
+        '[[pipeline]]\nid = "c"\nsource = { connector = "files" }\ntables = ["c"]\n'
+        '[[pipeline]]\nid = "d"\nsource = { connector = "files" }\ntables = ["d"]\non_bad_row = "refuse"\n'
+        '[[pipeline]]\nid = "e"\nsource = { connector = "postgres" }\ntables = ["e"]\n',
+    )
+    assert [loaded.spec.bad_rows_kept for loaded in project.pipelines] == [7, 7, limits.MAX_BAD_ROWS, 0, 0]
+    unsupported = [(part.pipeline, part.key) for part in project.unsupported if part.key != "source.connector"]
+    assert unsupported == [("b", "on_bad_row"), ("b", "max_bad_rows")]
 
 
 def test_an_unsupported_part_of_the_project_refuses_every_pipeline(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater.manifest.load import load_project
-from headwater.manifest.spec import ServeSection
+from headwater.manifest.spec import OtlpSection, ServeSection
 from headwater.manifest.vocabulary import is_host, is_loopback
 
 
@@ -29,6 +29,13 @@ def test_a_server_with_a_token_may_listen_anywhere(tmp_path: Path) -> None:
 def test_settings_of_the_environment_are_read_as_what_they_are(tmp_path: Path) -> None:
     found = section(tmp_path, "", HEADWATER_SERVE__PORT="0", HEADWATER_SERVE__HOSTS='["a.example"]')
     assert (found.port, found.hosts) == (0, ("a.example",))
+
+
+def test_otlp_is_off_until_its_table_is_there(tmp_path: Path) -> None:
+    assert section(tmp_path, "").otlp is None
+    assert section(tmp_path, "[serve.otlp]\n").otlp == OtlpSection(grpc_port=4317, http_port=4318)
+    found = section(tmp_path, "[serve.otlp]\ngrpc_port = 1\n", HEADWATER_SERVE__OTLP='{"http_port": 0}')
+    assert found.otlp == OtlpSection(grpc_port=4317, http_port=0)
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_a_column_is_compressed_well_where_that_is_worth_the_time(tmp_path: Path
             "words": f"customer {draw.randrange(10**6)}",
             "both": {"n": draw.random(), "w": f"customer {draw.randrange(10**6)}"},
         }
-        for _ in range(5_000)
+        for _ in range(10_000)
     ]
     types = {"noise": "real", "words": "string", "both": "struct<n:real,w:string>"}
     (many,) = write_all(tmp_path, schema_of(types), [batch_of(rows, types)])

@@ -6,7 +6,7 @@ sideways import; coerce knows nothing of connectors.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,12 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import is_column_name
 from headwater.base.schema import TableSchema
 from headwater.base.types import Type, from_arrow, to_arrow
-from headwater.connectors.protocol import BadRows, RowError
+from headwater.connectors.protocol import BadRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from headwater.coerce.errors import BadRow
 
 _NUMERIC = ("int", "long", "real", "decimal")
 _SCALAR = ("bool", *_NUMERIC, "string", "timestamp", "date", "binary")
@@ -30,34 +32,41 @@ class UnknownKeys(Exception):
 
 @dataclass
 class BadRowList:
-    """The bad rows of one partition: the first ones in full, the others counted."""
+    """The bad rows of one partition. Up to `room` of them are kept; one more, or more bytes than are worth keeping, and
+    the partition is over: nothing of it lands, the first of them are told and the others counted."""
 
-    errors: list[RowError] = field(default_factory=list)
+    room: int = 0
+    rows: list[BadRow] = field(default_factory=list)
     total: int = 0
+    size: int = 0
 
-    def add(self, error: RowError) -> None:
-        self.total += 1
-        if len(self.errors) < limits.ERRORS_SHOWN:
-            self.errors.append(error)
+    @property
+    def is_over(self) -> bool:
+        return self.total > self.room or self.size > limits.BAD_ROWS_BYTES
 
-    def add_counted(self, errors: Iterator[RowError], total: int) -> None:
-        """Some errors in full out of `total`."""
-        before = self.total
-        for error in errors:
-            self.add(error)
-        self.total = before + total
+    def kept(self, source: bytes) -> bytes:
+        """The row as it is kept: nothing of it where none is."""
+        if not self.room or self.is_over:
+            return b""
+        self.size += len(source)
+        return source
 
-    def raise_if_any(self) -> None:
-        if self.total:
-            raise BadRows(tuple(self.errors), self.total)
+    def add(self, row: BadRow) -> None:
+        """One of those that were counted in `total`, in their order."""
+        if len(self.rows) < max(self.room, limits.ERRORS_SHOWN):
+            self.rows.append(row)
+
+    def raise_if_over(self) -> None:
+        if self.is_over:
+            raise BadRows(tuple(row.error for row in self.rows[: limits.ERRORS_SHOWN]), self.total)
 
 
 @dataclass(frozen=True)
 class BadCell:
-    """A row (counted from 0 within a batch) whose value in a column is refused."""
+    """A row (counted from 0 within a batch) whose value in a column is refused; or the row as a whole."""
 
     row: int
-    column: str
+    column: str | None
     reason: str
     value_type: str | None = None
 
@@ -102,6 +111,14 @@ def convert_batch(
     if not arrays:  # a table without columns yet still has rows
         return batch.select([]), bad
     return pa.RecordBatch.from_arrays(arrays, schema=schema.to_arrow()), sorted(bad, key=lambda cell: cell.row)
+
+
+def first_cells(cells: Iterable[BadCell]) -> dict[int, BadCell]:
+    """The first bad cell of each bad row, by row."""
+    found: dict[int, BadCell] = {}
+    for cell in cells:
+        found.setdefault(cell.row, cell)
+    return found
 
 
 def with_source_id(batch: pa.RecordBatch, source_id: str) -> pa.RecordBatch:

@@ -2,20 +2,26 @@
 
 A file is never cut into parts: only from its beginning can one tell whether a newline stands inside quotes. Blank
 lines are skipped. A row of another width than the header's is a bad row.
+
+A bad row is kept as JSON: an object of its cells by column, or the text of a row of another width. Bytes that are not
+UTF-8 stand in it as lone surrogates, which no column takes. A quote that is never closed fails the file: nobody can
+tell which rows it has swallowed.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.schema import TableSchema
 from headwater.base.types import Type
+from headwater.coerce.errors import BadRow, RowError
 from headwater.connectors.files.columns import (
     BadCell,
     BadRowList,
@@ -23,10 +29,10 @@ from headwater.connectors.files.columns import (
     check_names,
     convert_batch,
     convert_text,
+    first_cells,
 )
 from headwater.connectors.files.config import CsvOptions, FileFormat
 from headwater.connectors.files.streams import CHUNK_BYTES, OpenFile, not_what_it_says, refuse_foreign
-from headwater.connectors.protocol import RowError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,15 +48,16 @@ _END = b"\0" * 8
 
 @dataclass
 class CsvRows:
-    """One CSV text being read. `names` are its columns; `batches` gives its rows as texts, once. Afterwards the rest
-    is known: `ragged` are the records left out because of their width (counted from 1, with the header), `not_text`
-    the rows (counted from 0) and columns of cells that are not UTF-8, `rows` the number of rows given."""
+    """One CSV text being read. `names` are its columns; `batches` gives its rows as texts, once. `not_text` are the
+    cells of the last batch that are not UTF-8, by row and column. Afterwards the rest is known: `ragged` are the records
+    left out because of their width (counted from 1, with the header) and what is kept of them, `rows` the number of
+    rows given."""
 
     names: list[str]
     reader: pa.csv.CSVStreamingReader | None
     source_id: str
-    ragged: list[int] = field(default_factory=list)
-    not_text: list[tuple[int, str]] = field(default_factory=list)
+    ragged: dict[int, bytes] = field(default_factory=dict)
+    not_text: dict[tuple[int, str], bytes] = field(default_factory=dict)
     is_unclosed: bool = False
     rows: int = 0
 
@@ -73,6 +80,7 @@ class CsvRows:
     def _as_utf8(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
 
+        self.not_text = {}
         try:
             batch.validate(full=True)
             return batch
@@ -86,7 +94,7 @@ class CsvRows:
                     texts.append(None if value is None else value.decode())
                 except UnicodeDecodeError:
                     texts.append(None)
-                    self.not_text.append((self.rows + row, name))
+                    self.not_text[row, name] = value
             arrays.append(pa.array(texts, pa.string()))
         return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
@@ -101,9 +109,16 @@ class CsvRows:
         return batch.slice(0, batch.num_rows - 1)
 
 
-def open_rows(read: Callable[[int], bytes], options: CsvOptions, names: Sequence[str], *, source_id: str) -> CsvRows:
-    """Begin to read a CSV text; `names` are the columns of a file without a header. Raises HW-S03 for a header that
-    no table can have, HW-C02 for what is no CSV."""
+def open_rows(
+    read: Callable[[int], bytes],
+    options: CsvOptions,
+    names: Sequence[str],
+    *,
+    source_id: str,
+    kept: Callable[[bytes], bytes] = lambda _source: b"",
+) -> CsvRows:
+    """Begin to read a CSV text; `names` are the columns of a file without a header, and `kept` says what is kept of a
+    record of another width. Raises HW-S03 for a header that no table can have, HW-C02 for what is no CSV."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -111,11 +126,11 @@ def open_rows(read: Callable[[int], bytes], options: CsvOptions, names: Sequence
     refuse_foreign(text.head, source_id=source_id, format_="CSV")
     if not text.head.strip():
         return CsvRows(list(names), None, source_id)
-    ragged: list[int] = []
+    ragged: dict[int, bytes] = {}
 
     def leave_out(row: arrow_csv.InvalidRow) -> str:
         if row.number is not None and not text.is_end(row.text):
-            ragged.append(row.number)
+            ragged[row.number] = kept(json.dumps(row.text, ensure_ascii=False).encode())
         return "skip"
 
     try:
@@ -153,23 +168,47 @@ def read_piece(
     Raises UnknownKeys."""
     from headwater.coerce.text import infer_csv_strings
 
-    rows = open_rows(opened.read, how.csv, tuple(how.declared), source_id=opened.source_id)
+    declared = tuple(how.declared)
+    rows = open_rows(opened.read, how.csv, declared, source_id=opened.source_id, kept=bad.kept)
     unknown = [name for name in rows.names if schema.column(name) is None]
-    cells: list[tuple[int, BadCell]] = []
-    total = 0
+    found: list[tuple[int, BadCell, bytes]] = []
     for batch in rows.batches():
         if any(infer_csv_strings(batch.column(name)) for name in unknown):
             raise UnknownKeys
-        converted, found = convert_batch(batch, schema, convert_text)
-        not_text = set(rows.not_text)
-        found = [cell for cell in found if (rows.rows + cell.row, cell.column) not in not_text]
-        total += len(found)
-        cells += [(rows.rows + cell.row, cell) for cell in found[: limits.ERRORS_SHOWN - len(cells)]]
-        if not found and not not_text:
-            yield converted
-    total += len(rows.not_text) + len(rows.ragged) + rows.is_unclosed
-    if total:
-        bad.add_counted(_row_errors(rows, cells, how.csv, again), total)
+        converted, cells = convert_batch(batch, schema, convert_text)
+        wrong = _wrong(rows, cells)
+        bad.total += len(wrong)
+        for row, cell in wrong.items():
+            if len(found) < max(bad.room, limits.ERRORS_SHOWN):
+                found.append((rows.rows + row, cell, bad.kept(_source(batch, row, rows))))
+        if not bad.is_over:
+            yield _without(converted, wrong)
+    bad.total += len(rows.ragged) + rows.is_unclosed
+    if rows.is_unclosed:
+        bad.room = 0
+    if found or rows.ragged or rows.is_unclosed:
+        for error, source in _row_errors(rows, found, how.csv, again):
+            bad.add(BadRow(error, source))
+
+
+def _wrong(rows: CsvRows, cells: Sequence[BadCell]) -> dict[int, BadCell]:
+    """The first bad cell of each bad row of a batch. A cell that is not UTF-8 is that and nothing else."""
+    judged = [cell for cell in cells if (cell.row, cell.column) not in rows.not_text]
+    not_text = [BadCell(row, name, "invalid_utf8", "string") for row, name in rows.not_text]
+    return first_cells(sorted((*judged, *not_text), key=lambda cell: cell.row))
+
+
+def _without(batch: pa.RecordBatch, wrong: Collection[int]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batch.filter(pa.array([row not in wrong for row in range(batch.num_rows)])) if wrong else batch
+
+
+def _source(batch: pa.RecordBatch, row: int, rows: CsvRows) -> bytes:
+    """A row's cells as a JSON object."""
+    (cells,) = batch.slice(row, 1).to_pylist()
+    raw = {name: value.decode(errors="surrogateescape") for (at, name), value in rows.not_text.items() if at == row}
+    return json.dumps(cells | raw, ensure_ascii=bool(raw)).encode()
 
 
 def infer_rows(read: Callable[[int], bytes], how: FileFormat, *, source_id: str) -> Inferred:
@@ -186,20 +225,22 @@ def infer_rows(read: Callable[[int], bytes], how: FileFormat, *, source_id: str)
 
 
 def _row_errors(
-    rows: CsvRows, cells: Sequence[tuple[int, BadCell]], options: CsvOptions, again: OpenFile
-) -> Iterator[RowError]:
-    """The first bad rows of a file in their order, with the lines on which they begin."""
-    records: list[tuple[int, str | None, str, str | None]] = []
-    records += [(_record(row, rows.ragged, options), cell.column, cell.reason, cell.value_type) for row, cell in cells]
-    records += [(_record(row, rows.ragged, options), name, "invalid_utf8", "string") for row, name in rows.not_text]
-    records += [(number, None, "wrong_number_of_cells", None) for number in rows.ragged]
+    rows: CsvRows, found: Sequence[tuple[int, BadCell, bytes]], options: CsvOptions, again: OpenFile
+) -> list[tuple[RowError, bytes]]:
+    """The bad rows of a file that are known, in their order, with the lines on which they begin."""
+    records: list[tuple[int, BadCell, bytes]] = []
+    records += [(_record(row, rows.ragged, options), cell, source) for row, cell, source in found]
+    records += [(number, BadCell(0, None, "wrong_number_of_cells"), text) for number, text in rows.ragged.items()]
     if rows.is_unclosed:
-        records.append((_record(rows.rows, rows.ragged, options), rows.names[-1], "unclosed_quote", "string"))
-    records = sorted(records, key=lambda record: record[0])[: limits.ERRORS_SHOWN]
+        last = BadCell(0, rows.names[-1], "unclosed_quote", "string")
+        records.append((_record(rows.rows, rows.ragged, options), last, b""))
+    records.sort(key=lambda record: record[0])
     with again:
         lines = _lines_of({number for number, *_ in records}, again, options)
-    for number, column, reason, value_type in records:
-        yield RowError(rows.source_id, lines.get(number, 0), column, reason, value_type)
+    return [
+        (RowError(lines.get(number, 0), cell.column, cell.reason, cell.value_type, place=rows.source_id), source)
+        for number, cell, source in records
+    ]
 
 
 class _Text:
@@ -237,7 +278,7 @@ class _Text:
         return text.strip("\r\n") == _END.decode()
 
 
-def _record(row: int, ragged: Sequence[int], options: CsvOptions) -> int:
+def _record(row: int, ragged: Collection[int], options: CsvOptions) -> int:
     """The number of a row among all records of the file, from 1, with the header and those left out."""
     number = row + 1 + options.header
     for left_out in sorted(ragged):

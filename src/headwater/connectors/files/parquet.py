@@ -12,11 +12,12 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
 from headwater.base.types import Type, from_arrow, widens
-from headwater.connectors.files.columns import BadRowList, check_names, convert_batch, convert_typed
+from headwater.coerce.errors import BadRow, RowError
+from headwater.connectors.files.columns import BadRowList, check_names, convert_batch, convert_typed, first_cells
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.slices import Cut, byte_cuts
 from headwater.connectors.files.streams import OpenFile, Piece, not_what_it_says, reading
-from headwater.connectors.protocol import Observed, RowError, UnknownColumns
+from headwater.connectors.protocol import Observed, UnknownColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +77,9 @@ def cuts_of(footer: Footer, size: int) -> list[Cut]:
 
 
 def read_piece(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
-    """The rows of some row groups, in the columns of `schema`. A bad row's line is its number in the file."""
+    """The rows of some row groups, in the columns of `schema`. A bad row's line is its number in the file; there is no
+    text of it that could be read again, so one is too many."""
+    bad.room = 0
     piece = opened.piece
     if piece.file.size == 0:
         return
@@ -90,8 +93,11 @@ def read_piece(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterat
         groups = list(range(piece.start, piece.end))
         for batch in _batches(parquet, groups, wanted, opened.source_id):
             converted, cells = convert_batch(batch, schema, convert_typed)
-            for cell in cells:
-                bad.add(RowError(opened.source_id, line + cell.row, cell.column, cell.reason, cell.value_type))
+            wrong = first_cells(cells)
+            bad.total += len(wrong)
+            for row, cell in wrong.items():
+                error = RowError(line + row, cell.column, cell.reason, cell.value_type, place=opened.source_id)
+                bad.add(BadRow(error, b""))
             line += batch.num_rows
             yield converted
 

@@ -22,34 +22,38 @@ from headwater.connectors.protocol import ItemRead, Json, Observed, UnknownColum
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headwater.coerce.errors import BadRow
     from headwater.coerce.infer import Inferred
 
 
 @dataclass(frozen=True)
 class ReadFiles:
-    """`ArrowRead.read` of files. Yields nothing more once a bad row was met, but reads on to tell all of them."""
+    """`ArrowRead.read` of files. Yields the bad rows at the end; once there are more than `max_bad_rows` it yields
+    nothing more, but reads on to count all of them."""
 
     root: Path
     how: FileFormat
+    max_bad_rows: int = 0
 
-    def __call__(self, partition: Json, schema: TableSchema) -> Iterator[pa.RecordBatch | ItemRead]:
-        bad = BadRowList()
+    def __call__(self, partition: Json, schema: TableSchema) -> Iterator[pa.RecordBatch | ItemRead | BadRow]:
+        bad = BadRowList(room=self.max_bad_rows)
         try:
             for value in partition["pieces"]:
                 piece = Piece.from_json(value)
                 with open_piece(self.root, self.how, piece) as opened:
                     for batch in self._batches(opened, schema, bad):
-                        if not bad.total:
+                        if not bad.is_over:
                             yield with_source_id(batch, opened.source_id)
                     if piece.start == 0:
                         read = opened.finish()
-                        if not bad.total:
+                        if not bad.is_over:
                             yield read
                     else:
                         opened.check_unchanged()
         except UnknownKeys:
             raise UnknownColumns(self._unknown(partition, schema)) from None
-        bad.raise_if_any()
+        bad.raise_if_over()
+        yield from bad.rows
         for source_id in partition.get("gone", ()):
             yield ItemRead(source_id, gone_version())
 

@@ -120,9 +120,10 @@ class FilesSource:
             partitions[-1]["gone"] = slice_.spec["gone"]
         return ArrowRead(
             partitions=tuple(partitions),
-            read=ReadFiles(self.root, how),
+            read=ReadFiles(self.root, how, ask.max_bad_rows),
             observe=ObserveFiles(self.root, how),
             observed=observed,
+            format=how.format,
         )
 
     def preview(self, ask: TableAsk, slice_: Slice) -> Observed | None:

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
+from headwater.coerce.errors import BadRow, RowError
 from headwater.connectors.files.columns import BadRowList, UnknownKeys
 from headwater.connectors.files.streams import OpenFile, not_what_it_says, refuse_foreign
-from headwater.connectors.protocol import RowError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headwater.coerce import errors as coerce_errors
     from headwater.coerce.batches import Coerced
     from headwater.coerce.infer import Inferred
 
@@ -34,18 +33,21 @@ def read_lines(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterat
     """The rows of a piece of NDJSON. Lines of bad rows are those of the file, also where the piece begins in its
     middle. Raises UnknownKeys."""
     from headwater.coerce.batches import LineReader
+    from headwater.coerce.objects import bad_lines, without_bom
 
     reader = LineReader(schema, place=opened.source_id, first_line=1 if opened.piece.start == 0 else 2)
     shift: int | None = None
     for chunk in _chunks_of_piece(opened):
+        first_line = reader.next_line
         coerced = reader.read(chunk)
         _refuse_unknown(coerced)
-        if coerced.error_total:
+        if coerced.bad:
             if shift is None:
                 shift = _lines_before(opened)
-            bad.add_counted(
-                (replace(error, line=error.line + shift) for error in _errors(coerced)), coerced.error_total
-            )
+            bad.total += len(coerced.bad)
+            text = without_bom(chunk, first_line=first_line)
+            for row in bad_lines(text, coerced.bad[: max(bad.room, limits.ERRORS_SHOWN)], first_line=first_line):
+                bad.add(BadRow(replace(row.error, line=row.error.line + shift), bad.kept(row.source)))
         if coerced.rows:
             yield coerced.batch
 
@@ -64,6 +66,7 @@ def read_document(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Ite
     """The rows of a JSON document: an array of objects, or one object. The line of a bad row is its number in the
     array. Raises UnknownKeys."""
     from headwater.coerce.batches import coerce_document
+    from headwater.coerce.objects import elements, without_bom
 
     data = _document(opened)
     if not data.strip():
@@ -71,7 +74,10 @@ def read_document(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Ite
     coerced = coerce_document(data, schema, place=opened.source_id)
     _refuse_no_document(coerced.errors, opened.source_id)
     _refuse_unknown(coerced)
-    bad.add_counted(_errors(coerced), coerced.error_total)
+    bad.total += len(coerced.bad)
+    sources = elements(without_bom(data)) if coerced.bad else []
+    for error in coerced.bad[: max(bad.room, limits.ERRORS_SHOWN)]:
+        bad.add(BadRow(error, bad.kept(sources[error.line - 1])))
     if coerced.rows:
         yield coerced.batch
 
@@ -145,7 +151,7 @@ def _document(opened: OpenFile) -> bytes:
     return b"".join(parts)
 
 
-def _refuse_no_document(errors: Iterable[coerce_errors.RowError], source_id: str) -> None:
+def _refuse_no_document(errors: Iterable[RowError], source_id: str) -> None:
     """Tell a text that is no document at all from a document with bad elements."""
     if any(error.line == 0 or (error.column is None and error.reason == "invalid_json") for error in errors):
         raise HeadwaterError(
@@ -159,9 +165,3 @@ def _refuse_unknown(coerced: Coerced) -> None:
     """Keys that are null wherever they stand tell no type: their column comes with its first value."""
     if any(type_ is not None for type_ in coerced.unknown_seen.values()):
         raise UnknownKeys
-
-
-def _errors(coerced: Coerced) -> Iterator[RowError]:
-    for error in coerced.errors:
-        reason = f"{error.reason} ({error.detail})" if error.detail else error.reason
-        yield RowError(error.place, error.line, error.column, reason, error.value_type)

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from headwater.base import limits
 from headwater.base.schema import TableSchema
 from headwater.base.types import Type, to_arrow
+from headwater.coerce.errors import RowError
 from headwater.connectors.postgres.catalog import intact_sql
 from headwater.connectors.postgres.session import BEGIN, SETTINGS_SQL, translated
 from headwater.connectors.postgres.slices import Range
 from headwater.connectors.postgres.types import PgColumn, Transfer, quoted, transfer
-from headwater.connectors.protocol import BadRows, Json, Observed, RowError, SliceGone, UnknownColumns
+from headwater.connectors.protocol import BadRows, Json, Observed, SliceGone, UnknownColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,7 +131,7 @@ class ReadPostgres:
         errors = []
         for line in lines:
             column, reason = reasons[wrong[line].as_py()]
-            errors.append(RowError(self.table, rows_before + line + 1, column, reason))
+            errors.append(RowError(rows_before + line + 1, column, reason, place=self.table))
         raise BadRows(tuple(errors), total)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from headwater.ingest.decode import Encoding
 
 STDIN = "-"
+ANSWERED = ("snapshot_id", "rows_ingested", "bytes_written", "replayed")
+"""What is answered for a batch, as over HTTP."""
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE")]
 
 ledger = typer.Typer(help="The keys of pushed rows.", no_args_is_help=True)
@@ -42,8 +45,9 @@ def ingest(
     json_: JsonOption = False,
 ) -> None:
     """Push rows into a table: each file whole or not at all. They are durable when the command ends."""
-    from headwater.app.ingesting import Door, show
+    from headwater.app.through import Sender
     from headwater.app.workspace import workspace
+    from headwater.faces.cli.batches_bar import batches_bar
 
     names = files or [STDIN]
     if key is not None and len(names) > 1:
@@ -52,24 +56,20 @@ def ingest(
         )
     face: Face = context.obj
     landed = []
-    with workspace(face.start) as opened:
-        door = Door()
-        try:
-            for name in names:
-                body = _read(name)
-                try:
-                    found = door.ingest(opened, table_, body, key=key, evolve=not no_evolve, auto_create=not no_create)
-                except HeadwaterError as error:
-                    raise _placed(error, name) from error
-                landed.append({"file": name, **vars(found)})
-                if not json_:
-                    told = f"{table_}: {count_text(found.rows_ingested, 'row')}, {size_text(found.bytes_written)}"
-                    again = " (landed before with this key; nothing was written)" if found.replayed else ""
-                    typer.echo(f"{told}, visible at {found.snapshot_id}{again}")
-        finally:
-            door.close()
-            if landed:
-                show(opened)
+    with workspace(face.start) as opened, closing(Sender(opened)) as sender, batches_bar(table_, len(names)) as bar:
+        for name in names:
+            body = _read(name)
+            bar.began(len(body))
+            try:
+                found = sender.ingest(table_, body, key=key, evolve=not no_evolve, auto_create=not no_create)
+            except HeadwaterError as error:
+                raise _placed(error, name) from error
+            bar.landed(len(body))
+            landed.append({"file": name, **{field: getattr(found, field) for field in ANSWERED}})
+            if not json_:
+                told = f"{table_}: {count_text(found.rows_ingested, 'row')}, {size_text(found.bytes_written)}"
+                again = " (landed before with this key; nothing was written)" if found.replayed else ""
+                typer.echo(f"{told}, visible at {found.snapshot_id}{again}")
     if json_:
         answer({"table": table_, "batches": landed})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,12 +13,16 @@ from headwater.faces.cli.output import (
     JsonOption,
     PipelinesArgument,
     answer,
+    bad_rows_text,
     color,
     count_text,
     say,
     show_error,
     size_text,
 )
+
+if TYPE_CHECKING:
+    from headwater.app.dropping import News
 
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Stay until a closed window of a source has opened and all has settled.")
@@ -83,18 +87,33 @@ def _apply(face: Face, pipelines: list[str], *, json_: bool, plan_file: Path | N
     from headwater.app.workspace import workspace
     from headwater.faces.cli.progress import progress
 
+    failed: list[News] = []
+
+    def on_dropped(news: News) -> None:
+        from headwater.faces.cli.dropping import show_dropped
+
+        if not show_dropped(news):
+            failed.append(news)
+
     with workspace(face.start) as opened, progress() as shown:
         result = applying.apply(
-            opened, pipelines, plan_file=plan_file, trigger=trigger, wait=wait, on_event=shown.on_event
+            opened,
+            pipelines,
+            plan_file=plan_file,
+            trigger=trigger,
+            wait=wait,
+            on_event=shown.on_event,
+            on_dropped=on_dropped,
         )
+    exit_code = result.exit_code or (Exit.PARTLY if failed else Exit.DONE)
     if json_:
         answer({"pipelines": [p.as_json() for p in result.pipelines], "changed": result.changed})
-        return result.exit_code
+        return exit_code
     for p in result.pipelines:
         _show_result(p)
     if not result.changed and all(p.state == "unchanged" for p in result.pipelines):
         say("nothing to do: every source is as it was landed")
-    return result.exit_code
+    return exit_code
 
 
 def _show_result(result: Any) -> None:
@@ -109,6 +128,8 @@ def _show_result(result: Any) -> None:
     rows, size = count_text(result.rows, "row"), size_text(result.bytes)
     mark = {"success": color("landed", "green"), "failed": color("failed", "red")}.get(result.state, result.state)
     typer.echo(f"{result.pipeline}: {mark}, {rows}, {size}, {count_text(result.slices, 'slice')}")
+    for name, count in result.bad_rows.items():
+        typer.echo(f"{result.pipeline}: {bad_rows_text(name, count)}")
     if result.error is not None:
         show_error(result.error, as_json=False)
 

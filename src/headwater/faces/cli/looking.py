@@ -17,6 +17,7 @@ from headwater.faces.cli.output import (
     PipelinesArgument,
     age_text,
     answer,
+    bad_rows_text,
     count_text,
     say,
     size_text,
@@ -83,6 +84,8 @@ def status(context: typer.Context, pipelines: PipelinesArgument = None, json_: J
     for p in found:
         if p.error is not None:
             typer.echo(f"{p.pipeline}: {p.error}")
+        for name, count in p.bad_rows.items():
+            typer.echo(f"{p.pipeline}: {bad_rows_text(name, count)}")
     for p in found if pipelines else []:
         if p.next_window is not None:
             typer.echo(f"{p.pipeline}: the next window of its source opens at {p.next_window}")

@@ -16,6 +16,7 @@ from headwater.base.crash import arm_driver
 from headwater.base.errors import Exit, HeadwaterError, as_headwater
 from headwater.faces.cli import (
     context,
+    dead_letters,
     demanding,
     ingesting,
     landing,
@@ -62,7 +63,7 @@ def headwater(
     context_.obj = Face(project or Path.cwd())
 
 
-for part in (projects, landing, looking, ingesting, serving, demanding, seeing, simulate):
+for part in (projects, landing, looking, ingesting, dead_letters, serving, demanding, seeing, simulate):
     part.register(app)
 app.add_typer(schemas.app, name="schema")
 app.add_typer(context.app, name="context")

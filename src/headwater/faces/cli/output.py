@@ -79,6 +79,10 @@ def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def bad_rows_text(table: str, count: int) -> str:
+    return f"{count_text(count, 'bad row')} kept: see `headwater deadletters {table} list`"
+
+
 def age_text(seconds: float | None) -> str:
     if seconds is None:
         return "never"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.faces.cli.output import Face, JsonOption, answer, size_text, table
+from headwater.faces.cli.output import Face, JsonOption, answer, bad_rows_text, size_text, table
 
 
 def register(app: typer.Typer) -> None:
@@ -66,6 +66,9 @@ def runs(
         for r in found
     ]
     typer.echo(table(columns, rows))
+    for r in found:
+        for name, count in r.bad_rows.items():
+            typer.echo(f"{r.run_id}: {bad_rows_text(name, count)}")
 
 
 def logs(
@@ -96,6 +99,8 @@ def logs(
     for line in found.lines:
         what = ", ".join(f"{key} {value}" for key, value in line.what.items() if key != "freshness")
         typer.echo(f"{line.at} {line.event}" + (f" {what}" if what else ""))
+    for name, count in r.bad_rows.items():
+        typer.echo(bad_rows_text(name, count))
     if r.error is not None:
         typer.echo(_words(r.error))
 

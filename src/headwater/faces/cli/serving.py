@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater.faces.cli.output import Face, say, show_error
+
+if TYPE_CHECKING:
+    from headwater.app.dropping import News
+    from headwater.app.workspace import Workspace
+    from headwater.faces.http.context import Context
+    from headwater.manifest.spec import ServeSection
 
 
 def register(app: typer.Typer) -> None:
@@ -24,6 +30,7 @@ def serve(
         int | None, typer.Option("--port", min=0, max=65535, help="0 takes a free one (default: [serve] port).")
     ] = None,
     no_http: Annotated[bool, typer.Option("--no-http", help="The engine and workers alone.")] = False,
+    otlp: Annotated[bool, typer.Option("--otlp", help="Take OTLP too, as [serve.otlp] does.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say only what goes wrong.")] = False,
 ) -> None:
     """Keep every pipeline as fresh as demand asks: engine, workers, HTTP API. Ends with Ctrl-C or SIGTERM."""
@@ -33,28 +40,14 @@ def serve(
     face: Face = context.obj
     with workspace(face.start) as opened:
         served = open_service(
-            opened, tell=lambda error: show_error(error, as_json=False), on_run=_nothing if quiet else _narrate
+            opened,
+            tell=lambda error: show_error(error, as_json=False),
+            on_run=_nothing if quiet else _narrate,
+            on_dropped=lambda news: _show_dropped(news, quiet=quiet),
         )
-        section = opened.project.spec.serve
-        listening, where = None, ""
-        with until_signal(served.stop):
-            if not no_http:
-                from headwater.faces.http.access import access_of
-                from headwater.faces.http.api import api
-                from headwater.faces.http.server import HttpServer
-
-                bind = host or section.host
-                access = access_of(opened.project, host=bind)
-                listening = HttpServer()
-                bound = listening.start(
-                    api(lambda: opened, access=access), bind, section.port if port is None else port
-                )
-                where = f" on http://{f'[{bind}]' if ':' in bind else bind}:{bound}"
-            try:
-                served.run(on_ready=lambda: say(f"serving {opened.project.name}{where}"))
-            finally:
-                if listening is not None:
-                    listening.stop()
+        listening = nullcontext("") if no_http else _http(opened, served.service.deliver, host, port, otlp=otlp)
+        with until_signal(served.stop), listening as where:
+            served.run(on_ready=lambda: say(f"serving {opened.project.name}{where}"))
     say("stopped; what was under way goes on when it is started again")
 
 
@@ -70,6 +63,45 @@ def worker(context: typer.Context) -> None:
             say(f"working for {opened.project.name}")
             process.run()
     say("stopped; the jobs in hand were given back")
+
+
+@contextmanager
+def _http(
+    opened: Workspace, on_landed: Callable[[str], None], host: str | None, port: int | None, *, otlp: bool
+) -> Iterator[str]:
+    """The HTTP API, and commands on this machine find it; where it listens, in words."""
+    from headwater.app.address import left, url_of
+    from headwater.faces.http.access import access_of
+    from headwater.faces.http.api import api
+    from headwater.faces.http.server import HttpServer
+
+    section = opened.project.spec.serve
+    bind = host or section.host
+    access = access_of(opened.project, host=bind)
+    server = HttpServer()
+    app = api(lambda: opened, access=access)
+    app.state.context.door.on_landed = on_landed
+    bound = server.start(app, bind, section.port if port is None else port)
+    try:
+        with left(opened.project, url_of(bind, bound)), _otlp(app.state.context, bind, section, asked=otlp) as also:
+            yield f" on http://{f'[{bind}]' if ':' in bind else bind}:{bound}{also}"
+    finally:
+        server.stop()
+
+
+@contextmanager
+def _otlp(context: Context, host: str, section: ServeSection, *, asked: bool) -> Iterator[str]:
+    """OTLP, if it is wanted, by the same door as the HTTP API; where it listens, in words."""
+    if section.otlp is None and not asked:
+        yield ""
+        return
+    from headwater.faces.otlp.receiving import Receiver
+    from headwater.faces.otlp.serving import taking_otlp
+    from headwater.manifest.spec import OtlpSection
+
+    receiver = Receiver(context.current, context.access, context.door, context.room)
+    with taking_otlp(receiver, host, section.otlp or OtlpSection()) as listening:
+        yield f", OTLP on {listening}"
 
 
 @contextmanager
@@ -94,6 +126,12 @@ def until_signal(stop: Callable[[], None]) -> Iterator[None]:
 
 def _nothing(_pipeline: str, _state: str) -> None:
     """Says nothing."""
+
+
+def _show_dropped(news: News, *, quiet: bool) -> None:
+    from headwater.faces.cli.dropping import show_dropped
+
+    show_dropped(news, quiet=quiet)
 
 
 def _narrate(pipeline: str, state: str) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -51,6 +51,13 @@ class Access:
         scheme, _, given = (authorization or "").partition(" ")
         return scheme.lower() == "bearer" and _same(given.strip(), self.token)
 
+    def check_token(self, authorization: str | None) -> None:
+        """Raises HW-H02 unless the sender knows the token, where there is one."""
+        if not self.knows_token(authorization):
+            what = "no token" if authorization is None else "the wrong token"
+            hint = "send `Authorization: Bearer ...` with the token of `[serve] token`"
+            raise HeadwaterError("HW-H02", f"the request has {what}", hint=hint)
+
     def check_signature(self, body: bytes, header: str | None) -> None:
         """Raises HW-H02 unless the sender knows the secret, where there is one."""
         if self.webhook_secret is None:
@@ -93,22 +100,36 @@ def host_of(header: str) -> str:
     return name if alone and is_host(name) else ""
 
 
-class Guard:
-    """Stands before all paths: the host, the page it comes from, the token, the size of the body."""
+def _problem(error: HeadwaterError, _scope: Scope) -> ASGIApp:
+    return problem(error)
 
-    def __init__(self, app: ASGIApp, *, access: Access):
+
+class Guard:
+    """Stands before all paths: the host, the page it comes from, the token, the size of the body. `refusal` is how the
+    application tells an error."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        access: Access,
+        most_bytes: Callable[[Scope], int] | None = None,
+        refusal: Callable[[HeadwaterError, Scope], ASGIApp] = _problem,
+    ):
         self.app = app
         self.access = access
+        self.most_bytes = most_bytes or _most_bytes
+        self.refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        most = _most_bytes(scope)
+        most = self.most_bytes(scope)
         try:
             self._check(scope, most)
         except HeadwaterError as error:
-            await problem(error)(scope, receive, send)
+            await self.refusal(error, scope)(scope, receive, send)
             return
         await self.app(scope, _Counted(receive, most), send)
 
@@ -122,10 +143,8 @@ class Guard:
             message = "the request comes from a page of another server"
             raise RequestError(403, message, code="HW-H03")
         signed = self.access.webhook_secret is not None and _is_webhook(scope)
-        if path not in OPEN and not signed and not self.access.knows_token(headers.get("authorization")):
-            what = "no token" if "authorization" not in headers else "the wrong token"
-            hint = "send `Authorization: Bearer ...` with the token of `[serve] token`"
-            raise HeadwaterError("HW-H02", f"the request has {what}", hint=hint)
+        if path not in OPEN and not signed:
+            self.access.check_token(headers.get("authorization"))
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > most:
             raise _too_large(most)

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Header, Path, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from headwater.app.ingesting import mark_of
 from headwater.base import limits
 from headwater.faces.http.context import Context, Given, answer, answers, shape
 from headwater.faces.http.problems import RequestError
@@ -41,12 +42,13 @@ async def ingest(
     x_idempotency_key: Annotated[str | None, Header(description="the same, by another name")] = None,
     x_schema_evolve: Annotated[bool, Header(description="false: unknown keys add no columns")] = True,
     x_auto_create: Annotated[bool, Header(description="false: a table that is not there is not made")] = True,
+    x_headwater_table: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
     """Push rows into a table: all of them land, once, or none does."""
-    key = _key(idempotency_key, x_idempotency_key)
-    encoding = _encoding(request.headers.get("content-encoding", ""))
+    key = key_of(idempotency_key, x_idempotency_key)
+    encoding = encoding_of(request.headers.get("content-encoding", ""))
     with context.room.place() as place:
-        body = b"".join([part async for part in _parts(request, place)])
+        body = b"".join([part async for part in parts_of(request, place)])
         land = partial(
             _land,
             context,
@@ -57,6 +59,7 @@ async def ingest(
             key=key,
             evolve=x_schema_evolve,
             auto_create=x_auto_create,
+            mark=x_headwater_table,
             actor=f"http:{request.client.host}" if request.client is not None else "http",
         )
         # A sender that goes away does not undo what it has sent: the thread goes on, and the key finds the answer.
@@ -81,9 +84,13 @@ def _land(
     key: str | None,
     evolve: bool,
     auto_create: bool,
+    mark: str | None,
     actor: str,
 ) -> Accepted:
     workspace = context.current()
+    if mark is not None and mark != mark_of(context.door.target(workspace, table, auto_create=auto_create)):
+        # A command that read a newer manifest than this server: it lands its rows itself.
+        raise RequestError(412, f"the server knows `{table}` by another manifest", code="HW-T02")
     try:
         rows = decoded(body, encoding, grow=place.grow)
     except TooLarge as error:
@@ -94,7 +101,7 @@ def _land(
     return found
 
 
-async def _parts(request: Request, place: Place) -> AsyncIterator[bytes]:
+async def parts_of(request: Request, place: Place) -> AsyncIterator[bytes]:
     """The body as it comes, for as long as it may take."""
     try:
         async with asyncio.timeout(limits.INGEST_READ_SECONDS):
@@ -108,15 +115,24 @@ async def _parts(request: Request, place: Place) -> AsyncIterator[bytes]:
         raise RequestError(400, "the sender went away before all was sent") from error
 
 
-def _key(given: str | None, other: str | None) -> str | None:
+def key_of(given: str | None, other: str | None) -> str | None:
     if given is not None and other is not None and given != other:
         raise RequestError(422, "`Idempotency-Key` and `X-Idempotency-Key` are not the same", "send one of them")
-    return given if given is not None else other
+    found = given if given is not None else other
+    return _text(found) if found is not None else None
 
 
-def _encoding(header: str) -> Encoding:
+def _text(header: str) -> str:
+    """A header's bytes come as Latin-1; a key is the same by every door, and is UTF-8 wherever it can be."""
+    try:
+        return header.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return header
+
+
+def encoding_of(header: str) -> Encoding:
     found = _ENCODINGS.get(header.strip().lower())
     if found is None:
         message = f"`Content-Encoding: {header[:40]}` is not known here"
-        raise RequestError(415, message, "send NDJSON as it is, or with gzip or zstd")
+        raise RequestError(415, message, "send it as it is, or with gzip or zstd")
     return found

@@ -20,6 +20,10 @@ _COUNTED: dict[Counted, tuple[str, str]] = {
     "demands_refused": ("headwater_demands_refused", "Demand that was refused because a pipeline is blocked."),
     "rows_pushed": ("headwater_rows_pushed", "Rows that were pushed into a table."),
     "rows_rescued": ("headwater_rows_rescued", "Pushed rows with keys that have no column: they are in `_rescued`."),
+    "rows_dead_lettered": (
+        "headwater_rows_dead_lettered",
+        "Bad rows of a source or a push that were kept as dead letters.",
+    ),
     "lease_takeovers": ("headwater_lease_takeovers", "Jobs taken over from workers that were lost."),
 }
 

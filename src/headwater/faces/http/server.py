@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,11 +17,12 @@ from headwater.base.errors import HeadwaterError
 
 if TYPE_CHECKING:
     import uvicorn
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
 _START_SECONDS = 30.0
 _START_POLL_SECONDS = 0.01
 _BACKLOG = 512
+_ALLOCATOR = "ARROW_DEFAULT_MEMORY_POOL"
 
 
 class HttpServer:
@@ -30,13 +33,14 @@ class HttpServer:
         self._thread: threading.Thread | None = None
         self._closing: Callable[[], None] = lambda: None
 
-    def start(self, app: FastAPI, host: str, port: int) -> int:
+    def start(self, app: Starlette, host: str, port: int, *, setting: str = "[serve] port") -> int:
         """Listen, and answer from then on; the port, which is a free one if 0 was asked for. Raises HW-H01 if that
-        address cannot be listened on."""
+        address cannot be listened on; `setting` is where the port is chosen."""
         import uvicorn
 
         assert self._thread is None, "a server starts once"
-        listening = _listen(host, port)
+        _spare_memory()
+        listening = listen(host, port, setting)
         bound = int(listening.getsockname()[1])
         config = uvicorn.Config(
             app,
@@ -76,12 +80,26 @@ class HttpServer:
             self._thread.join(limits.HTTP_STOP_SECONDS)
 
 
+def _spare_memory() -> None:
+    """Arrow's own allocator keeps what each thread once needed, and a server has many threads: after a minute of
+    pushes that is a third of its memory. The system's gives it back, and is as fast here. Arrow asks once which one it
+    is to be; the processes that this one starts choose for themselves."""
+    if "pyarrow" in sys.modules or _ALLOCATOR in os.environ:
+        return
+    os.environ[_ALLOCATOR] = "system"
+    try:
+        import pyarrow  # noqa: F401
+    finally:
+        del os.environ[_ALLOCATOR]
+
+
 def _run(server: uvicorn.Server, listening: socket.socket) -> None:
     with listening:
         server.run(sockets=[listening])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, setting: str) -> socket.socket:
+    """A socket that listens. Raises HW-H01 with the reason, and `setting` as the place to choose another port."""
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -98,7 +116,8 @@ def _listen(host: str, port: int) -> socket.socket:
             raise
         return listening
     except OSError as error:
-        raise HeadwaterError("HW-H01", f"cannot listen on `{where}`: {_reason(error)}", hint=_hint(error)) from error
+        message = f"cannot listen on `{where}`: {_reason(error)}"
+        raise HeadwaterError("HW-H01", message, hint=_hint(error, setting)) from error
 
 
 def _reason(error: OSError) -> str:
@@ -107,11 +126,11 @@ def _reason(error: OSError) -> str:
     return (error.strerror or "no such address").lower()
 
 
-def _hint(error: OSError) -> str:
+def _hint(error: OSError, setting: str) -> str:
     match error.errno:
         case errno.EADDRINUSE:
-            return "stop the other one, or choose another port: `[serve] port`, `0` for any free one"
+            return f"stop the other one, or choose another port: `{setting}`, `0` for any free one"
         case errno.EACCES:
-            return "ports below 1024 are for the system: choose another one in `[serve] port`"
+            return f"ports below 1024 are for the system: choose another one in `{setting}`"
         case _:
             return "`[serve] host` must be an address of this machine; `127.0.0.1` always is"

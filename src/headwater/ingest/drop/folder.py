@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,9 +18,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from headwater.base.blobs import cannot_write, make_directory, write_whole
+from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import is_table_name
-from headwater.connectors.files.config import FORMAT_SUFFIXES, format_of
+from headwater.connectors.files.config import FORMAT_SUFFIXES, compression_of, format_of
 
 FAILED = "_failed"
 REASON = ".reason.json"
@@ -131,13 +131,15 @@ class DropFolder:
         a crash in between leaves a file that fails once more. Raises HW-T05 if it cannot be moved."""
         source = self.path_of(file)
         target = self._free(self.root / file.table / FAILED / file.name)
+        beside = target.with_name(target.name + REASON)
         try:
             make_directory(target.parent)
-            body = json.dumps({"file": self.place(file.path), "failed_at_ns": time.time_ns(), "error": reason}, indent=2)
-            write_whole(target.with_name(target.name + REASON), body.encode() + b"\n")
+            body = json.dumps({"file": self.place(file.path), "failed_at": to_text(now_us()), **reason}, indent=2)
+            write_whole(beside, body.encode() + b"\n")
             source.rename(target)
-        except FileNotFoundError as error:
-            raise Changed from error  # somebody else has put it away, or took it back
+        except FileNotFoundError as error:  # somebody else has put it away, or took it back
+            beside.unlink(missing_ok=True)
+            raise Changed from error
         except OSError as error:
             raise cannot_write(self.place(f"{file.table}/{FAILED}/{file.name}"), error) from error
         return self.place(target.relative_to(self.root).as_posix())
@@ -204,7 +206,9 @@ def _problem(name: str, status: os.stat_result) -> tuple[str, str] | None:
         return "has a name that is not UTF-8", "rename it"
     if format_of(name) not in FORMATS:
         known = ", ".join(suffix for suffix, format_ in FORMAT_SUFFIXES.items() if format_ in FORMATS)
-        return "has a name that tells no format", f"rename it: {known}, each also with .gz or .zst behind it"
+        return "has a name that tells no format", f"rename it: {known}; all but Parquet also with .gz or .zst behind"
+    if format_of(name) == "parquet" and compression_of(name) != "none":
+        return "is a compressed Parquet file", "decompress it: a Parquet file is compressed inside"
     return None
 
 

@@ -6,7 +6,7 @@ in the past. What is done with stays done until it changes; what failed waits lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.base import limits
@@ -41,14 +41,14 @@ class Memory:
     _failed: dict[str, _Wait] = field(default_factory=dict)
     _tables: dict[str, _Wait] = field(default_factory=dict)
 
-    def due(self, files: Sequence[Dropped], *, now: float, now_ns: int) -> Due:
-        """`now` is the time that the memory counts by, `now_ns` that of the files. What is no longer there is
-        forgotten."""
+    def due(self, files: Sequence[Dropped], *, now: float, now_ns: int, busy: Collection[str] = ()) -> Due:
+        """`now` is the time that the memory counts by, `now_ns` that of the files; `busy` are the paths of those that
+        somebody is at. What is no longer there is forgotten."""
         self._forget_missing({file.path for file in files})
         found: dict[str, list[Dropped]] = {}
         left = 0
         for file in files:
-            if self._done.get(file.path) == file.stamp:
+            if file.path in busy or self._done.get(file.path) == file.stamp:
                 continue
             if not self._is_settled(file, now=now, now_ns=now_ns) or self._is_waiting(file, now):
                 left += 1
@@ -115,5 +115,5 @@ class Memory:
 
 
 def _pause(tries: int) -> float:
-    seconds: float = limits.DROP_SCAN_SECONDS * 2 ** (tries - 1)
-    return min(seconds, limits.DROP_PAUSE_SECONDS)
+    doubled = min(tries - 1, 30)  # the store may be away for days
+    return float(min(limits.DROP_SCAN_SECONDS * 2**doubled, limits.DROP_PAUSE_SECONDS))

@@ -1,0 +1,103 @@
+"""Dead letters coerced again: what fits the table as it is now is rows of it, the rest stays a letter.
+
+Pure: letters and a schema in, Arrow out. The letters of a pushed table are prepared as a push is; those of a table that
+a pipeline fills by itself bring no columns, so one that has a key without a column stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headwater.base.schema import TableSchema
+from headwater.coerce.batches import coerce_objects
+from headwater.coerce.objects import Objects, read_sources
+from headwater.coerce.text import coerce_text_batch
+from headwater.ingest.prepare import Prepared, prepare
+from headwater.store.dead_letters import Letter
+from headwater.store.system_columns import SOURCE_ID
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CSV = "csv"
+_NULL = b"null"
+
+
+@dataclass(frozen=True)
+class Again:
+    """The rows that fit now, and the positions of the letters that they were."""
+
+    batches: tuple[Prepared, ...]
+    fits: frozenset[int]
+
+
+def coerce_again(letters: Sequence[Letter], schema: TableSchema, *, pushed: bool) -> Again:
+    """The rows keep the order of the letters; those of a table that is not `pushed` are from where they were."""
+    texts = [place for place, letter in enumerate(letters) if letter.format != _CSV]
+    cells = [place for place, letter in enumerate(letters) if letter.format == _CSV]
+    parts: list[tuple[Prepared, list[int]]] = []
+    if texts:
+        parts.append((_pushed if pushed else _pulled)([letters[place] for place in texts], texts, schema))
+    if cells:
+        parts.append(_cells([letters[place] for place in cells], cells, schema))
+    batches: list[Prepared] = []
+    for prepared, fits in parts:
+        if fits:
+            places = [letters[place].place for place in fits]
+            batches.append(prepared if pushed else Prepared(_from(prepared.batch, places), prepared.rows))
+    return Again(tuple(batches), frozenset(place for _, fits in parts for place in fits))
+
+
+def _pushed(letters: Sequence[Letter], places: Sequence[int], schema: TableSchema) -> tuple[Prepared, list[int]]:
+    # A text with a line break in it is a row of a document: there the break is nothing but space.
+    lines = [letter.source.replace(b"\n", b" ") for letter in letters]
+    prepared = prepare(b"\n".join(lines), schema, table=letters[0].table_name, evolve=True, most_bad=None)
+    bad = {row.error.line for row in prepared.bad}
+    return prepared, [place for number, place in enumerate(places, 1) if number not in bad]
+
+
+def _pulled(letters: Sequence[Letter], places: Sequence[int], schema: TableSchema) -> tuple[Prepared, list[int]]:
+    found = read_sources(letter.source for letter in letters)
+    known = set(schema.names())
+    kept = [
+        (row, line)
+        for row, line in zip(found.rows, found.lines)
+        if all(name in known or bytes(value) == _NULL for name, value in row.items())
+    ]
+    coerced = coerce_objects(Objects([row for row, _ in kept], [line for _, line in kept]), schema)
+    bad = {error.line for error in coerced.bad}
+    return Prepared(coerced.batch, coerced.rows), [places[line - 1] for _, line in kept if line not in bad]
+
+
+def _cells(letters: Sequence[Letter], places: Sequence[int], schema: TableSchema) -> tuple[Prepared, list[int]]:
+    import pyarrow as pa
+
+    known = set(schema.names())
+    kept: list[tuple[dict[str, str | None], int]] = []
+    for letter, place in zip(letters, places):
+        row = json.loads(letter.source)
+        if isinstance(row, dict) and all(_is_text(text) and (name in known or not text) for name, text in row.items()):
+            kept.append((row, place))
+    columns = {name: pa.array([row.get(name) for row, _ in kept], pa.string()) for name in schema.names()}
+    batch = pa.RecordBatch.from_pydict(columns) if columns else pa.RecordBatch.from_pylist([{} for _ in kept])
+    coerced = coerce_text_batch(batch, schema)
+    bad = {error.line for error in coerced.bad}
+    fits = [place for number, (_, place) in enumerate(kept, 1) if number not in bad]
+    return Prepared(coerced.batch, coerced.rows), fits
+
+
+def _is_text(text: str | None) -> bool:
+    """Not so a cell with bytes that are not UTF-8: they are kept as lone surrogates."""
+    try:
+        return text is None or text.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def _from(batch: pa.RecordBatch, places: Sequence[str]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batch.append_column(SOURCE_ID.name, pa.array(places, pa.string()))

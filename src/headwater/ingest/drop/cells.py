@@ -1,0 +1,120 @@
+"""Rows of a CSV or Parquet file as columns of a table: the `files` connector's verdict on each value, and a push's way
+with columns that the table lacks.
+
+The file is read with a wider schema than the table's: unknown columns are read as what they are. What becomes of them
+is decided here, batch by batch. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headwater.base import limits
+from headwater.base.schema import TableSchema
+from headwater.base.types import STRING, TIMESTAMP, Type
+from headwater.connectors.files.columns import convert_typed
+from headwater.ingest.drop.texts import NULL, json_texts, texts_of
+from headwater.ingest.prepare import (
+    RESCUED,
+    TIME,
+    TIME_KEYS,
+    Prepared,
+    dynamic_array,
+    has_default_times,
+    may_be_added,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_AS_JSON = ("binary", "list", "struct", "vector")
+"""What a column of text takes of a push, and no cast makes."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file is read into a table: `known` is the table's schema, `wide` that with the columns of the file beside
+    it. A column of text whose values in the file are lists, say, is read as what they are, and told in `as_text`."""
+
+    known: TableSchema
+    wide: TableSchema
+    unknown: tuple[str, ...]
+    as_text: frozenset[str]
+
+
+def reading_of(columns: Mapping[str, Type | None], schema: TableSchema) -> Reading:
+    """`columns` are the file's, with None for one that holds nothing but nulls."""
+    known = replace(schema, columns=tuple(column for column in schema.columns if column.name != RESCUED))
+    wide, unknown, as_text = known, [], set()
+    for name, type_ in columns.items():
+        mine = known.column(name)
+        if mine is None:
+            wide = wide.added(name, type_ or STRING)
+            unknown.append(name)
+        elif mine.type == STRING and type_ is not None and type_.kind in _AS_JSON:
+            wide = wide.with_column(replace(mine, type=type_))
+            as_text.add(name)
+    return Reading(known, wide, tuple(unknown), frozenset(as_text))
+
+
+def prepare_cells(rows: pa.RecordBatch, reading: Reading, *, evolve: bool) -> Prepared:
+    """Good rows in the columns of `wide`, as rows of the table. An unknown column becomes one of text, whether or not
+    it has values; what may not become one is rescued."""
+    batch = rows.select(list(reading.known.names()))
+    for name in reading.as_text:
+        place = batch.schema.get_field_index(name)
+        batch = batch.set_column(place, name, texts_of(batch.column(place)))
+    others: Mapping[str, pa.Array] = {name: rows.column(name) for name in reading.unknown}
+    if has_default_times(reading.known):
+        batch, others = _with_times(batch, others)
+    added = [name for name in others if evolve and may_be_added(name)][: limits.NEW_COLUMNS_PER_BATCH]
+    for name in added:
+        batch = batch.append_column(name, texts_of(others[name]))
+    rescued = {name: json_texts(column) for name, column in others.items() if name not in added}
+    texts = _rescue(rescued)
+    count = sum(text is not None for text in texts)
+    if count:
+        batch = batch.append_column(RESCUED, dynamic_array(texts))
+    return Prepared(batch, rows.num_rows, added=tuple(added), rescues=count > 0, rows_rescued=count)
+
+
+def _with_times(batch: pa.RecordBatch, others: Mapping[str, pa.Array]) -> tuple[pa.RecordBatch, Mapping[str, pa.Array]]:
+    """An empty `ts` is filled from the first column that holds a time. Of a column that the table does not have, what
+    was used for that is known then, and one that is used up is none any more."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    left = dict(others)
+    place = batch.schema.get_field_index(TIME)
+    for key in TIME_KEYS:
+        at = batch.schema.get_field_index(key)
+        column = left[key] if key in left else batch.column(at) if at >= 0 else None
+        if column is None:
+            continue
+        times, _ = convert_typed(column, TIMESTAMP)
+        empty = batch.column(place).is_null()
+        batch = batch.set_column(place, batch.schema.field(place), pc.if_else(empty, times, batch.column(place)))
+        if key in left:
+            used = pc.and_(empty, times.is_valid())
+            unused = pc.if_else(used, pa.nulls(len(column), column.type), column)
+            if pc.any(used).as_py() and unused.null_count == len(unused):
+                del left[key]
+            else:
+                left[key] = unused
+    return batch, left
+
+
+def _rescue(columns: Mapping[str, Sequence[str]]) -> list[str | None]:
+    """The cells that have no column, each row's as one object; None where all of them are null."""
+    if not columns:
+        return []
+    names = [msgspec.json.encode(name).decode() for name in columns]
+    found: list[str | None] = []
+    for row in zip(*columns.values()):
+        members = ",".join(f"{name}:{text}" for name, text in zip(names, row) if text != NULL)
+        found.append("{" + members + "}" if members else None)
+    return found

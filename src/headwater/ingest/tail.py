@@ -1,0 +1,244 @@
+"""Keeps the tail of a pushed table short: its many small files are merged into a few, in the background.
+
+Every push commits files of its own, and every file costs a reader something. So files are sorted by size into classes,
+each eight times as large as the one below; as soon as eight files of a class are there they become one of the next.
+Files that have outgrown the last class are left alone. That leaves at most seven files of each class. A row is written
+again about once for each class that it grows through, of which there are four; only in the smallest it can be more often,
+and there what is written again weighs about as much as the files that have come since.
+
+A push never waits for a merge: what is slow happens outside of any transaction, and a merge that comes too late leaves
+nothing behind. If pushes come faster than merges can follow, the tail grows; the next merge takes all of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+
+from sqlalchemy import Connection, select
+
+from headwater.base import limits
+from headwater.base.errors import HeadwaterError
+from headwater.ingest.landing import Files
+from headwater.store import tables as t
+from headwater.store.commit import Store
+from headwater.store.merging import Merge, Merged, merge_files, same_rows
+from headwater.store.reading import table_states
+from headwater.store.state import LiveFile, TableState
+from headwater.store.writers import end_writer, new_writer, renew_writer
+
+DEAD = "HW-T03"
+
+
+@dataclass(frozen=True)
+class _Landed:
+    """The files of one commit: they are merged together or not at all."""
+
+    files: tuple[LiveFile, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def schema_ids(self) -> set[int]:
+        return {file.schema_id for file in self.files}
+
+
+def choose(state: TableState) -> Merge | None:
+    """What should be merged next; None if the tail is short. Files whose columns are the same are merged with each
+    other. Only a tail that is too long all the same is merged over new columns too, and then, if all that does not
+    help, a class need not be full."""
+    landed = [_Landed(tuple(group)) for _, group in groupby(state.files, key=lambda file: file.added_seq)]
+    tail = [each for each in landed if _class_of(each.bytes) is not None]
+    long = sum(len(each.files) for each in tail) > limits.LIVE_TAIL_FILES
+    for columns_added in (False, True) if long else (False,):
+        groups = _by_target(state, tail, columns_added=columns_added)
+        for schema_id, group in groups.items():
+            if found := _full_class(group):
+                return _merge(found, schema_id)
+    if long and groups:
+        schema_id, largest = max(groups.items(), key=lambda item: len(item[1]))
+        return _merge(largest, schema_id) if len(largest) > 1 else None
+    return None
+
+
+def is_long(sizes: Iterable[int]) -> bool:
+    """Whether files of these sizes may be worth a closer look."""
+    classes = [place for size in sizes if (place := _class_of(size)) is not None]
+    full = any(classes.count(place) >= limits.TAIL_CLASS_FILES for place in set(classes))
+    return full or len(classes) > limits.LIVE_TAIL_FILES
+
+
+class Tails:
+    """Merges the tails of the tables that this process pushes to: one merge at a time, in a thread that is started when
+    there is something to do."""
+
+    def __init__(self, store: Store, *, actor: str, on_merged: Callable[[], None] = lambda: None):
+        self._store, self._actor, self._on_merged = store, actor, on_merged
+        self._changed = threading.Condition()
+        self._commits: dict[str, int] = {}
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+        self._files: Files | None = None
+        self.bytes_written = 0
+        """By merges, so far."""
+
+    def landed(self, table: str) -> None:
+        """A batch has landed. Comes back at once."""
+        with self._changed:
+            self._commits[table] = self._commits.get(table, 0) + 1
+            if self._commits[table] < limits.TAIL_CLASS_FILES or self._stopped:
+                return
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._work, name="headwater-tails", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """No further merge begins."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wait for the merge that is under way, and look once at the tables that were pushed to since they were last
+        looked at: a command that pushes a file and ends keeps tails short too. Raises nothing; what was not merged
+        is merged another time."""
+        self.stop()
+        if self._thread is not None:
+            self._thread.join()
+        for table in self._commits:
+            with suppress(HeadwaterError):
+                self.merge(table)
+        with suppress(HeadwaterError):
+            self._end_writer()
+
+    def merge(self, table: str) -> list[Merged]:
+        """Merge until the tail is short: one merge may fill the next class."""
+        done = []
+        for _ in limits.TAIL_CLASS_BYTES:
+            if (merged := self._merge_once(table)) is None:
+                break
+            done.append(merged)
+            self.bytes_written += merged.bytes_written
+        if done:
+            self._on_merged()
+        return done
+
+    def _work(self) -> None:
+        while (table := self._next()) is not None:
+            with suppress(HeadwaterError):  # it is tried again after as many commits
+                self.merge(table)
+
+    def _next(self) -> str | None:
+        """The table that has waited for the most commits, once there are enough of them."""
+
+        def due() -> bool:
+            return self._stopped or max(self._commits.values(), default=0) >= limits.TAIL_CLASS_FILES
+
+        with self._changed:
+            self._changed.wait_for(due)
+            if self._stopped:
+                return None
+            table = max(self._commits, key=lambda name: self._commits[name])
+            del self._commits[table]
+            return table
+
+    def _merge_once(self, table: str) -> Merged | None:
+        with self._store.catalog.snapshot() as connection:
+            if not is_long(_sizes(connection, table)):
+                return None
+            states = table_states(connection, [table])
+        wanted = choose(states[0]) if states else None
+        if wanted is None:
+            return None
+        files = self._writer()
+        _, directory, number = files.next(table)
+        try:
+            return merge_files(
+                self._store,
+                states[0],
+                wanted,
+                directory=directory,
+                number=number,
+                writer=files.writer,
+                actor=self._actor,
+            )
+        except HeadwaterError as error:
+            if error.code == DEAD:
+                self._files = None
+            raise
+
+    def _writer(self) -> Files:
+        """Under which name files are written now; one of its own, so that no push has to wait for it."""
+        files = self._files
+        if files is None or (files.is_old and not renew_writer(self._store.catalog, files.writer)):
+            files = self._files = Files(new_writer(self._store.catalog))
+        return files.renewed()
+
+    def _end_writer(self) -> None:
+        files, self._files = self._files, None
+        if files is not None:
+            end_writer(self._store.catalog, files.writer)
+
+
+def _sizes(connection: Connection, table: str) -> list[int]:
+    live = (t.file.c.table_name == table) & t.file.c.removed_seq.is_(None)
+    return [size for (size,) in connection.execute(select(t.file.c.bytes).where(live))]
+
+
+def _class_of(size: int) -> int | None:
+    """None for what has outgrown the tail."""
+    place = bisect_right(limits.TAIL_CLASS_BYTES, size)
+    return place if place < len(limits.TAIL_CLASS_BYTES) else None
+
+
+def _full_class(group: Sequence[_Landed]) -> list[_Landed]:
+    """All of the smallest class that is full, and of those above it that are full with what comes of that."""
+    classes: dict[int, list[_Landed]] = {}
+    for each in group:
+        classes.setdefault(_class_of(each.bytes) or 0, []).append(each)
+    full = [place for place, found in classes.items() if len(found) >= limits.TAIL_CLASS_FILES]
+    if not full:
+        return []
+    place = min(full)
+    found = classes[place]
+    while len(classes.get(place := place + 1, [])) >= limits.TAIL_CLASS_FILES - 1:
+        found = found + classes[place]
+    return found
+
+
+def _by_target(state: TableState, tail: Sequence[_Landed], *, columns_added: bool) -> Mapping[int, Sequence[_Landed]]:
+    """The parts of the tail by the schema that they can be written with: the newest in which their rows are the
+    same."""
+    newest_first = sorted(state.schemas, reverse=True)
+
+    def target(old: int) -> int:
+        schema = state.schemas[old]
+        fitting = (id_ for id_ in newest_first if same_rows(schema, state.schemas[id_], columns_added=columns_added))
+        return next(fitting)
+
+    targets = {old: target(old) for old in {schema_id for each in tail for schema_id in each.schema_ids}}
+    found: dict[int, list[_Landed]] = {}
+    for each in tail:
+        wanted = {targets[schema_id] for schema_id in each.schema_ids}
+        if len(wanted) == 1:
+            found.setdefault(wanted.pop(), []).append(each)
+    return found
+
+
+def _merge(landed: Sequence[_Landed], schema_id: int) -> Merge:
+    """The oldest of them, as many as one merge takes."""
+    files: list[LiveFile] = []
+    size = 0
+    for each in sorted(landed, key=lambda each: each.files[0].added_seq):
+        size += each.bytes
+        if files and (size > limits.TAIL_MERGE_BYTES or len(files) + len(each.files) > limits.TAIL_MERGE_FILES):
+            break
+        files += each.files
+    return Merge(tuple(files), schema_id)

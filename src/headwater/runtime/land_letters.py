@@ -1,0 +1,72 @@
+"""What the commit of a slice says of bad rows: its own, kept as dead letters, and the older ones that they replace.
+
+Letters belong to what is in the table: where a file is read again its older letters go, and where a table is replaced
+those of the run before go, in the commit that does so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from headwater.base.ids import RunId
+from headwater.coerce.errors import BadRow
+from headwater.store import dead_letters as d
+from headwater.store.commit import Store
+from headwater.store.kept_letters import TakenOut, letters_of, read_letters, take_out
+from headwater.store.layout import parse_attempt
+from headwater.store.records import Change, FileRecord
+
+
+def write_bad_rows(
+    store: Store,
+    rows: Sequence[BadRow],
+    *,
+    table: str,
+    pipeline: str,
+    format_: str,
+    directory: str,
+    run_id: RunId,
+) -> tuple[FileRecord, ...]:
+    """The file of a slice's bad rows; none if there is none."""
+    letters = [
+        d.Letter(
+            table_name=table,
+            pipeline=pipeline,
+            place=row.error.place,
+            line=row.error.line,
+            column_name=row.error.column,
+            reason=row.error.reason,
+            value_type=row.error.value_type,
+            detail=row.error.detail,
+            format=format_,
+            source=row.source,
+        )
+        for row in rows
+    ]
+    return d.write_letters(store.root, directory, letters, run_id=run_id, number=0) if letters else ()
+
+
+def added_letters(store: Store, files: Sequence[FileRecord], *, run_id: RunId, actor: str) -> tuple[Change, ...]:
+    if not files:
+        return ()
+    return d.letters_added(files, schema_id=d.ensure_table(store, actor=actor), run_id=run_id)
+
+
+def take_out_older(store: Store, table: str, *, places: Collection[str] | None, directory: str) -> TakenOut:
+    """The letters that a table has from these places, or all of them (None)."""
+    with store.catalog.snapshot() as connection:
+        letters = letters_of(connection, table)
+    if letters is None:
+        return TakenOut()
+    gone = {
+        (kept.path, kept.row)
+        for kept in read_letters(store.root, letters)
+        if places is None or kept.letter.place in places
+    }
+    return take_out(store.root, letters, gone, directory=directory)
+
+
+def is_letters(file: FileRecord) -> bool:
+    """Whether a file that waits for the end of its run holds letters, not rows of the table."""
+    attempt = parse_attempt(file.path)
+    return attempt is not None and attempt.table == d.TABLE

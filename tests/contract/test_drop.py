@@ -1,0 +1,312 @@
+"""Dropped files land once: whatever dies on the way, whoever looks at the same time. On both databases."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.children import pool
+from contract.dropping import Shop, codes, look_once, taken
+from contract.ingesting import rows_of
+from contract.stores import ACTOR, Place
+from forked import exit_code
+from headwater.app.dropping import KEY, take_dropped
+from headwater.app.ingesting import clear
+from headwater.app.workspace import Workspace
+from headwater.base import limits
+from headwater.store.gc import collect, data_files
+from headwater.store.ledger import ledger_keys
+from headwater.store.reading import current_seq, table_states
+from headwater.store.verify import verify
+
+UPSERT = """
+[[pipeline]]
+id = "stock"
+source = { connector = "push" }
+[[pipeline.tables]]
+name = "stock"
+primary_key = ["id"]
+columns = { id = "long", n = "long" }
+"""
+
+
+def labels(opened: Workspace, table: str = "events") -> list[str]:
+    return [str(row["label"]) for row in rows_of(opened.store(), table)]
+
+
+def seq(opened: Workspace) -> int:
+    with opened.store().catalog.snapshot() as connection:
+        return current_seq(connection)
+
+
+def line(label: object, **more: object) -> bytes:
+    return json.dumps({"label": str(label), **more}).encode() + b"\n"
+
+
+def is_clean(opened: Workspace) -> bool:
+    """Nothing is on disk that no commit names, and all that one names is there."""
+    store = opened.store()
+    collect(store, actor=ACTOR, retention_seconds=-1)
+    with store.catalog.snapshot() as connection:
+        named = {file.path for state in table_states(connection) for file in state.files}
+    return set(data_files(store.layout)) == named and not verify(store).problems
+
+
+def test_thousands_of_files_share_a_few_commits_and_keep_their_order(place: Place) -> None:
+    shop = Shop.at(place)
+    for n in range(300):
+        shop.drop(f"events/{n:04}.ndjson", line(n), age_seconds=3600 - n)
+    with shop.opened() as (opened, dropping, news):
+        assert not dropping.look()
+        assert taken(news) == {"events": (300, 300, 0)}
+        assert labels(opened) == [str(n) for n in range(300)]
+        assert seq(opened) <= 3
+        news.clear()
+        assert not dropping.look()
+        assert (news, seq(opened) <= 3) == ([], True)
+        with opened.store().catalog.snapshot() as connection:
+            keys = ledger_keys(connection, limit=999)
+        assert len(keys) == 300
+        assert all(key.key.startswith(KEY) and key.expires_us is None for key in keys)
+        assert all(key.fingerprint == "sha256:" + key.key.removeprefix(KEY) for key in keys)
+
+
+def test_a_known_file_is_skipped_and_not_read_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop.at(place)
+    path = shop.drop("events/a.ndjson", line("a"))
+    with shop.opened() as (opened, dropping, news):
+        dropping.look()
+        path.chmod(0)  # root may read it all the same: so it is looked at what is opened
+        monkeypatch.setattr("builtins.open", _refuse(path))
+        dropping.look()
+        monkeypatch.undo()
+        assert (taken(news), codes(news), labels(opened)) == ({"events": (1, 1, 0)}, [], ["a"])
+    path.chmod(0o600)
+    shop.drop("events/copy.ndjson", line("a"))
+    with shop.opened() as (opened, dropping, news):
+        dropping.look()
+        assert (news, labels(opened)) == ([], ["a"]), "another process knows it by its bytes, under any name"
+
+
+def test_a_changed_file_is_a_new_file(place: Place) -> None:
+    shop = Shop.at(place)
+    shop.drop("events/a.ndjson", line("a"))
+    with shop.opened() as (opened, dropping, _):
+        dropping.look()
+        shop.drop("events/a.ndjson", line("b"), age_seconds=1800)
+        dropping.look()
+        assert labels(opened) == ["a", "b"]
+
+
+def test_clearing_the_ledger_replays_the_files(place: Place) -> None:
+    shop = Shop.at(place)
+    shop.drop("events/a.ndjson", line("a"))
+    shop.drop("others/a.ndjson", line("a"))
+    with shop.opened() as (opened, dropping, _), shop.opened() as (elsewhere, _, _):
+        dropping.look()
+        dropping.look()
+        assert clear(elsewhere, "events") == 1
+        dropping.look()
+        dropping.look()
+        assert (labels(opened), labels(opened, "others")) == (["a", "a"], ["a"])
+
+
+def test_of_two_files_with_one_row_the_later_one_wins(place: Place) -> None:
+    shop = Shop.at(place, UPSERT)
+    shop.drop("stock/z.csv", b"id,n\n1,1\n", age_seconds=300)
+    shop.drop("stock/b.ndjson", b'{"id": 1, "n": 2}\n', age_seconds=200)
+    shop.drop("stock/a.csv.gz", gzip.compress(b"id,n\n1,3\n"), age_seconds=100)
+    with shop.opened() as (opened, dropping, _):
+        dropping.look()
+        assert [row["n"] for row in rows_of(opened.store(), "stock")] == [1, 2, 3], "the last of a commit counts"
+
+
+def test_a_file_that_is_being_written_waits_until_it_is_whole(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DROP_SCAN_SECONDS", 0.05)
+    shop = Shop.at(place)
+    shop.drop("events/a.ndjson", line("a"), age_seconds=0)
+    with shop.opened() as (opened, dropping, news):
+        assert dropping.look()
+        shop.drop("events/a.ndjson", line("a") + line("b"), age_seconds=0)
+        time.sleep(0.06)
+        assert dropping.look(), "it grew"
+        assert news == []
+        time.sleep(0.06)
+        assert not dropping.look()
+        assert labels(opened) == ["a", "b"]
+
+
+def test_a_batch_user_need_not_wait_for_a_second_look(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DROP_SCAN_SECONDS", 0.05)
+    shop = Shop.at(place)
+    shop.drop("events/a.ndjson", line("a"), age_seconds=0)
+    with shop.opened() as (opened, _, news):
+        take_dropped(opened, news.append)
+        assert (taken(news), labels(opened)) == ({"events": (1, 1, 0)}, ["a"])
+
+
+def test_bad_files_are_put_away_at_once_and_block_nobody(place: Place) -> None:
+    shop = Shop.at(place, UPSERT.replace('id = "stock"', 'id = "stock"\non_bad_row = "refuse"', 1))
+    shop.drop("events/1-broken.ndjson.gz", gzip.compress(line("x") * 999)[:-9])
+    shop.drop("events/2-bad.ndjson", b"no json\n" * 101)
+    shop.drop("events/3-good.ndjson", line("a") + b"no json\n")
+    shop.drop("events/4-bad.csv", b"a,a\n1,2\n")
+    shop.drop("events/5-good.csv", b"label\nb\n")
+    shop.drop("stock/one-bad.ndjson", b'{"id": 1}\n{"id": "x"}\n')
+    shop.drop("stock/good.ndjson", b'{"id": 1}\n')
+    with shop.opened() as (opened, dropping, news):
+        assert not dropping.look()
+        assert taken(news) == {"events": (2, 2, 1), "stock": (1, 1, 0)}
+        assert sorted(codes(news)) == ["HW-I02", "HW-I02", "HW-I04", "HW-I04"]
+        assert labels(opened) == ["a", "b"]
+        letters = rows_of(opened.store(), "_dead_letters")
+        assert [(row["place"], row["line"], row["source"]) for row in letters] == [
+            ("drop/events/3-good.ndjson", 2, b"no json")
+        ]
+        assert (dropping.look(), len(news)) == (False, 6), "nothing is told again"
+        assert is_clean(opened)
+    away = shop.root / "drop/events/_failed"
+    assert sorted(path.name for path in away.iterdir()) == [
+        "1-broken.ndjson.gz",
+        "1-broken.ndjson.gz.reason.json",
+        "2-bad.ndjson",
+        "2-bad.ndjson.reason.json",
+        "4-bad.csv",
+        "4-bad.csv.reason.json",
+    ]
+    reason = json.loads((away / "2-bad.ndjson.reason.json").read_text())
+    assert (reason["code"], reason["detail"]["total"]) == ("HW-I02", 101)
+    (away / "4-bad.csv").write_bytes(b"label\nc\n")
+    (away / "4-bad.csv").rename(shop.root / "drop/events/4-mended.csv")
+    os.utime(shop.root / "drop/events/4-mended.csv", (1, 1))
+    with shop.opened() as (opened, dropping, news):
+        dropping.look()
+        assert labels(opened) == ["a", "b", "c"]
+
+
+def test_a_file_that_cannot_be_read_is_tried_a_few_times(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DROP_SCAN_SECONDS", 0.01)
+    shop = Shop.at(place)
+    path = shop.drop("events/a.ndjson", line("a"))
+    shop.drop("events/b.ndjson", line("b"))
+    with shop.opened() as (opened, dropping, news):
+        monkeypatch.setattr("builtins.open", _refuse(path))
+        for _ in range(limits.DROP_TRIES - 1):
+            assert dropping.look(), "it is tried again"
+            assert codes(news) == []
+            time.sleep(limits.DROP_SCAN_SECONDS * 2**limits.DROP_TRIES)
+        assert not dropping.look()
+        monkeypatch.undo()
+        assert (codes(news), labels(opened)) == (["HW-C03"], ["b"])
+    assert (shop.root / "drop/events/_failed/a.ndjson").read_bytes() == line("a")
+
+
+def test_what_is_wrong_with_the_store_is_no_fault_of_a_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DROP_PAUSE_SECONDS", 0.0)
+    shop = Shop.at(place)
+    shop.drop("events/a.ndjson", line("a"))
+    with shop.opened() as (opened, dropping, news):
+        tables = opened.store().layout.tables
+        tables.write_bytes(b"in the way")
+        for _ in range(limits.DROP_TRIES + 2):
+            dropping.look()
+        assert set(codes(news)) == {"HW-T05"}
+        assert len(news) == 1, "told once"
+        tables.unlink()
+        dropping.look()
+        assert (taken(news[1:]), labels(opened)) == ({"events": (1, 1, 0)}, ["a"])
+
+
+def test_a_table_that_takes_no_files_is_told_once_and_keeps_them(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DROP_PAUSE_SECONDS", 0.0)
+    pulled = '[[pipeline]]\nid = "orders"\nsource = { connector = "files", config = { path = "x/*.csv" } }\n'
+    shop = Shop.at(place, pulled + 'tables = ["orders"]\n')
+    shop.drop("orders/a.csv", b"id\n1\n")
+    shop.drop("_dead_letters/a.csv", b"id\n1\n")
+    shop.drop("events/a.ndjson", line("a"))
+    with shop.opened() as (_opened, dropping, news):
+        for _ in range(3):
+            dropping.look()
+        assert (codes(news), taken(news)) == (["HW-I03"], {"events": (1, 1, 0)})
+    assert (shop.root / "drop/orders/a.csv").exists()
+
+
+def test_a_schema_that_needs_a_decision_keeps_the_files_waiting(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DROP_PAUSE_SECONDS", 0.0)
+    shop = Shop.at(place, UPSERT)
+    shop.drop("stock/a.csv", b"id,n\n1,1\n")
+    with shop.opened() as (_, dropping, _news):
+        dropping.look()
+    shop.declare(UPSERT.replace('n = "long"', 'n = "bool"'))
+    shop.drop("stock/b.csv", b"id,n\n2,2\n")
+    with shop.opened() as (_, dropping, news):
+        dropping.look()
+        dropping.look()
+        assert codes(news) == ["HW-S01"]
+    shop.declare(UPSERT)
+    with shop.opened() as (opened, dropping, news):
+        dropping.look()
+        assert [row["id"] for row in rows_of(opened.store(), "stock")] == [1, 2]
+
+
+@pytest.mark.parametrize("point", ["part.after_fsync", "commit.inside", "commit.after", "ingest.before_answer"])
+def test_a_look_that_was_killed_lands_every_row_once_when_it_is_done_again(place: Place, point: str) -> None:
+    shop = Shop.at(place)
+    for n in range(50):
+        body = line(n) if n % 2 else b"label\n%d\n" % n
+        shop.drop(f"events/{n:02}.{'ndjson' if n % 2 else 'csv'}", body + (b"" if n % 10 else b"x,y\n"))
+    with shop.opened() as (opened, _, _news):
+        opened.store()
+    assert exit_code(look_killed, shop, crash_at=f"{point}@2") == -9
+    with shop.opened() as (opened, dropping, news):
+        dropping.look()
+        assert sorted(labels(opened), key=int) == [str(n) for n in range(50)]
+        assert len(rows_of(opened.store(), "_dead_letters")) == 5
+        assert codes(news) == []
+        assert is_clean(opened)
+
+
+def look_killed(shop: Shop) -> None:
+    """So few files a commit that it is killed between two of them."""
+    limits.DROP_GROUP_BYTES = 100
+    look_once(shop)
+
+
+def test_two_servers_that_look_into_one_folder_land_each_file_once(place: Place) -> None:
+    shop = Shop.at(place)
+    for n in range(60):
+        shop.drop(f"events/{n:03}.ndjson", line(n))
+    with shop.opened() as (opened, _, _news):
+        opened.store()
+    with pool(3) as processes:
+        landed = list(processes.map(look_slowly, [shop] * 3))
+    with shop.opened() as (opened, dropping, news):
+        dropping.look()
+        assert news == []
+        assert sorted(labels(opened), key=int) == [str(n) for n in range(60)]
+        assert sum(landed) == 60
+        assert is_clean(opened)
+
+
+def look_slowly(shop: Shop) -> int:
+    """In many small groups, so that two meet on the way."""
+    limits.DROP_GROUP_BYTES = 100
+    return look_once(shop)
+
+
+def _refuse(path: Path) -> Any:
+    """An `open` that may not read one file."""
+    real = open
+
+    def refusing(name: Any, *more: Any, **options: Any) -> Any:
+        if str(name) == str(path):
+            raise PermissionError(13, "Permission denied")
+        return real(name, *more, **options)
+
+    return refusing

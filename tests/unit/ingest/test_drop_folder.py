@@ -1,0 +1,123 @@
+"""A drop folder: what is looked at, what is passed over, and where files go that cannot be taken."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from headwater.base.errors import HeadwaterError
+from headwater.ingest.drop.folder import Changed, DropFolder, Dropped
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DropFolder:
+    return DropFolder(tmp_path / "drop", shown="drop")
+
+
+def put(folder: DropFolder, name: str, content: bytes = b"{}\n") -> None:
+    path = folder.root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def test_a_folder_that_is_not_there_is_empty(folder: DropFolder) -> None:
+    found = folder.look()
+    assert (found.files, found.strange) == ([], {})
+
+
+def test_every_file_below_a_folder_of_a_table_is_for_that_table(folder: DropFolder) -> None:
+    names = ["orders/a.ndjson", "orders/2026/01/b.JSONL.gz", "orders/c.csv.zst", "_own/d.csv", "goods/e.parquet"]
+    for name in names:
+        put(folder, name)
+    assert [file.path for file in folder.look().files] == [
+        "goods/e.parquet",
+        "orders/2026/01/b.JSONL.gz",
+        "orders/a.ndjson",
+        "orders/c.csv.zst",
+    ], "the folder of a table does not begin with `_`"
+
+
+def test_unfinished_hidden_and_put_away_files_are_passed_over(folder: DropFolder) -> None:
+    for name in ("a.csv.tmp", "b.csv.part", ".c.csv", "_d.csv", "_failed/e.csv", ".git/f.csv"):
+        put(folder, f"orders/{name}")
+    found = folder.look()
+    assert (found.files, found.strange) == ([], {})
+
+
+def test_what_cannot_be_taken_is_told_with_a_hint(folder: DropFolder) -> None:
+    for name in ("loose.csv", "No Table/a.csv", "orders/readme.txt", "orders/a.json", "orders/b.parquet.gz"):
+        put(folder, name)
+    os.mkfifo(folder.root / "orders/pipe.csv")
+    (folder.root / os.fsdecode(b"orders/\xff.csv")).write_bytes(b"")
+    (folder.root / "orders/nowhere.csv").symlink_to("gone.csv")
+    found = folder.look()
+    assert found.files == []
+    assert {place: error.message for place, error in found.strange.items()} == {
+        "loose.csv": "`drop/loose.csv` lies in no table's folder",
+        "No Table": "`drop/No Table` is a folder whose name no table can have",
+        "orders/readme.txt": "`drop/orders/readme.txt` has a name that tells no format",
+        "orders/a.json": "`drop/orders/a.json` has a name that tells no format",
+        "orders/b.parquet.gz": "`drop/orders/b.parquet.gz` is a compressed Parquet file",
+        "orders/pipe.csv": "`drop/orders/pipe.csv` is not a regular file",
+        "orders/\\xff.csv": "`drop/orders/\\xff.csv` has a name that is not UTF-8",
+    }
+    assert all(error.hint for error in found.strange.values())
+
+
+def test_folders_behind_links_are_not_followed(folder: DropFolder) -> None:
+    put(folder, "orders/a.csv")
+    (folder.root / "orders/circle").symlink_to(folder.root / "orders")
+    assert [file.name for file in folder.look().files] == ["a.csv"]
+
+
+def test_a_file_that_changed_since_the_look_is_not_read(folder: DropFolder) -> None:
+    put(folder, "orders/a.csv", b"1")
+    (file,) = folder.look().files
+    assert folder.hash_of(file) == "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
+    put(folder, "orders/a.csv", b"12")
+    with pytest.raises(Changed):
+        folder.hash_of(file)
+    (folder.root / "orders/a.csv").unlink()
+    with pytest.raises(Changed):
+        folder.hash_of(file)
+
+
+def test_a_file_that_changes_while_it_is_read_is_noticed(folder: DropFolder) -> None:
+    put(folder, "orders/a.csv", b"1")
+    (file,) = folder.look().files
+    with pytest.raises(Changed), folder.open(file) as opened:
+        opened.read()
+        put(folder, "orders/a.csv", b"12")
+
+
+def test_a_file_that_cannot_be_opened_says_so(folder: DropFolder) -> None:
+    put(folder, "orders/a.csv/is_a_folder.csv")
+    with pytest.raises(HeadwaterError, match=r"cannot read `drop/orders/a\.csv`") as raised:
+        folder.hash_of(Dropped("orders", "a.csv", (1, 1, 1)))
+    assert (raised.value.code, raised.value.retryable) == ("HW-C03", True)
+
+
+def test_a_file_is_put_away_with_the_reason_beside_it_and_never_over_another(folder: DropFolder) -> None:
+    places = []
+    for content in (b"1", b"2", b"3"):
+        put(folder, "orders/sub/a.csv.gz", content)
+        (file,) = folder.look().files
+        places.append(folder.put_away(file, {"code": "HW-I02", "message": content.decode()}))
+    away = folder.root / "orders/_failed/sub"
+    assert places == [f"drop/orders/_failed/sub/{name}" for name in ("a.csv.gz", "a-2.csv.gz", "a-3.csv.gz")]
+    assert [(away / name).read_bytes() for name in ("a.csv.gz", "a-2.csv.gz", "a-3.csv.gz")] == [b"1", b"2", b"3"]
+    reason = json.loads((away / "a-2.csv.gz.reason.json").read_text())
+    assert (reason["file"], reason["code"], reason["message"]) == ("drop/orders/sub/a.csv.gz", "HW-I02", "2")
+    assert folder.look().files == []
+
+
+def test_a_file_that_somebody_else_put_away_is_no_longer_there(folder: DropFolder) -> None:
+    put(folder, "orders/a.csv")
+    (file,) = folder.look().files
+    folder.put_away(file, {})
+    with pytest.raises(Changed):
+        folder.put_away(file, {})
+    assert sorted(path.name for path in (folder.root / "orders/_failed").iterdir()) == ["a.csv", "a.csv.reason.json"]

@@ -1,0 +1,209 @@
+"""Rows of dropped CSV and Parquet files: the connector's verdict on values, a push's way with unknown columns."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headwater.base.errors import HeadwaterError
+from headwater.base.schema import TableSchema, schema_of
+from headwater.base.types import STRING
+from headwater.coerce.errors import BadRow
+from headwater.connectors.files.read import ReadFiles
+from headwater.connectors.files.scan import FoundFile
+from headwater.connectors.protocol import ItemRead
+from headwater.ingest.decode import TooLarge
+from headwater.ingest.drop.folder import Changed
+from headwater.ingest.drop.reading import FileRows, Room, how_of
+from headwater.ingest.drop.texts import json_texts, texts_of
+from headwater.ingest.prepare import DEFAULT_COLUMNS, Prepared
+
+TYPED = schema_of({"id": "long", "ok": "bool", "price": "decimal(9,2)", "at_": "timestamp", "tags": "dynamic"})
+PUSHED = schema_of({name: str(type_) for name, type_ in DEFAULT_COLUMNS.items()})
+
+
+@dataclass(frozen=True)
+class Folder:
+    root: Path
+
+    def put(self, name: str, content: bytes) -> FoundFile:
+        path = self.root / name
+        path.write_bytes(content)
+        status = path.stat()
+        return FoundFile(name, status.st_size, status.st_mtime_ns)
+
+    def rows(self, name: str, content: bytes, *, room: Room | None = None) -> FileRows:
+        sha256 = hashlib.sha256(content).hexdigest()
+        return FileRows(self.root, self.put(name, content), sha256, "t", room or Room())
+
+    def prepared(self, name: str, content: bytes, schema: TableSchema, most_bad: int | None = 100) -> Prepared:
+        return self.rows(name, content)(schema, most_bad)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def parquet(rows: dict[str, Any], **options: Any) -> bytes:
+    made = io.BytesIO()
+    pq.write_table(pa.table(rows), made, **options)
+    return made.getvalue()
+
+
+def values(prepared: Prepared) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if v is not None} for row in prepared.batch.to_pylist()]
+
+
+CSVS = {
+    "words and numbers": b"id,ok,price\n1,TRUE,1.50\n+2,False,-0\n3,1,2.555\n4,,\n",
+    "times and JSON": b'id,at_,tags\n1,2026-01-01,"[1, 2]"\n2,1767225600,{\n3,"",nul\n',
+    "rows of other widths": b"id,ok\n1\n2,true,3\n4,true\n\n5,false\n",
+    "not UTF-8": b"id,price\n1,\xff\n2,3\n",
+    "an empty file": b"",
+    "a header alone": b"id,ok\n",
+    "windows": "\ufeffid,ok\r\n1,true\r\nx,true\r\n".encode(),
+}
+
+
+@pytest.mark.parametrize("case", CSVS)
+def test_csv_gets_the_verdict_of_the_files_connector(folder: Folder, case: str) -> None:
+    content = CSVS[case]
+    prepared = folder.prepared("a.csv", content, TYPED)
+    file = folder.put("a.csv", content)
+    piece = [file.source_id, file.size, file.mtime_ns, 0, file.size, True]
+    found = list(ReadFiles(folder.root, how_of("a.csv"), max_bad_rows=100)({"pieces": [piece]}, TYPED))
+    assert list(prepared.bad) == [each for each in found if isinstance(each, BadRow)]
+    batches = [each for each in found if not isinstance(each, BadRow | ItemRead)]
+    theirs = [row for batch in batches for row in batch.drop_columns(["_source_id"]).to_pylist()]
+    assert prepared.batch.to_pylist() == theirs
+    assert (prepared.added, prepared.rescues) == ((), False)
+
+
+def test_unknown_columns_of_csv_become_text_and_the_others_are_rescued(folder: Folder) -> None:
+    found = folder.prepared("a.csv.gz", gzip.compress(b'id,note,Full Name,ts\n1,007,"Ada, L.",\n2,,,x\n'), TYPED)
+    assert found.added == ("note",), "`ts` is a name that pushes keep"
+    assert values(found) == [
+        {"id": 1, "note": "007", "_rescued": '{"Full Name":"Ada, L."}'},
+        {"id": 2, "_rescued": '{"ts":"x"}'},
+    ]
+    assert found.rows_rescued == 2
+
+
+def test_a_table_that_pushes_made_gets_its_time_from_another_column(folder: Folder) -> None:
+    found = folder.prepared("a.csv", b"label,at,ts\na,2026-01-01,\nb,2026-01-02,2026-01-03\nc,,\n", PUSHED)
+    assert found.added == ("at",), "one of its cells is not used"
+    times = [None if row["ts"] is None else str(row["ts"])[:10] for row in found.batch.to_pylist()]
+    assert times == ["2026-01-01", "2026-01-03", None]
+    assert found.batch.column("at").to_pylist() == [None, "2026-01-02", None]
+    assert folder.prepared("b.csv", b"label,at\na,2026-01-01\n", PUSHED).added == ()
+    assert folder.prepared("c.csv", b"label,at\na,yesterday\n", PUSHED).added == ("at",)
+
+
+def test_columns_of_parquet_have_the_types_of_the_table(folder: Folder) -> None:
+    content = parquet(
+        {"id": pa.array([1, 2], pa.uint8()), "ok": [True, None], "price": [1.5, 2.0], "tags": ["[1]", "5"]}
+    )
+    found = folder.prepared("a.parquet", content, TYPED)
+    assert [(row["id"], row["price"], row["tags"]) for row in values(found)] == [
+        (1, Decimal("1.50"), "[1]"),
+        (2, Decimal("2.00"), "5"),
+    ]
+
+
+def test_new_columns_of_parquet_are_text_also_the_second_time(folder: Folder) -> None:
+    content = parquet({"id": [1], "tags_": [["a", None]], "deep": [{"n": 1.5}], "raw": [b"\xff"], "Odd": [2]})
+    first = folder.prepared("a.parquet", content, TYPED)
+    text = {"id": 1, "tags_": '["a",null]', "deep": '{"n":1.5}', "raw": "/w==", "_rescued": '{"Odd":2}'}
+    assert (first.added, values(first)) == (("tags_", "deep", "raw"), [text])
+    wider = TYPED
+    for name in first.added:
+        wider = wider.added(name, STRING)
+    second = folder.prepared("a.parquet", content, wider)
+    assert (second.added, values(second)) == ((), [text])
+
+
+def test_one_row_of_parquet_that_does_not_fit_is_too_many(folder: Folder) -> None:
+    with pytest.raises(HeadwaterError) as raised:
+        folder.prepared("a.parquet", parquet({"id": [1.0, 1.5]}), TYPED)
+    assert (raised.value.code, raised.value.detail["total"]) == ("HW-I02", 1)
+
+
+def test_a_file_with_more_bad_rows_than_are_borne_is_refused(folder: Folder) -> None:
+    content = b"id\n" + b"x\n" * 3
+    assert len(folder.prepared("a.csv", content, TYPED, most_bad=3).bad) == 3
+    with pytest.raises(HeadwaterError) as raised:
+        folder.prepared("a.csv", content, TYPED, most_bad=2)
+    assert (raised.value.code, raised.value.detail["total"]) == ("HW-I02", 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", b"id,id\n1,2\n"),
+        ("a.csv", b"PAR1 and so on"),
+        ("a.csv", b"id,_run_id\n1,2\n"),
+        ("a.csv.gz", b"id\n1\n"),
+        ("a.csv.gz", gzip.compress(b"id\n" + b"1\n" * 1000, mtime=0)[:-4]),
+        ("a.parquet", b"id\n1\n"),
+        ("a.parquet", parquet({"id": [1] * 9000})[:-20]),
+        ("a.parquet", parquet({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})),
+    ],
+)
+def test_a_file_that_is_not_what_it_says_cannot_be_read(folder: Folder, name: str, content: bytes) -> None:
+    with pytest.raises(HeadwaterError) as raised:
+        folder.prepared(name, content, TYPED)
+    assert raised.value.code == "HW-I04"
+
+
+def test_a_file_that_is_another_one_by_now_is_not_landed(folder: Folder) -> None:
+    rows = folder.rows("a.csv", b"id\n1\n")
+    folder.put("a.csv", b"id\n1\n2\n")
+    with pytest.raises(Changed):
+        rows(TYPED, 0)
+    forged = FileRows(folder.root, folder.put("b.csv", b"id\n3\n"), rows.sha256, "t", Room())
+    with pytest.raises(Changed):
+        forged(TYPED, 0)
+
+
+def test_files_of_a_group_share_its_room_and_one_that_does_not_fit_gives_it_back(folder: Folder) -> None:
+    room = Room(most=100)
+    content = b"id\n" + b"1\n" * 2
+    first = folder.rows("a.csv", content, room=room)
+    big = folder.rows("b.csv.gz", gzip.compress(b"id\n" + b"1\n" * 10_000), room=room)
+    assert first(TYPED, 0).rows == 2
+    with pytest.raises(TooLarge):
+        big(TYPED, 0)
+    assert first(TYPED, 0).rows == 2, "read again, it is not counted twice"
+    room.most = 10_000_000
+    assert big(TYPED, 0).rows == 10_000
+
+
+def test_every_value_of_a_typed_file_has_a_text() -> None:
+    columns = {
+        "1": pa.array([1], pa.int8()),
+        "1.5": pa.array([1.5]),
+        "true": pa.array([True]),
+        "1.50": pa.array([Decimal("1.50")]),
+        "1970-01-02": pa.array([1], pa.date32()),
+        "a": pa.array(["a"]).dictionary_encode(),
+        "[[1],null]": pa.array([[[1], None]]),
+        "{}": pa.array([{}], pa.struct([])),
+        "[1,2]": pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)),
+        "AAE=": pa.array([b"\x00\x01"]),
+    }
+    for text, column in columns.items():
+        assert texts_of(column).to_pylist() == [text]
+        empty = pa.concat_arrays([column.slice(0, 0), pa.nulls(1, column.type)])
+        assert (texts_of(empty).to_pylist(), json_texts(empty)) == ([None], ["null"])
+    assert json_texts(pa.array([float("nan"), 1e300])) == ['"nan"', "1e+300"]
+    assert json_texts(pa.array(['"', "\n"])) == ['"\\""', '"\\n"']

@@ -1,0 +1,118 @@
+"""Who lands the batches of a table: one thread at a time, for all, and never nobody."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from headwater.base import limits
+from headwater.ingest.lanes import Lane, Party, Ticket
+from headwater.ingest.push import Accepted, Push, PushTable
+
+PATIENCE_SECONDS = 60.0
+WAIT_SECONDS = 0.001
+
+
+def party(*keys: str) -> Party:
+    return Party([Ticket(Push(PushTable("t", "t"), b"", "somebody", key=key), "") for key in keys])
+
+
+def end(group: list[Ticket]) -> list[str | None]:
+    for ticket in group:
+        ticket.answer = Accepted("1", 0, 0)
+    return [ticket.push.key for ticket in group]
+
+
+def wait_for(lane: Lane, waiting: int) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while lane.waiting < waiting:
+        assert time.monotonic() < deadline
+        time.sleep(WAIT_SECONDS)
+
+
+def test_the_first_leads_and_hands_over_to_the_next() -> None:
+    lane, first, second, third = Lane(), party("a"), party("b", "c"), party("d")
+    lane.join(first)
+    assert first.leads
+    group = lane.take()
+    with ThreadPoolExecutor(2) as threads:
+        following = threads.submit(lane.join, second)
+        wait_for(lane, 2)
+        last = threads.submit(lane.join, third)
+        wait_for(lane, 3)
+        assert end(group) == ["a"]
+        lane.tell(group)
+        lane.hand_over()
+        following.result()
+        assert (second.leads, third.leads) == (True, False)
+        group = lane.take()
+        assert end(group) == ["b", "c", "d"]
+        assert not last.done()
+        lane.tell(group)
+        last.result()
+    assert not third.leads, "it was landed by another"
+
+
+def test_of_two_with_one_key_the_second_comes_later() -> None:
+    lane = Lane()
+    lane.join(party("a", "b", "a"))
+    assert [end(lane.take()), end(lane.take())] == [["a", "b"], ["a"]]
+
+
+class Interrupted(threading.Event):
+    def wait(self, timeout: float | None = None) -> bool:
+        raise KeyboardInterrupt
+
+
+def test_one_that_is_interrupted_does_not_lead_and_its_batch_is_landed_by_the_next() -> None:
+    lane, first, gone = Lane(), party("a"), party("b")
+    gone.woken = Interrupted()
+    lane.join(first)
+    with pytest.raises(KeyboardInterrupt):
+        lane.join(gone)
+    assert lane.take() == [*first.tickets, *gone.tickets]
+    lane._waiting.extend(gone.tickets)
+    lane.hand_over()
+    assert not gone.leads
+    following = party("c")
+    lane.join(following)
+    assert following.leads
+    assert end(lane.take()) == ["b", "c"]
+
+
+def test_a_commit_waits_for_those_that_the_last_one_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PUSH_GATHER_SECONDS", PATIENCE_SECONDS)
+    lane, first, second = Lane(), party("a"), party("b")
+    lane.join(first)
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(lane.join, second)
+        wait_for(lane, 2)
+        group = lane.take()
+        end(group)
+        lane.tell(group)
+        lane.hand_over()
+        running.result()
+        again, other = party("c"), party("d")
+        lane.join(again)
+        gathering = threads.submit(lane.gather)
+        assert not gathering.done()
+        lane._led = False
+        lane.join(other)
+        gathering.result()
+    assert end(lane.take()) == ["c", "d"]
+
+
+def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PUSH_GATHER_SECONDS", PATIENCE_SECONDS)
+    lane = Lane()
+    for key in ("a", "b", "c"):
+        alone = party(key)
+        lane.join(alone)
+        lane.gather()
+        group = lane.take()
+        assert end(group) == [key]
+        lane.tell(group)
+        lane.hand_over()
