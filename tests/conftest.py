@@ -51,6 +51,7 @@ LONG = (
     "unit/faces/http/test_ingest_cases.py",
     "unit/faces/test_ingest_command.py",
     "unit/app/test_dead_letters.py",
+    "contract/test_kept_letters.py",
     "unit/faces/test_promote_command.py",
     "unit/faces/otlp/test_exporters.py",
     "unit/faces/otlp/test_requests.py",

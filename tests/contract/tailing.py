@@ -85,7 +85,7 @@ def push_and_merge(place: Place, name: str, count: int) -> int:
     """So many pushes, each of one row, with the background at work; the bytes that merges have written."""
     store = place.open()
     tails = Tails(store, actor=ACTOR)
-    acceptor = Acceptor(store, on_landed=lambda table, _prepared: tails.landed(table))
+    acceptor = Acceptor(store, on_landed=lambda push, _prepared: tails.landed(push.target.table))
     for number in range(count):
         acceptor.accept(push(body(f"{name}{number}")))
     tails.close()

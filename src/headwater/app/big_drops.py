@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from headwater.app.ingesting import Door
 from headwater.app.workspace import Workspace
-from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.schema import TableSchema
 from headwater.connectors.files.scan import FoundFile
@@ -43,7 +42,7 @@ def land_big(workspace: Workspace, door: Door, push: Push, file: FoundFile) -> A
     def write(base: Base, files: Files) -> WrittenElsewhere:
         run_id, directory, number = files.next(push.target.table)
         schema = base.schema
-        most_bad = limits.MAX_BAD_ROWS if push.on_bad_row == "dead_letter" else 0
+        most_bad = push.target.max_bad_rows if push.on_bad_row == "dead_letter" else 0
         with told():
             written = _write(workspace, file, schema, f"{directory}/big-{number}", run_id, most_bad, evolve=True)
             if written.unknown:

@@ -27,7 +27,7 @@ from headwater.ingest.decode import TooLarge
 from headwater.ingest.drop.folder import Changed, DropFolder, Dropped, Listing
 from headwater.ingest.drop.memory import Memory
 from headwater.ingest.drop.reading import FileRows, Room, body_of, is_lines
-from headwater.ingest.push import Accepted, OnBadRow, Push, PushTable
+from headwater.ingest.push import Accepted, Push, PushTable
 from headwater.store.ledger import cleared_since, taken_keys
 from headwater.store.reading import current_seq
 
@@ -355,7 +355,7 @@ class _Taking:
             key=KEY + sha256,
             key_expires=False,
             fingerprint=f"sha256:{sha256}",
-            on_bad_row=_on_bad_row(self.dropping.workspace, self.target),
+            on_bad_row=self.target.on_bad_row or "dead_letter",
             source=self.folder.place(file.path),
             format=format_of(file.name) or "ndjson",
             reader=None if lines else FileRows(root, found, sha256, self.table, self._room),
@@ -397,9 +397,3 @@ def _weight(file: Dropped) -> int:
 def _land_all(hands: queue.SimpleQueue[_Big | None]) -> None:
     while (big := hands.get()) is not None:
         big.run()
-
-
-def _on_bad_row(workspace: Workspace, target: PushTable) -> OnBadRow:
-    if target.in_manifest and workspace.project.pipeline(target.pipeline).spec.on_bad_row == "refuse":
-        return "refuse"
-    return "dead_letter"

@@ -80,15 +80,16 @@ class Door:
         fingerprint: str | None = None,
         columns: Mapping[str, DeclaredColumn] | None = None,
     ) -> Accepted:
-        """One batch of NDJSON. The answer comes when it is durable. `columns` are those that the table is made with
-        where the manifest names none; else it has the usual four."""
+        """One batch of NDJSON. The answer comes when it is durable. `on_bad_row` holds where the manifest says nothing.
+        `columns` are those that the table is made with where the manifest names none; else it has the usual four."""
+        target = self.target(workspace, table, auto_create=auto_create, columns=columns)
         push = Push(
-            target=self.target(workspace, table, auto_create=auto_create, columns=columns),
+            target=target,
             body=body,
             actor=actor or this_actor(),
             key=key,
             evolve=evolve,
-            on_bad_row=on_bad_row,
+            on_bad_row=target.on_bad_row or on_bad_row,
             source=source,
             key_expires=key_expires,
             fingerprint=fingerprint,
@@ -173,20 +174,18 @@ class Door:
                 self._tables = (project, project_tables(project.pipelines))
             return self._tables[1]
 
-    def _landed(self, table: str, prepared: Prepared) -> None:
-        self._count(table, prepared)
-        with self._lock:
-            made = self._tables[1].get(table) if self._tables is not None else None
-        if made is not None and prepared.rows:
-            self.on_landed(made.pipeline.spec.id)
-
-    def _count(self, table: str, prepared: Prepared) -> None:
+    def _landed(self, push: Push, prepared: Prepared) -> None:
+        table = push.target.table
         self._counters.add("rows_pushed", table, times=prepared.rows)
         if prepared.rows_rescued:
             self._counters.add("rows_rescued", table, times=prepared.rows_rescued)
+        if prepared.bad and push.on_bad_row == "dead_letter":
+            self._counters.add("rows_dead_lettered", table, times=len(prepared.bad))
         tails = self._tails
         if tails is not None:
             tails.landed(table)
+        if push.target.in_manifest and prepared.rows:
+            self.on_landed(push.target.pipeline)
 
 
 def target_of(
@@ -227,6 +226,8 @@ def target_of(
         primary_key=tuple(made.settings.primary_key),
         declared=declared_columns(made.settings) or columns or {},
         in_manifest=True,
+        on_bad_row=spec.on_bad_row,
+        max_bad_rows=spec.max_bad_rows or limits.MAX_BAD_ROWS,
     )
 
 

@@ -165,7 +165,11 @@ def _answer(status: int, told: Any) -> Accepted:
     try:
         if status == 200:
             return Accepted(
-                told["snapshot_id"], told["rows_ingested"], told["bytes_written"], replayed=told["replayed"]
+                told["snapshot_id"],
+                told["rows_ingested"],
+                told["bytes_written"],
+                replayed=told["replayed"],
+                rows_refused=told["rows_refused"],
             )
         error = told["error"]
         code, detail = error["code"], dict(error["detail"])

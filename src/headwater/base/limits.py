@@ -38,7 +38,7 @@ PUSH_GROUP_BYTES = 64 * 1024 * 1024
 """So many pushed batches, and bytes of them, share a commit at most."""
 PUSH_SMALL_BYTES = 256 * 1024
 """Pushed batches of at most so many bytes are coerced together with those that they share a commit with."""
-PUSH_GATHER_SECONDS = 0.005
+PUSH_GATHER_SECONDS = 0.01
 """For so long a commit of pushed batches waits for those who were answered by the one before it."""
 PUSH_TRIES = 16
 """How often a group of pushed batches is tried again because its table moved under it."""

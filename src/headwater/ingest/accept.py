@@ -42,7 +42,7 @@ class Acceptor:
         store: Store,
         *,
         ttl_seconds: float = limits.LEDGER_TTL_SECONDS,
-        on_landed: Callable[[str, Prepared], None] = lambda _table, _prepared: None,
+        on_landed: Callable[[Push, Prepared], None] = lambda _push, _prepared: None,
     ):
         self._store, self._ttl_seconds, self._on_landed = store, ttl_seconds, on_landed
         self._lock = threading.Lock()
@@ -175,7 +175,7 @@ class Acceptor:
         for (ticket, prepared), share in zip(ready, written.parts):
             errors = tuple(bad.error for bad in prepared.bad[: limits.ERRORS_SHOWN])
             ticket.answer = Accepted(str(seq), share.rows, share.bytes, rows_refused=share.refused, errors=errors)
-            self._on_landed(first.target.table, prepared)
+            self._on_landed(ticket.push, prepared)
         self._sweep(first.actor)
         return True
 
@@ -186,13 +186,13 @@ class Acceptor:
         keys = [ticket.push.key for ticket in group if ticket.push.key is not None]
         with self._store.catalog.snapshot() as connection:
             taken = taken_keys(connection, target.table, keys, now_us=now_us()) if keys else {}
-            left = [ticket for ticket in group if ticket.push.key is None or ticket.push.key not in taken]
-            base = base_of(connection, target) if left else None
-        for ticket in group:
-            if ticket.push.key is not None and ticket.push.key in taken:
-                self._answer_again(ticket, taken[ticket.push.key])
-        if base is None:
-            return None
+            for ticket in group:
+                if ticket.push.key is not None and ticket.push.key in taken:
+                    self._answer_again(ticket, taken[ticket.push.key])
+            left = [ticket for ticket in group if not ticket.ended]
+            if not left:
+                return None
+            base = base_of(connection, target)
         if base.evolution.refused:
             refuse_change_of(self._store, left[0].push, base)
         new = [ticket for ticket in left if not ticket.is_prepared_for(base)]
@@ -205,7 +205,7 @@ class Acceptor:
         try:
             answer = replay(found, ticket.sent)
             if not self._store.layout.log_record(found.seq).exists():  # who landed it was killed before that
-                heal_log(self._store.catalog, self._store.layout)
+                heal_log(self._store.catalog, self._store.layout, tidy=False)
             ticket.answer = answer
         except Exception as error:
             ticket.error = error
@@ -253,7 +253,7 @@ def _prepare(tickets: Sequence[Ticket], base: Base) -> None:
 
 
 def _prepared(push: Push, base: Base) -> Prepared:
-    most = {"refuse": 0, "leave_out": None, "dead_letter": limits.MAX_BAD_ROWS}[push.on_bad_row]
+    most = {"refuse": 0, "leave_out": None, "dead_letter": push.target.max_bad_rows}[push.on_bad_row]
     if push.reader is not None:
         return push.reader(base.schema, most)
     return prepare(push.body, base.schema, table=push.target.table, evolve=push.evolve, most_bad=most)

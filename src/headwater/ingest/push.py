@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from headwater.base import limits
 from headwater.base.schema import TableSchema
 from headwater.coerce.errors import RowError
 from headwater.store.evolution import DeclaredColumn
@@ -29,6 +30,10 @@ class PushTable:
     declared: Mapping[str, DeclaredColumn] = field(default_factory=dict)
     in_manifest: bool = False
     may_create: bool = True
+    on_bad_row: OnBadRow | None = None
+    """What the manifest says of bad rows; None leaves it to the door that they come by."""
+    max_bad_rows: int = limits.MAX_BAD_ROWS
+    """How many of a batch may become dead letters; with more of them it is refused."""
 
 
 @dataclass(frozen=True)

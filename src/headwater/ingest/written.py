@@ -45,7 +45,7 @@ Write = Callable[[Base, Files], WrittenElsewhere]
 """Writes a batch for a table as it is now, in directories that the names lead to."""
 
 
-def land_written(store: Store, push: Push, write: Write, *, on_landed: Callable[[str, Prepared], None]) -> Accepted:
+def land_written(store: Store, push: Push, write: Write, *, on_landed: Callable[[Push, Prepared], None]) -> Accepted:
     """The answer comes when the batch is durable. If the table moves meanwhile, it is written again. Raises what
     `Acceptor.accept` raises, and what `write` does; nothing of the batch is then there."""
     assert push.key is not None
@@ -62,7 +62,7 @@ def land_written(store: Store, push: Push, write: Write, *, on_landed: Callable[
             found = _land(store, push, sent, base, files, write(base, files))
         if found is not None:
             accepted, prepared = found
-            on_landed(push.target.table, prepared)
+            on_landed(push, prepared)
             return accepted
     raise HeadwaterError(
         MOVED,

@@ -110,7 +110,7 @@ def _pipeline_parts(spec: PipelineSpec, connectors: Collection[str]) -> Iterator
         yield ("destination", "connector"), _LATER
     elif spec.destination is not None and spec.destination.config:
         yield ("destination", "config"), _LATER
-    if spec.source is None or spec.source.connector != "files":
+    if spec.source is None or spec.source.connector not in ("files", "push"):
         if spec.on_bad_row == "dead_letter":
             yield ("on_bad_row",), _LATER
         if spec.max_bad_rows is not None:

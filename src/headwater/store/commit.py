@@ -84,7 +84,7 @@ class Store:
         crash_point("commit.after")
         write_log(self.layout, seq, body)
         if seq % limits.LOG_CHECK_COMMITS == 0:
-            heal_log(self.catalog, self.layout)
+            heal_log(self.catalog, self.layout, tidy=False)
         return seq
 
     def _check_log(self, seq: int) -> None:

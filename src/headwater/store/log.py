@@ -76,8 +76,9 @@ def _read(path: Path) -> tuple[LogRecord, bytes]:
         ) from error
 
 
-def heal_log(catalog: Catalog, layout: Layout) -> int:
-    """Write every record that the catalog has and the log has not; returns how many."""
+def heal_log(catalog: Catalog, layout: Layout, *, tidy: bool = True) -> int:
+    """Write every record that the catalog has and the log has not; returns how many. `tidy` also removes what others
+    left half written, for which it must look at the whole directory."""
     make_directory(layout.log)
     with catalog.snapshot() as connection:
         store = connection.execute(select(t.store.c.seq, t.store.c.logged_seq)).one()
@@ -87,7 +88,7 @@ def heal_log(catalog: Catalog, layout: Layout) -> int:
     written = write_missing(layout, rows)
     with catalog.transaction(durable=False) as connection:
         connection.execute(update(t.store).where(t.store.c.logged_seq < store.seq).values(logged_seq=store.seq))
-    for left in layout.log.glob(".*.tmp"):
+    for left in layout.log.glob(".*.tmp") if tidy else ():
         if not _being_written(left):
             left.unlink(missing_ok=True)
     return written

@@ -114,3 +114,28 @@ def test_a_key_protects_for_as_long_as_the_manifest_says(
     assert [ingest(), ingest()] == [False, False]
     manifest.write_text(manifest.read_text().replace("1ms", "1h"))
     assert [ingest(), ingest()] == [False, True]
+
+
+def test_bad_rows_are_kept_where_the_pipeline_says_so(project: Path, say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ingest(body: bytes, *more: str) -> Any:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(body)))
+        return say("--project", project, "ingest", "numbers", *more)
+
+    manifest = project / "headwater.toml"
+    declared = '[[pipeline]]\nid = "numbers"\nsource = { connector = "push" }\n[[pipeline.tables]]\nname = "numbers"\n'
+    manifest.write_text(manifest.read_text() + declared + 'columns = { n = "long" }\n')
+    rows = b'{"n": 1}\n{"n": "one"}\n'
+    assert ingest(rows).code == 3
+    manifest.write_text(
+        manifest.read_text().replace(
+            'id = "numbers"\n', 'id = "numbers"\non_bad_row = "dead_letter"\nmax_bad_rows = 1\n'
+        )
+    )
+    told = ingest(rows)
+    assert (told.code, "1 bad row kept" in told.err) == (0, True), told.err
+    assert ingest(rows, "--json").json()["batches"][0]["rows_refused"] == 1
+    assert ingest(rows + rows).code == 3, "two are more than one"
+    listed = say("--project", project, "deadletters", "numbers", "list", "--json").json()
+    assert [(each["line"], each["column"], each["reason"]) for each in listed["letters"]] == [
+        (2, "n", "not_a_number")
+    ] * 2

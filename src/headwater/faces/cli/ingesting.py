@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headwater.ingest.decode import Encoding
 
 STDIN = "-"
-ANSWERED = ("snapshot_id", "rows_ingested", "bytes_written", "replayed")
+ANSWERED = ("snapshot_id", "rows_ingested", "rows_refused", "bytes_written", "replayed")
 """What is answered for a batch, as over HTTP."""
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE")]
 
@@ -70,6 +70,8 @@ def ingest(
                 told = f"{table_}: {count_text(found.rows_ingested, 'row')}, {size_text(found.bytes_written)}"
                 again = " (landed before with this key; nothing was written)" if found.replayed else ""
                 typer.echo(f"{told}, visible at {found.snapshot_id}{again}")
+                if found.rows_refused:
+                    say(f"{count_text(found.rows_refused, 'bad row')} kept: see `headwater deadletters {table_} list`")
     if json_:
         answer({"table": table_, "batches": landed})
 

@@ -22,7 +22,9 @@ from headwater.ingest.push import Accepted
 
 router = APIRouter(tags=["push"])
 
-IngestAnswer = shape("IngestAnswer", snapshot_id=str, rows_ingested=int, bytes_written=int, replayed=bool)
+IngestAnswer = shape(
+    "IngestAnswer", snapshot_id=str, rows_ingested=int, rows_refused=int, bytes_written=int, replayed=bool
+)
 BODY = {
     "required": True,
     "description": "one JSON object a line; with `Content-Encoding: gzip` or `zstd` it is decompressed",
@@ -68,6 +70,7 @@ async def ingest(
         {
             "snapshot_id": found.snapshot_id,
             "rows_ingested": found.rows_ingested,
+            "rows_refused": found.rows_refused,
             "bytes_written": found.bytes_written,
             "replayed": found.replayed,
         }

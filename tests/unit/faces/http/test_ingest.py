@@ -40,7 +40,14 @@ def test_an_answer_tells_where_the_rows_are_and_they_are_there(client: httpx.Cli
     answer = push(client, "seen", ROW * 3)
     body = answer.json()
     assert answer.status_code == 200
-    assert body.keys() == {"schema_version", "snapshot_id", "rows_ingested", "bytes_written", "replayed"}
+    assert body.keys() == {
+        "schema_version",
+        "snapshot_id",
+        "rows_ingested",
+        "rows_refused",
+        "bytes_written",
+        "replayed",
+    }
     assert (body["rows_ingested"], body["replayed"]) == (3, False)
     (seq,) = {row["_commit_seq"] for row in rows_of(client, "seen")}
     assert body["snapshot_id"] == str(seq)
