@@ -80,6 +80,7 @@ ELSEWHERE = {
     "gc": "a command of its own",
     "schema": "a command of its own",
     "ingest": "rows that are pushed: its own tests kill there",
+    "tail": "files of pushed rows: its own tests kill there",
 }
 
 
