@@ -143,6 +143,8 @@ FEED_PAUSE_SECONDS = 0.05
 """Under load the feed reads events so often at most; what comes meanwhile goes together."""
 
 QUERIES_AT_ONCE = 4
+EAR_PAUSE_SECONDS = 0.1
+"""The least time between two looks for jobs that another process may have put into a SQLite catalog."""
 DELIVERY_SECONDS = 0.1
 """The least time between two times that the engine is told of pushed rows."""
 QUERY_ROWS = 1_000

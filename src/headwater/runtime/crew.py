@@ -100,6 +100,9 @@ class Crew:
                 look_at = time.monotonic() + limits.TAKE_OVER_SECONDS
                 self._take_over()
             self.poke()
+            if self.workshop.store.catalog.is_sqlite:
+                # Every push is a change, and few changes are jobs. Of those the engine of this process tells by itself.
+                self.ended.wait(limits.EAR_PAUSE_SECONDS)
 
     def _take_over(self) -> None:
         try:

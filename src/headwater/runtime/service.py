@@ -147,13 +147,16 @@ class Service:
             with self._lock:
                 offered, self._offered = self._offered, None
                 news, self._news = self._news, []
+            effects: list[Effect] = []
             if offered is not None:
-                self._note(engine, engine.change_graph(offered))
+                effects += engine.change_graph(offered)
                 self._crons.set(offered, after_us=now_us())
             pulses, causes = self._crons.due(now_us())
             told = [*pulses, *self._deliveries.take()]
-            self._note(engine, engine.advance(told, causes=causes, news=news))
-            crew.poke()
+            effects += engine.advance(told, causes=causes, news=news)
+            self._note(engine, effects)
+            if effects:
+                crew.poke()
             renewal.renew(engine)
             if time.monotonic() >= sweep_at:
                 self._sweep()

@@ -7,6 +7,8 @@ on both. `transaction` is a write, serialised with all others; `snapshot` is a c
 from __future__ import annotations
 
 import hashlib
+import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ from headwater.store.migrations import MIGRATIONS, SERIAL
 
 TELLS = "tells"
 """Set in a connection's info while its transaction has something to tell those who wait."""
+WAL_PAUSE_SECONDS = 0.01
 SYNCHRONOUS = "synchronous"
 """In a connection's info: the level that it was set to last."""
 
@@ -178,10 +181,23 @@ def _sqlite_engine(path: Path) -> Engine:
     @event.listens_for(engine, "connect")
     def configure(connection: object, _record: object) -> None:
         execute = connection.execute  # type: ignore[attr-defined]
-        execute("PRAGMA journal_mode = WAL")
+        _use_wal(execute)
         execute("PRAGMA foreign_keys = ON")
 
     return engine
+
+
+def _use_wal(execute: Callable[[str], object]) -> None:
+    """Two that open a new database at once are in each other's way here, and SQLite does not wait for that by itself."""
+    deadline = time.monotonic() + limits.CATALOG_BUSY_SECONDS
+    while True:
+        try:
+            execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() >= deadline:
+                raise
+            time.sleep(WAL_PAUSE_SECONDS)
 
 
 def _set_synchronous(connection: Connection, level: str) -> None:
