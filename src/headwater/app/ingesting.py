@@ -32,7 +32,7 @@ from headwater.store.evolution import DeclaredColumn
 from headwater.store.ledger import ledger_keys
 
 PUSH = "push"
-VIEW_SHARE = 10
+VIEW_SHARE = 30
 """Between two refreshes of the views lies so many times what the last one took."""
 
 
