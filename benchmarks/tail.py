@@ -64,7 +64,7 @@ def live(store: Store) -> list[int]:
 def push_all(store: Store, rows: int, *, merges: bool) -> dict[str, Any]:
     """All rows, and what it took."""
     tails = Tails(store, actor="bench")
-    acceptor = Acceptor(store, on_landed=lambda table, _prepared: tails.landed(table) if merges else None)
+    acceptor = Acceptor(store, on_landed=lambda push, _prepared: tails.landed(push.target.table) if merges else None)
     acceptor.accept(Push(target=PushTable("first", "first"), body=b'{"label": "imports"}', actor="bench"))
     times, most, pushed = [], 0, 0
     for number, body in enumerate(batches(rows)):

@@ -21,7 +21,6 @@ from headwater.store import records as r
 from headwater.store.commit import Store
 from headwater.store.evolution import Shown, evolve
 from headwater.store.reading import table_entries
-from headwater.store.write import PartWriter
 
 TABLE = "_dead_letters"
 PIPELINE = "_dead_letters"
@@ -82,6 +81,8 @@ def write_letters(
     """The letters of one table as a file (none for no letters). `directory` is one of `_dead_letters`, and `number` is
     free in it."""
     import pyarrow as pa
+
+    from headwater.store.write import PartWriter
 
     tables = {letter.table_name for letter in letters}
     assert len(tables) < 2

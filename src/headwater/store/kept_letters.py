@@ -1,4 +1,5 @@
-"""The dead letters that are there: counted, read, and taken out again."""
+"""The dead letters that are there: counted, read, and taken out again. Counting them is part of every apply, so what
+the rest needs is imported where it is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +17,6 @@ from headwater.store.dead_letters import TABLE, Letter
 from headwater.store.reading import table_states
 from headwater.store.state import LiveFile, TableState
 from headwater.store.system_columns import INGESTED_AT, RUN_ID
-from headwater.store.write import rewrite, stored_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,6 +92,8 @@ def read_letters(root: Path, letters: Letters) -> Iterator[KeptLetter]:
     """All letters, oldest first. Raises HW-T04 for a file that is gone or damaged."""
     import pyarrow as pa
 
+    from headwater.store.write import stored_rows
+
     for file in letters.files:
         row = 0
         for batch in stored_rows(root, file):
@@ -105,6 +107,8 @@ def read_letters(root: Path, letters: Letters) -> Iterator[KeptLetter]:
 def take_out(root: Path, letters: Letters, gone: Collection[tuple[str, int]], *, directory: str) -> TakenOut:
     """Take letters (a file, and the row in it) out. Files that hold others too are written again without them, below
     `directory`, which nobody else writes to; the others keep their times and their runs."""
+    from headwater.store.write import rewrite
+
     touched = {path for path, _ in gone}
     files = [file for file in letters.files if file.path in touched]
     if not files:
@@ -132,6 +136,8 @@ def take_out(root: Path, letters: Letters, gone: Collection[tuple[str, int]], *,
 
 def _others(root: Path, file: LiveFile, gone: Collection[tuple[str, int]]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
+
+    from headwater.store.write import stored_rows
 
     first = 0
     for batch in stored_rows(root, file):
