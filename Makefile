@@ -22,6 +22,7 @@ check: .venv/.dev
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks
 	$(BIN)/python -m pytest tests/house -q
 
 bench: .venv/.bench

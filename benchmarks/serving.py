@@ -35,10 +35,12 @@ from sqlalchemy import select
 from headwater.app.status import status
 from headwater.app.workspace import Workspace, load
 from headwater.base.clock import now_us
+from headwater.base.errors import HeadwaterError
 from headwater.freshness.events import Completed, Demand
 from headwater.freshness.state import NEVER
 from headwater.runtime.apply import Applier
 from headwater.runtime.compile import Compiled, compile_pipelines
+from headwater.runtime.complaints import Complaints
 from headwater.runtime.engine import Engine, open_engine
 from headwater.runtime.service import Service
 from headwater.runtime.worker import Definitions, Workshop
@@ -180,7 +182,7 @@ def plain_body(number: int) -> str:
 def serving(workspace: Workspace, compiled: Compiled) -> Iterator[None]:
     """The service that `headwater serve` runs, in threads of this process."""
     store = workspace.store()
-    problems: list[BaseException] = []
+    problems: list[HeadwaterError] = []
 
     def no_spark() -> Any:
         raise AssertionError("no job here needs Spark")
@@ -191,11 +193,12 @@ def serving(workspace: Workspace, compiled: Compiled) -> Iterator[None]:
     applier = Applier(store, no_spark, actor=ACTOR, trigger="serve", cancel=lambda: None)
     definitions = Definitions(compiled=compiled, root=workspace.project.root, look=no_look, declared={})
     workshop = NoOps(store, definitions, no_spark, applier, ACTOR, "serve")
-    service = Service(workshop, THREADS, tell=problems.append)
+    began = threading.Event()
+    service = Service(workshop, THREADS, Complaints(problems.append), on_ready=began.set)
     thread = threading.Thread(target=service.run, name="service")
     thread.start()
     try:
-        if not service.owns.wait(PATIENCE_SECONDS):
+        if not began.wait(PATIENCE_SECONDS):
             raise TimeoutError(f"the service did not begin: {problems}")
         yield
     finally:

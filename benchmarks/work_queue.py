@@ -132,7 +132,7 @@ def jobs_a_second(
     for child in children:
         child.join()
     assert sum(done for _, _, done in found) == jobs, "each job is done once"
-    return jobs / (max(ended for _, ended, _ in found) - min(began for began, _, _ in found))
+    return float(jobs / (max(ended for _, ended, _ in found) - min(began for began, _, _ in found)))
 
 
 def measure(place: Callable[[], Place], *, jobs: int, rounds: int) -> dict[str, dict[int, float]]:
