@@ -80,7 +80,7 @@ class Service:
             shutdown()
 
     def stop(self) -> None:
-        """May be called by any thread, and by a signal handler."""
+        """May be called by any thread, but not by a signal handler: it takes locks."""
         self.ended.set()
         if self._waker is not None:
             self._waker.poke()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from headwater.app.workspace import Workspace
     from headwater.faces.http.context import Context
     from headwater.manifest.spec import ServeSection
+
+_STOP, _OVER = b"s", b"o"
 
 
 def register(app: typer.Typer) -> None:
@@ -106,22 +110,34 @@ def _otlp(context: Context, host: str, section: ServeSection, *, asked: bool) ->
 
 @contextmanager
 def until_signal(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end it in good order; a second one ends it at once."""
+    """Ctrl-C and SIGTERM end it in good order; a second one ends it at once. A handler interrupts the main thread
+    wherever it is, also with a lock in its hand, so it only writes to a pipe: another thread reads it and stops."""
     asked = False
+    reading, writing = os.pipe()
 
     def handle(number: int, _frame: Any) -> None:
         nonlocal asked
         if asked:
             raise KeyboardInterrupt
         asked = True
-        stop()
+        os.write(writing, _STOP)
 
+    def listen() -> None:
+        if os.read(reading, 1) == _STOP:
+            stop()
+
+    listener = threading.Thread(target=listen, name="signals", daemon=True)
+    listener.start()
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        os.write(writing, _OVER)
+        listener.join()
+        os.close(reading)
+        os.close(writing)
 
 
 def _nothing(_pipeline: str, _state: str) -> None:
