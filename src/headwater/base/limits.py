@@ -119,6 +119,9 @@ SWEEP_SECONDS = 60.0
 """How often a server forgets what nobody will ask for any more."""
 MANIFEST_POLL_SECONDS = 1.0
 """How often a server looks whether a file of the manifest has changed."""
+SIGNAL_ECHO_SECONDS = 1.0
+"""A signal to stop that comes so soon after the first is the same one: `timeout` and some supervisors send it to the
+process and then to its group."""
 JOBS_SHOWN = 50
 
 HTTP_RUNS_PAGE = 500

@@ -14,7 +14,7 @@ import typer
 
 from headwater.base.errors import HeadwaterError
 from headwater.faces.cli.output import JsonOption, age_text, answer, count_text, say, show_error, table
-from headwater.faces.cli.serving import until_signal as until_signal
+from headwater.faces.cli.serving import until_signal
 
 if TYPE_CHECKING:
     from headwater.app.workspace import Workspace

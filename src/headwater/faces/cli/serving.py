@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater.base import limits
 from headwater.faces.cli.output import Face, say, show_error
 
 if TYPE_CHECKING:
@@ -110,17 +112,19 @@ def _otlp(context: Context, host: str, section: ServeSection, *, asked: bool) ->
 
 @contextmanager
 def until_signal(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end it in good order; a second one ends it at once. A handler interrupts the main thread
-    wherever it is, also with a lock in its hand, so it only writes to a pipe: another thread reads it and stops."""
-    asked = False
+    """Ctrl-C and SIGTERM end it in good order; another one, later, ends it at once. A handler interrupts the main
+    thread wherever it is, also with a lock in its hand, so it only writes to a pipe: another thread reads it and
+    stops."""
+    asked_at: float | None = None
     reading, writing = os.pipe()
 
     def handle(number: int, _frame: Any) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal asked_at
+        if asked_at is None:
+            asked_at = time.monotonic()
+            os.write(writing, _STOP)
+        elif time.monotonic() - asked_at > limits.SIGNAL_ECHO_SECONDS:
             raise KeyboardInterrupt
-        asked = True
-        os.write(writing, _STOP)
 
     def listen() -> None:
         if os.read(reading, 1) == _STOP:
