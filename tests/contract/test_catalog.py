@@ -6,6 +6,7 @@ import sqlite3
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ import psycopg
 import pytest
 from sqlalchemy import event, func, select, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from contract.children import commit_items, pool
 from contract.stores import (
@@ -28,6 +30,7 @@ from contract.stores import (
     tree,
     written,
 )
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.store import catalog as catalog_module
 from headwater.store import records as r
@@ -44,6 +47,23 @@ NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"a": 1})
 
 def code_of(error: pytest.ExceptionInfo[HeadwaterError]) -> str:
     return error.value.code
+
+
+def test_who_finds_no_free_connection_hears_that_it_can_try_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CATALOG_BUSY_SECONDS", 0.05)
+    store = place.open()
+    with ExitStack() as held:
+        with pytest.raises(NoConnectionFree):
+            while True:
+                held.enter_context(store.catalog.engine.connect())
+        with pytest.raises(HeadwaterError) as error, store.catalog.snapshot():
+            pass
+    assert (error.value.code, error.value.retryable) == ("HW-T06", True)
+    with store.catalog.snapshot() as connection:
+        assert current_seq(connection) == 0
+    store.close()
 
 
 # --- commit: all or nothing, one after the other

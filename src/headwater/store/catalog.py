@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, select, update
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -175,6 +176,7 @@ def _sqlite_engine(path: Path) -> Engine:
     engine = create_engine(
         f"sqlite:///{path}",
         isolation_level="AUTOCOMMIT",
+        pool_timeout=limits.CATALOG_BUSY_SECONDS,
         connect_args={"timeout": limits.CATALOG_BUSY_SECONDS, "check_same_thread": False},
     )
 
@@ -215,7 +217,12 @@ def _schema_name(project: str) -> str:
 
 
 def _postgres_engine(url: str, schema: str) -> Engine:
-    engine = create_engine(_postgres_url(url), pool_pre_ping=True, connect_args={"connect_timeout": 10})
+    engine = create_engine(
+        _postgres_url(url),
+        pool_pre_ping=True,
+        pool_timeout=limits.CATALOG_BUSY_SECONDS,
+        connect_args={"connect_timeout": 10},
+    )
 
     @event.listens_for(engine, "connect")
     def configure(connection: object, _record: object) -> None:
@@ -268,6 +275,13 @@ def _translated() -> Iterator[None]:
             "HW-T06",
             f"the catalog does not answer: {reason}",
             hint="check that the database runs, that `[context] catalog` names it, and that the disk is not full",
+            retryable=True,
+        ) from error
+    except NoConnectionFree as error:
+        raise HeadwaterError(
+            "HW-T06",
+            "the catalog is busy: all connections to it of this process were in use for too long",
+            hint="try again; if it goes on, look what keeps the database from answering",
             retryable=True,
         ) from error
     except DBAPIError as error:
