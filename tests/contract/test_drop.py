@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from contract.dropping import Shop, codes, look_once, taken
 from contract.ingesting import rows_of
 from contract.stores import ACTOR, Place
 from forked import exit_code
-from headwater.app.dropping import KEY, take_dropped
+from headwater.app.dropping import KEY, PutAway, take_dropped
 from headwater.app.ingesting import clear
 from headwater.app.workspace import Workspace
 from headwater.base import limits
+from headwater.ingest.drop.hashes import OLD_NS
 from headwater.store.gc import collect, data_files
 from headwater.store.ledger import ledger_keys
 from headwater.store.reading import current_seq, table_states
@@ -82,26 +84,52 @@ def test_a_known_file_is_skipped_and_not_read_again(place: Place, monkeypatch: p
     path = shop.drop("events/a.ndjson", line("a"))
     with shop.opened() as (opened, dropping, news):
         dropping.look()
-        path.chmod(0)  # root may read it all the same: so it is looked at what is opened
         monkeypatch.setattr("builtins.open", _refuse(path))
         dropping.look()
         monkeypatch.undo()
         assert (taken(news), codes(news), labels(opened)) == ({"events": (1, 1, 0)}, [], ["a"])
-    path.chmod(0o600)
     shop.drop("events/copy.ndjson", line("a"))
     with shop.opened() as (opened, dropping, news):
         dropping.look()
         assert (news, labels(opened)) == ([], ["a"]), "another process knows it by its bytes, under any name"
 
 
-def test_a_changed_file_is_a_new_file(place: Place) -> None:
+def test_the_next_process_reads_no_old_file_that_it_knows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.ingest.drop.hashes.OLD_NS", 0)
+    shop = Shop.at(place)
+    path = shop.drop("events/a.ndjson", line("a"))
+    with shop.opened() as (_, dropping, _news):
+        dropping.look()
+    with shop.opened() as (opened, dropping, news):
+        monkeypatch.setattr("builtins.open", _refuse(path))
+        dropping.look()
+        monkeypatch.undo()
+        assert (news, labels(opened)) == ([], ["a"])
+        assert clear(opened, "events") == 1
+        dropping.look()
+        assert labels(opened) == ["a", "a"], "what has landed is known to the ledger alone"
+
+
+def test_what_was_remembered_of_a_file_and_is_not_so_keeps_it_from_nothing(place: Place) -> None:
     shop = Shop.at(place)
     shop.drop("events/a.ndjson", line("a"))
+    with shop.opened() as (opened, dropping, news):
+        (file,) = dropping._folder().look().files
+        dropping._hashes.put(file, "0" * 64, looked_at_ns=time.time_ns() + OLD_NS)
+        assert dropping.look(), "it is not the file with that hash"
+        assert not dropping.look()
+        assert (codes(news), labels(opened)) == ([], ["a"])
+
+
+def test_a_changed_file_is_a_new_file(place: Place) -> None:
+    shop = Shop.at(place)
+    then = shop.drop("events/a.ndjson", line("a")).stat().st_mtime
     with shop.opened() as (opened, dropping, _):
+        for label in "bc":
+            dropping.look()
+            os.utime(shop.drop("events/a.ndjson", line(label)), (then, then))  # of the same size and time
         dropping.look()
-        shop.drop("events/a.ndjson", line("b"), age_seconds=1800)
-        dropping.look()
-        assert labels(opened) == ["a", "b"]
+        assert labels(opened) == ["a", "b", "c"]
 
 
 def test_clearing_the_ledger_replays_the_files(place: Place) -> None:
@@ -125,6 +153,19 @@ def test_of_two_files_with_one_row_the_later_one_wins(place: Place) -> None:
     with shop.opened() as (opened, dropping, _):
         dropping.look()
         assert [row["n"] for row in rows_of(opened.store(), "stock")] == [1, 2, 3], "the last of a commit counts"
+
+
+def test_a_file_that_does_not_fit_beside_others_keeps_its_place(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_BODY_BYTES", 100_000)
+    shop = Shop.at(place, UPSERT)
+    many = b"".join(b"%d,0\n" % n for n in range(2, 5_000))
+    for n in range(4):
+        shop.drop(f"stock/{n}.csv.gz", gzip.compress(b"id,n\n1,%d\n" % n + many * (n in (1, 2))), age_seconds=300 - n)
+    shop.drop("stock/4.ndjson", b'{"id": 1, "n": 4}\n', age_seconds=200)
+    with shop.opened() as (opened, dropping, news):
+        assert not dropping.look()
+        assert taken(news)["stock"][0] == 5
+        assert [row["n"] for row in rows_of(opened.store(), "stock") if row["id"] == 1] == [0, 1, 2, 3, 4]
 
 
 def test_a_file_that_is_being_written_waits_until_it_is_whole(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +229,36 @@ def test_bad_files_are_put_away_at_once_and_block_nobody(place: Place) -> None:
     with shop.opened() as (opened, dropping, news):
         dropping.look()
         assert labels(opened) == ["a", "b", "c"]
+
+
+def test_a_bad_file_that_cannot_be_put_away_is_told_once_and_stays(place: Place) -> None:
+    shop = Shop.at(place)
+    shop.drop("events/a.csv", b"a,a\n")
+    shop.drop("events/_failed", b"in the way")
+    with shop.opened() as (_, dropping, news):
+        for _ in range(3):
+            dropping.look()
+        assert codes(news) == ["HW-T05", "HW-I04"]
+        assert isinstance(news[1], PutAway)
+        assert [str(where) for where in news[1].error.places] == ["drop/events/a.csv"]
+
+
+def test_what_is_wrong_with_the_folder_is_told_once(place: Place) -> None:
+    shop = Shop.at(place)
+    (shop.root / "drop").write_bytes(b"a file")
+    with shop.opened() as (_, dropping, news):
+        dropping.run(AfterThree())
+        assert codes(news) == ["HW-I04"]
+
+
+class AfterThree(threading.Event):
+    """Ends what waits for it after three rounds."""
+
+    rounds = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.rounds += 1
+        return self.rounds > 3
 
 
 def test_a_file_that_cannot_be_read_is_tried_a_few_times(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from headwater.connectors.files.config import compression_of, format_of
 from headwater.connectors.files.scan import FoundFile
 from headwater.ingest.decode import TooLarge
 from headwater.ingest.drop.folder import Changed, DropFolder, Dropped, Listing
+from headwater.ingest.drop.hashes import Hashes
 from headwater.ingest.drop.memory import Memory
 from headwater.ingest.drop.reading import FileRows, Room, body_of, is_lines
 from headwater.ingest.push import Accepted, Push, PushTable
@@ -36,6 +37,7 @@ BAD_FILE = ("HW-I01", "HW-I02", "HW-I04")
 TRIED_AGAIN = ("HW-C03", "HW-J01", "HW-J02", "HW-J03", "HW-X01")
 """It may have been bad luck; so often may it not. Any other error is the table's or the store's, and no file's fault."""
 
+HASHES = ".headwater/drop.json"
 LISTING_SHARE = 10
 """Between two looks lies so many times what it takes to list the folder."""
 COMPRESSED = 10
@@ -102,6 +104,11 @@ class Dropping:
     _big: dict[str, _Big] = field(default_factory=dict)
     _hands: queue.SimpleQueue[_Big | None] | None = None
     _taken: dict[str, Taken] = field(default_factory=dict)
+    _hashes: Hashes = field(init=False)
+    _there: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self._hashes = Hashes(self.workspace.project.root / HASHES)
 
     def run(self, ended: threading.Event) -> None:
         """Look again and again until `ended`. A folder that takes long to list is listed less often."""
@@ -120,6 +127,7 @@ class Dropping:
         began = time.monotonic()
         listing = folder.look()
         self._listing_seconds = time.monotonic() - began
+        self._there = frozenset(file.path for file in listing.files)
         self._reap(folder)
         self._tell_strange(listing)
         if listing.files:
@@ -144,7 +152,15 @@ class Dropping:
         """A big file that is under way is given up: it lands when somebody looks again."""
         if self._hands is not None:
             self._hands.put(None)
+        self._hashes.save(self._there)
         self.door.close()
+
+    def _hash_of(self, folder: DropFolder, file: Dropped, *, looked_at_ns: int) -> str:
+        found = self._hashes.get(file)
+        if found is None:
+            found = folder.hash_of(file)
+            self._hashes.put(file, found, looked_at_ns=looked_at_ns)
+        return found
 
     def _folder(self) -> DropFolder:
         project = self.workspace.project
@@ -185,6 +201,7 @@ class Dropping:
     def _failed(self, folder: DropFolder, file: Dropped, error: Exception) -> bool:
         """What to do about a file that was not landed; True if it will be tried again. Raises `_TableWaits`."""
         if isinstance(error, Changed):
+            self._hashes.forget(file)
             return True
         told = as_headwater(error)
         if told.code not in (*BAD_FILE, *TRIED_AGAIN):
@@ -205,8 +222,9 @@ class Dropping:
         except Changed:
             return  # another process has put it away
         except HeadwaterError as problem:  # it stays where it is, and is not tried again as it is
-            self._tell(file.path, problem)
-            self._tell(file.path, error)
+            self.on_news(problem)
+            error.hint, error.places = "mend the file", (Place(folder.place(file.path)),)
+            self.on_news(PutAway(error))
 
     def _begin_big(self, folder: DropFolder, file: Dropped, push: Push, looked_at_ns: int) -> None:
         found = found_file(folder, file)
@@ -282,7 +300,8 @@ class _Taking:
         for file in files:
             looked_at_ns = time.time_ns()
             try:
-                hashes[file] = self.folder.hash_of(file), looked_at_ns
+                sha256 = self.dropping._hash_of(self.folder, file, looked_at_ns=looked_at_ns)
+                hashes[file] = sha256, looked_at_ns
             except (Changed, HeadwaterError) as error:
                 self._not_taken(file, error)
         with self.dropping.workspace.store().catalog.snapshot() as connection:
@@ -308,10 +327,14 @@ class _Taking:
             self._not_taken(file, error)
             return
         weight = len(body) or _weight(file)
-        if self._group and self._weight + weight > limits.DROP_GROUP_BYTES:
+        if self._group and (self._weight + weight > limits.DROP_GROUP_BYTES or self._is_behind_cells(file)):
             self._flush()
         self._group.append((file, self._push(file, sha256, body), looked_at_ns))
         self._weight += weight
+
+    def _is_behind_cells(self, file: Dropped) -> bool:
+        """Whether a file of cells that proves too large for the group would land after these lines."""
+        return is_lines(file.name) and not is_lines(self._group[-1][0].name)
 
     def _flush(self) -> None:
         group, self._group, self._weight, self._room = self._group, [], 0, Room()
@@ -338,7 +361,7 @@ class _Taking:
         if is_alone:
             self.dropping._begin_big(self.folder, file, push, looked_at_ns)
         else:
-            self._group = [(file, self._push(file, hash_in(push), b""), looked_at_ns)]
+            self._group = [(file, self._push(file, hash_in(push), push.body), looked_at_ns)]
             self._flush()
 
     def _not_taken(self, file: Dropped, error: Exception) -> None:
@@ -366,7 +389,7 @@ class _Taking:
             data = opened.read()
         if hashlib.sha256(data).hexdigest() != sha256:
             raise Changed
-        return body_of(data, file.name)
+        return body_of(data, self.folder.place(file.path))
 
 
 def take_dropped(workspace: Workspace, on_news: Callable[[News], None]) -> None:

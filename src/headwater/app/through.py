@@ -102,9 +102,10 @@ class Server:
         self._url, self._token = urlsplit(url), token
 
     def serves(self, project: str) -> bool:
-        """Whether somebody answers there who serves the project, in whatever health."""
+        """Whether somebody answers there who serves the project, in whatever health. One that hangs is not waited for
+        as long as one that has a batch."""
         try:
-            _status, _wait, told = self._ask("GET", "/health")
+            _status, _wait, told = self._ask("GET", "/health", timeout=limits.RETRY_MAX_SECONDS)
             return bool(told["health"]["project"] == project)
         except (Unanswered, KeyError, TypeError):
             return False
@@ -126,7 +127,13 @@ class Server:
         raise Unanswered
 
     def _ask(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout: float = limits.SERVER_ANSWER_SECONDS,
     ) -> tuple[int, float, Any]:
         """The status, for how long to wait if it asks for that, and what it says."""
         from http.client import HTTPConnection, HTTPException
@@ -135,7 +142,7 @@ class Server:
         if self._token is not None:
             sent["Authorization"] = f"Bearer {self._token}"
         encoded: Any = {name: value.encode() for name, value in sent.items()}  # a key may be any printable text
-        connection = HTTPConnection(self._url.hostname or "", self._url.port, timeout=limits.SERVER_ANSWER_SECONDS)
+        connection = HTTPConnection(self._url.hostname or "", self._url.port, timeout=timeout)
         try:
             connection.request(method, path, body, encoded)
             response = connection.getresponse()

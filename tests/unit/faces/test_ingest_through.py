@@ -6,8 +6,10 @@ import io
 import json
 import re
 import shutil
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +200,25 @@ def test_a_busy_server_is_asked_again_and_then_left_alone(
     with served(project) as counters:
         assert ingest(project, "events").code == 0
     assert (pushed(counters), len(rows(say, project))) == (0, 1)
+
+
+def test_a_server_that_hangs_is_not_waited_for(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RETRY_MAX_SECONDS", 0.05)
+    left_alone = threading.Event()
+
+    class Slow(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            left_alone.wait(1)
+            with suppress(OSError):
+                self.wfile.write(b'HTTP/1.0 200 OK\r\n\r\n{"health": {"project": "shop"}}')
+
+    with HTTPServer(("127.0.0.1", 0), Slow) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        with left(load(project), url_of(*server.server_address[:2])):  # type: ignore[arg-type]
+            assert reach(load(project)) is None
+        left_alone.set()
+        thread.join()
 
 
 def test_a_table_that_the_server_does_not_know_yet_is_what_the_manifest_says(

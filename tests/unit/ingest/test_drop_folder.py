@@ -32,12 +32,25 @@ def test_every_file_below_a_folder_of_a_table_is_for_that_table(folder: DropFold
     names = ["orders/a.ndjson", "orders/2026/01/b.JSONL.gz", "orders/c.csv.zst", "_own/d.csv", "goods/e.parquet"]
     for name in names:
         put(folder, name)
-    assert [file.path for file in folder.look().files] == [
+    assert sorted(file.path for file in folder.look().files) == [
         "goods/e.parquet",
         "orders/2026/01/b.JSONL.gz",
         "orders/a.ndjson",
         "orders/c.csv.zst",
     ], "the folder of a table does not begin with `_`"
+
+
+def test_folders_may_be_as_deep_as_the_system_lets_them(folder: DropFolder) -> None:
+    put(folder, "orders/a.csv")
+    path = folder.root / "orders"
+    for _ in range(1_200):
+        path = path / "d"
+        path.mkdir()
+    (path / "b.csv").write_bytes(b"")
+    assert sorted(file.name[-5:] for file in folder.look().files) == ["a.csv", "b.csv"]
+    for empty in [path, *path.parents][:1_200]:  # pytest's own way to remove it is recursive
+        (empty / "b.csv").unlink(missing_ok=True)
+        empty.rmdir()
 
 
 def test_unfinished_hidden_and_put_away_files_are_passed_over(folder: DropFolder) -> None:
@@ -52,12 +65,14 @@ def test_what_cannot_be_taken_is_told_with_a_hint(folder: DropFolder) -> None:
         put(folder, name)
     os.mkfifo(folder.root / "orders/pipe.csv")
     (folder.root / os.fsdecode(b"orders/\xff.csv")).write_bytes(b"")
+    (folder.root / os.fsdecode(b"\xfe")).mkdir()
     (folder.root / "orders/nowhere.csv").symlink_to("gone.csv")
     found = folder.look()
     assert found.files == []
     assert {place: error.message for place, error in found.strange.items()} == {
         "loose.csv": "`drop/loose.csv` lies in no table's folder",
         "No Table": "`drop/No Table` is a folder whose name no table can have",
+        "\\xfe": "`drop/\\xfe` is a folder whose name no table can have",
         "orders/readme.txt": "`drop/orders/readme.txt` has a name that tells no format",
         "orders/a.json": "`drop/orders/a.json` has a name that tells no format",
         "orders/b.parquet.gz": "`drop/orders/b.parquet.gz` is a compressed Parquet file",
@@ -65,6 +80,12 @@ def test_what_cannot_be_taken_is_told_with_a_hint(folder: DropFolder) -> None:
         "orders/\\xff.csv": "`drop/orders/\\xff.csv` has a name that is not UTF-8",
     }
     assert all(error.hint for error in found.strange.values())
+
+
+def test_a_drop_folder_that_is_none_says_so(folder: DropFolder) -> None:
+    folder.root.write_bytes(b"")
+    (error,) = folder.look().strange.values()
+    assert (error.message, error.hint) == ("cannot list `drop`: Not a directory", "it must be a folder")
 
 
 def test_folders_behind_links_are_not_followed(folder: DropFolder) -> None:
@@ -96,7 +117,7 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(folder: DropFolder) -> 
 def test_a_file_that_cannot_be_opened_says_so(folder: DropFolder) -> None:
     put(folder, "orders/a.csv/is_a_folder.csv")
     with pytest.raises(HeadwaterError, match=r"cannot read `drop/orders/a\.csv`") as raised:
-        folder.hash_of(Dropped("orders", "a.csv", (1, 1, 1)))
+        folder.hash_of(Dropped("orders", "a.csv", (1, 1, 1, 1)))
     assert (raised.value.code, raised.value.retryable) == ("HW-C03", True)
 
 
@@ -112,6 +133,47 @@ def test_a_file_is_put_away_with_the_reason_beside_it_and_never_over_another(fol
     reason = json.loads((away / "a-2.csv.gz.reason.json").read_text())
     assert (reason["file"], reason["code"], reason["message"]) == ("drop/orders/sub/a.csv.gz", "HW-I02", "2")
     assert folder.look().files == []
+
+
+def test_a_long_name_leaves_room_for_the_reason(folder: DropFolder) -> None:
+    for content in (b"1", b"2"):
+        put(folder, f"orders/{'ä' * 125}.csv", content)
+        (file,) = folder.look().files
+        folder.put_away(file, {})
+    names = sorted(path.name for path in (folder.root / "orders/_failed").iterdir())
+    assert [name.lstrip("ä") for name in names] == ["-2.csv", "-2.csv.reason.json", ".csv", ".csv.reason.json"]
+
+
+def test_a_file_is_never_put_away_over_the_thousandth_of_its_name(folder: DropFolder) -> None:
+    for number in range(1, 1_000):
+        put(folder, f"orders/_failed/a{'' if number == 1 else f'-{number}'}.csv", b"before")
+    put(folder, "orders/a.csv")
+    (file,) = folder.look().files
+    with pytest.raises(HeadwaterError, match=r"999 files named `a\.csv` have failed already"):
+        folder.put_away(file, {})
+    assert {path.read_bytes() for path in (folder.root / "orders/_failed").iterdir()} == {b"before"}
+    assert folder.look().files == [file]
+
+
+def test_a_file_that_was_mended_meanwhile_is_not_put_away(folder: DropFolder) -> None:
+    put(folder, "orders/a.csv", b"bad")
+    (file,) = folder.look().files
+    put(folder, "orders/a.csv", b"mended")
+    with pytest.raises(Changed):
+        folder.put_away(file, {})
+    assert (folder.root / "orders/a.csv").read_bytes() == b"mended"
+    assert list((folder.root / "orders/_failed").iterdir()) == []
+
+
+def test_the_reason_stays_when_two_put_a_file_away_at_once(folder: DropFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(folder, "orders/a.csv")
+    (file,) = folder.look().files
+    free = folder._free(folder.root / "orders/_failed/a.csv")
+    folder.put_away(file, {})
+    monkeypatch.setattr(folder, "_free", lambda _wanted: free)  # it was free when the other one looked
+    with pytest.raises(Changed):
+        folder.put_away(file, {})
+    assert sorted(path.name for path in free.parent.iterdir()) == ["a.csv", "a.csv.reason.json"]
 
 
 def test_a_file_that_somebody_else_put_away_is_no_longer_there(folder: DropFolder) -> None:

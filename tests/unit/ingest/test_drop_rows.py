@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema, schema_of
 from headwater.base.types import STRING
@@ -22,8 +23,9 @@ from headwater.connectors.files.read import ReadFiles
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.protocol import ItemRead
 from headwater.ingest.decode import TooLarge
+from headwater.ingest.drop.big import ReadBig
 from headwater.ingest.drop.folder import Changed
-from headwater.ingest.drop.reading import FileRows, Room, how_of
+from headwater.ingest.drop.reading import FileRows, Room, body_of, how_of
 from headwater.ingest.drop.texts import json_texts, texts_of
 from headwater.ingest.prepare import DEFAULT_COLUMNS, Prepared
 
@@ -152,6 +154,7 @@ def test_a_file_with_more_bad_rows_than_are_borne_is_refused(folder: Folder) -> 
         ("a.csv", b"id,id\n1,2\n"),
         ("a.csv", b"PAR1 and so on"),
         ("a.csv", b"id,_run_id\n1,2\n"),
+        ("a.csv.gz", b""),
         ("a.csv.gz", b"id\n1\n"),
         ("a.csv.gz", gzip.compress(b"id\n" + b"1\n" * 1000, mtime=0)[:-4]),
         ("a.parquet", b"id\n1\n"),
@@ -162,6 +165,41 @@ def test_a_file_with_more_bad_rows_than_are_borne_is_refused(folder: Folder) -> 
 def test_a_file_that_is_not_what_it_says_cannot_be_read(folder: Folder, name: str, content: bytes) -> None:
     with pytest.raises(HeadwaterError) as raised:
         folder.prepared(name, content, TYPED)
+    assert raised.value.code == "HW-I04"
+
+
+def test_a_bad_row_in_a_later_part_of_a_file_moves_no_other_row(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.connectors.files.streams.CHUNK_BYTES", 100)
+    content = b"".join(b'{"id": %d}\n' % n + b"bad\n" * (n == 70) for n in range(100))
+    file, half = folder.put("a.ndjson", content), len(content) // 2
+    read = ReadBig(folder.root, how_of("a.ndjson"), most_bad=1, evolve=False)
+    found: list[Any] = []
+    for start, end in ((0, half), (half, len(content))):
+        found += read({"pieces": [[file.source_id, file.size, file.mtime_ns, start, end, False]]}, TYPED)
+    assert [n for each in found if isinstance(each, pa.RecordBatch) for n in each["id"].to_pylist()] == [*range(100)]
+    assert [each.error.line for each in found if isinstance(each, BadRow)] == [72]
+
+
+def test_a_big_file_of_short_rows_fits_a_wide_table(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PUSH_SMALL_BYTES", 200)
+    monkeypatch.setattr(limits, "BATCH_CELLS", 1_000)
+    content = b"{}\n" * 999
+    file = folder.put("a.ndjson", content)
+    read = ReadBig(folder.root, how_of("a.ndjson"), most_bad=0, evolve=False)
+    partition = {"pieces": [[file.source_id, file.size, file.mtime_ns, 0, file.size, True]]}
+    assert sum(each.num_rows for each in read(partition, TYPED) if isinstance(each, pa.RecordBatch)) == 999
+
+
+@pytest.mark.parametrize(
+    "content",
+    [gzip.compress(b"{}\n"), parquet({"id": [1]}), "{}\n".encode("utf-16")],
+    ids=["gzip", "parquet", "utf-16"],
+)
+def test_a_file_that_is_no_text_is_no_ndjson(content: bytes) -> None:
+    with pytest.raises(HeadwaterError, match=r"`a\.ndjson` is not NDJSON") as raised:
+        body_of(content, "a.ndjson")
     assert raised.value.code == "HW-I04"
 
 
@@ -184,7 +222,9 @@ def test_files_of_a_group_share_its_room_and_one_that_does_not_fit_gives_it_back
     with pytest.raises(TooLarge):
         big(TYPED, 0)
     assert first(TYPED, 0).rows == 2, "read again, it is not counted twice"
-    room.most = 10_000_000
+    with pytest.raises(TooLarge):  # or it would land before the one that did not fit
+        folder.rows("c.csv", content, room=room)(TYPED, 0)
+    big.room.most, big.room._is_full = 10_000_000, False
     assert big(TYPED, 0).rows == 10_000
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -30,9 +30,12 @@ FORMATS = ("ndjson", "csv", "parquet")
 _CHUNK = 1 << 20
 _NAMES = 1_000
 """So many files of one name can have failed."""
+_NAME_BYTES = 200
+"""So much is kept of the name of a file that failed: beside it there must be room for the reason."""
 
-Stamp = tuple[int, int, int]
-"""Size, mtime in nanoseconds and inode: as long as they stay, a file is taken for the same one."""
+Stamp = tuple[int, int, int, int]
+"""Size, mtime in nanoseconds, inode and ctime: as long as they stay, a file is taken for the same one. A program may set
+the mtime as it likes; only the system sets the ctime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,11 @@ class Dropped:
     @property
     def mtime_ns(self) -> int:
         return self.stamp[1]
+
+    @property
+    def changed_ns(self) -> int:
+        """When it was last seen to change, whichever of its times tells."""
+        return max(self.stamp[1], self.stamp[3])
 
 
 @dataclass
@@ -80,17 +88,18 @@ class DropFolder:
         for entry in self._entries(self.root, found):
             if _is_passed_over(entry.name):
                 continue
+            name = _shown(entry.name)
             if not entry.is_dir():
-                found.strange[entry.name] = _strange(
-                    f"`{self.place(entry.name)}` lies in no table's folder", f"move it to `{self.shown}/<table>/`"
+                found.strange[name] = _strange(
+                    f"`{self.place(name)}` lies in no table's folder", f"move it to `{self.shown}/<table>/`"
                 )
             elif not is_table_name(entry.name):
-                found.strange[entry.name] = _strange(
-                    f"`{self.place(entry.name)}` is a folder whose name no table can have",
+                found.strange[name] = _strange(
+                    f"`{self.place(name)}` is a folder whose name no table can have",
                     "small letters, digits and `_`, at most 63 of them, and no digit first",
                 )
             else:
-                self._below(entry.name, "", found)
+                self._below(entry.name, found)
         return found
 
     def place(self, path: str) -> str:
@@ -128,7 +137,8 @@ class DropFolder:
 
     def put_away(self, file: Dropped, reason: dict[str, object]) -> str:
         """Move a file to where nobody looks, with the reason beside it; its new place. The reason is written first:
-        a crash in between leaves a file that fails once more. Raises HW-T05 if it cannot be moved."""
+        a crash in between leaves a file that fails once more. Raises `Changed` if it is no longer the file that failed,
+        and HW-T05 if it cannot be moved."""
         source = self.path_of(file)
         target = self._free(self.root / file.table / FAILED / file.name)
         beside = target.with_name(target.name + REASON)
@@ -136,43 +146,56 @@ class DropFolder:
             make_directory(target.parent)
             body = json.dumps({"file": self.place(file.path), "failed_at": to_text(now_us()), **reason}, indent=2)
             write_whole(beside, body.encode() + b"\n")
+            if _stamp(source.stat()) != file.stamp:
+                raise FileNotFoundError(f"{source} is another file by now")
             source.rename(target)
-        except FileNotFoundError as error:  # somebody else has put it away, or took it back
-            beside.unlink(missing_ok=True)
-            raise Changed from error
         except OSError as error:
+            if not os.path.lexists(target):  # else somebody else has put it away, with this reason beside it
+                with suppress(OSError):
+                    beside.unlink()
+            if isinstance(error, FileNotFoundError):
+                raise Changed from error
             raise cannot_write(self.place(f"{file.table}/{FAILED}/{file.name}"), error) from error
         return self.place(target.relative_to(self.root).as_posix())
 
     def _free(self, wanted: Path) -> Path:
-        """A name that no file has that failed before: those are kept too."""
-        tried = wanted
-        for number in range(2, _NAMES):
-            if not tried.exists():
-                break
-            first, dot, rest = wanted.name.partition(".")
-            tried = wanted.with_name(f"{first}-{number}{dot}{rest}")
-        return tried
+        """A name that no file has that failed before: those are kept too. Raises HW-T05 if there are too many."""
+        name = wanted.name.encode()[-_NAME_BYTES:].decode(errors="ignore")
+        first, dot, rest = name.partition(".")
+        for number in range(1, _NAMES):
+            tried = wanted.with_name(f"{first}-{number}{dot}{rest}" if number > 1 else name)
+            if not os.path.lexists(tried):
+                return tried
+        raise HeadwaterError(
+            "HW-T05",
+            f"{_NAMES - 1} files named `{name}` have failed already",
+            hint=f"move them out of `{self.place(wanted.parent.relative_to(self.root).as_posix())}`",
+        )
 
-    def _below(self, table: str, prefix: str, found: Listing) -> None:
-        for entry in self._entries(self.root / table / prefix, found):
-            name = prefix + entry.name
-            if _is_passed_over(entry.name):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                self._below(table, f"{name}/", found)
-                continue
-            try:
-                status = entry.stat()
-            except OSError:
-                continue  # gone between the listing and the look, or a link to nowhere
-            problem = _problem(name, status)
-            if problem is None:
-                found.files.append(Dropped(table, name, (status.st_size, status.st_mtime_ns, status.st_ino)))
-            else:
-                message, hint = problem
-                path = _shown(f"{table}/{name}")
-                found.strange[path] = _strange(f"`{self.place(path)}` {message}", hint)
+    def _below(self, table: str, found: Listing) -> None:
+        folders = [""]
+        while folders:
+            prefix = folders.pop()
+            for entry in self._entries(self.root / table / prefix, found):
+                if _is_passed_over(entry.name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(f"{prefix}{entry.name}/")
+                else:
+                    self._file(table, prefix + entry.name, entry, found)
+
+    def _file(self, table: str, name: str, entry: os.DirEntry[str], found: Listing) -> None:
+        try:
+            status = entry.stat()
+        except OSError:
+            return  # gone between the listing and the look, or a link to nowhere
+        problem = _problem(name, status)
+        if problem is None:
+            found.files.append(Dropped(table, name, _stamp(status)))
+        else:
+            message, hint = problem
+            path = _shown(f"{table}/{name}")
+            found.strange[path] = _strange(f"`{self.place(path)}` {message}", hint)
 
     def _entries(self, folder: Path, found: Listing) -> list[os.DirEntry[str]]:
         try:
@@ -181,17 +204,20 @@ class DropFolder:
         except FileNotFoundError:
             return []
         except OSError as error:
-            path = "" if folder == self.root else _shown(folder.relative_to(self.root).as_posix())
-            found.strange[path] = _strange(
-                f"cannot list `{self.place(path).rstrip('/')}`: {error.strerror or error}", "let this user read it"
-            )
+            path = _shown(folder.relative_to(self.root).as_posix())
+            shown = self.shown if folder == self.root else self.place(path)
+            hint = "let this user read it" if isinstance(error, PermissionError) else "it must be a folder"
+            found.strange[path] = _strange(f"cannot list `{shown}`: {error.strerror or error}", hint)
             return []
 
 
 def _check(opened: BinaryIO, file: Dropped) -> None:
-    status = os.fstat(opened.fileno())
-    if (status.st_size, status.st_mtime_ns, status.st_ino) != file.stamp:
+    if _stamp(os.fstat(opened.fileno())) != file.stamp:
         raise Changed
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
 
 
 def _is_passed_over(name: str) -> bool:

@@ -16,6 +16,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
 from headwater.base.types import STRING, Type
 from headwater.coerce.errors import BadRow
+from headwater.coerce.objects import line_pieces
 from headwater.connectors.files.columns import BadRowList
 from headwater.connectors.files.config import FileFormat, compression_of, format_of
 from headwater.connectors.files.read import open_piece
@@ -44,29 +45,36 @@ def how_of(name: str) -> FileFormat:
     return FileFormat(format_)
 
 
-def body_of(data: bytes, name: str) -> bytes:
-    """The NDJSON of a file. Raises HW-I04 as `decoded` does."""
-    return decoded(data, _ENCODINGS[compression_of(name)], most=limits.MAX_BODY_BYTES)
+def body_of(data: bytes, source_id: str) -> bytes:
+    """The NDJSON of a file. Raises HW-I04 as `decoded` does, and for what is no text at all."""
+    body = decoded(data, _ENCODINGS[compression_of(source_id)], most=limits.MAX_BODY_BYTES)
+    with told():
+        refuse_foreign(body, source_id=source_id, format_="NDJSON")
+    return body
 
 
 @dataclass
 class Room:
     """What the files of one group may hold together. A file that is small because it is compressed well may not fit;
-    alone it may."""
+    alone it may. What comes behind it does not fit either: it would land before it."""
 
     most: int = field(default_factory=lambda: limits.MAX_BODY_BYTES)
     _held: dict[str, int] = field(default_factory=dict)
+    _is_full: bool = False
 
     def enter(self, source_id: str, size: int) -> None:
         """Raises `TooLarge`."""
-        held = self._held.get(source_id, 0) + size
-        self._held[source_id] = held
-        if sum(self._held.values()) > self.most:
-            self.leave(source_id)
+        is_new = source_id not in self._held
+        self._held[source_id] = self._held.get(source_id, 0) + size
+        if (self._is_full and is_new) or sum(self._held.values()) > self.most:
+            del self._held[source_id]
+            self._is_full = True
             raise TooLarge(self.most)
 
-    def leave(self, source_id: str) -> None:
-        self._held.pop(source_id, None)
+    def again(self, source_id: str) -> None:
+        """The file is read from its beginning: what was held of it is not."""
+        if source_id in self._held:
+            self._held[source_id] = 0
 
 
 @dataclass(frozen=True)
@@ -82,9 +90,11 @@ class FileRows:
 
     def __call__(self, schema: TableSchema, most_bad: int | None) -> Prepared:
         how = how_of(self.file.source_id)
+        if not self.file.size:
+            decoded(b"", _ENCODINGS[compression_of(self.file.source_id)])  # nothing, compressed, is something
         bad = BadRowList(room=most_bad or 0)
         found: list[Prepared] = []
-        self.room.leave(self.file.source_id)
+        self.room.again(self.file.source_id)
         with told():
             piece = self._piece()
             with open_piece(self.root, how, piece) as opened:
@@ -125,17 +135,18 @@ def _lines(opened: OpenFile, schema: TableSchema, bad: BadRowList, *, evolve: bo
     parts = iter(opened.read, b"") if piece.whole else opened.read_range(start, opened.line_start(piece.end))
     before: int | None = None
     line = 0
-    for chunk in line_chunks(parts, source_id=source_id):
+    chunks = line_chunks(parts, source_id=source_id)
+    for lines in (lines for chunk in chunks for lines in line_pieces(chunk, limits.PUSH_SMALL_BYTES)):
         if start == 0 and line == 0:
-            refuse_foreign(chunk, source_id=source_id, format_="NDJSON")
-        prepared = prepare(chunk, schema, table="", evolve=evolve, most_bad=None)
+            refuse_foreign(lines, source_id=source_id, format_="NDJSON")
+        prepared = prepare(lines, schema, table="", evolve=evolve, most_bad=None)
         bad.total += len(prepared.bad)
         for row in prepared.bad[: max(bad.room, limits.ERRORS_SHOWN)]:
             if before is None:
-                before = opened.lines_before(start) if start else 0
+                before = opened.lines_before(start)
             error = replace(row.error, line=before + line + row.error.line, place=source_id)
             bad.add(BadRow(error, bad.kept(row.source)))
-        line += chunk.count(b"\n")
+        line += lines.count(b"\n")
         yield prepared
 
 
