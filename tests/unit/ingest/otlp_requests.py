@@ -62,6 +62,22 @@ def metrics(*found: dict[str, Any]) -> ExportMetricsServiceRequest:
     return ExportMetricsServiceRequest(resource_metrics=[{**RESOURCE, "scope_metrics": [{**SCOPE, "metrics": found}]}])
 
 
+def field(number: int, body: bytes) -> bytes:
+    """A message or a text as it is written."""
+    size, length = len(body), bytearray()
+    while size > 127:
+        length.append(size & 127 | 128)
+        size >>= 7
+    return bytes((number << 3 | 2, *length, size)) + body
+
+
+def under(body: bytes, *numbers: int) -> bytes:
+    """A message within others."""
+    for number in reversed(numbers):
+        body = field(number, body)
+    return body
+
+
 LOG: dict[str, Any] = {
     "time_unix_nano": NOON,
     "observed_time_unix_nano": NOON + 1,

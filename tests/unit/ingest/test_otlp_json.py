@@ -71,14 +71,12 @@ def test_keys_that_are_not_known_and_nulls_are_passed_over() -> None:
     assert (row.get("trace_id"), row["severity_number"], row["flags"]) == (None, 99, 1)
 
 
+NUMBERS = {"NaN": "NaN", "Infinity": "Infinity", "-Infinity": "-Infinity", "1.5": 1.5, "-1e3": -1000.0, "7": 7.0}
+
+
 def test_numbers_that_are_not_finite_come_as_texts() -> None:
-    attributes = [{"key": text, "value": {"doubleValue": text}} for text in ("NaN", "Infinity", "-Infinity", "1.5")]
-    assert row_of({"attributes": attributes})["attributes"] == {
-        "NaN": "NaN",
-        "Infinity": "Infinity",
-        "-Infinity": "-Infinity",
-        "1.5": 1.5,
-    }
+    attributes = [{"key": text, "value": {"doubleValue": text}} for text in NUMBERS]
+    assert row_of({"attributes": attributes})["attributes"] == NUMBERS
 
 
 RECORD = "resourceLogs[0].scopeLogs[0].logRecords[0]"
@@ -101,13 +99,18 @@ RECORD = "resourceLogs[0].scopeLogs[0].logRecords[0]"
         ('{"body": {"bytesValue": "!"}}', "body.bytesValue"),
         ('{"body": {"doubleValue": "secret"}}', "body.doubleValue"),
         ('{"body": {"doubleValue": 1' + "0" * 400 + "}}", "body.doubleValue"),
+        ('{"body": {"doubleValue": 1e400}}', "body.doubleValue"),
+        ('{"body": {"doubleValue": "1e400"}}', "body.doubleValue"),
+        ('{"body": {"doubleValue": "1_0"}}', "body.doubleValue"),
+        ('{"body": {"doubleValue": " 1"}}', "body.doubleValue"),
+        ('{"body": {"doubleValue": "inf"}}', "body.doubleValue"),
         ('{"body": []}', "body"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_with_its_place(record: str, place: str) -> None:
     body = '{"resourceLogs": [{"scopeLogs": [{"logRecords": [' + record + "]}]}]}"
     with pytest.raises(HeadwaterError) as caught:
-        rows_of("logs", body.encode(), "json")
+        lines(rows_of("logs", body.encode(), "json"))
     assert caught.value.code == "HW-I04"
     assert f"`{RECORD}.{place}`" in caught.value.message and "secret" not in caught.value.message
 
@@ -131,7 +134,7 @@ def test_a_value_that_does_not_fit_is_refused_with_its_place(record: str, place:
 def test_a_body_that_is_no_request_is_refused(body: bytes) -> None:
     for form in ("json", "protobuf") if body else ("json",):
         with pytest.raises(HeadwaterError, match="HW-I04") as caught:
-            rows_of("logs", body, form)  # type: ignore[arg-type]
+            lines(rows_of("logs", body, form))  # type: ignore[arg-type]
         assert "secret" not in str(caught.value)
 
 

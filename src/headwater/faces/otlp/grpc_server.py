@@ -20,9 +20,11 @@ import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
+from starlette.datastructures import Headers
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
+from headwater.faces.http.ingest import key_of
 from headwater.faces.http.server import listen
 from headwater.faces.otlp.receiving import RETRIED, Receiver, http_status, told
 from headwater.ingest.otlp.requests import written
@@ -102,7 +104,8 @@ def _handler(receiver: Receiver, signal: Signal, service: str) -> grpc.GenericRp
 
 
 def _export(receiver: Receiver, signal: Signal, messages: Iterator[bytes], call: grpc.ServicerContext) -> bytes:
-    sent = {key: value for key, value in call.invocation_metadata() if isinstance(value, str)}
+    texts = [(name, value) for name, value in call.invocation_metadata() if isinstance(value, str)]
+    sent = Headers(raw=[(name.encode(), value.encode()) for name, value in texts])
     receiver.access.check_token(sent.get("authorization"))
     with receiver.room.place() as place:
         body = _read(messages, call)
@@ -113,7 +116,7 @@ def _export(receiver: Receiver, signal: Signal, messages: Iterator[bytes], call:
             place,
             encoding="gzip" if body.startswith(_GZIP) else "none",
             form="protobuf",
-            key=sent.get("idempotency-key", sent.get("x-idempotency-key")),
+            key=key_of(sent),
             actor=f"otlp:{_host(call.peer())}",
         )
     return written(answer, "protobuf")

@@ -55,8 +55,7 @@ async def _export(receiver: Receiver, threads: CapacityLimiter, signal: Signal, 
     if form is None:
         known = " or ".join(f"`{name}`" for name in _FORMS)
         raise RequestError(415, "the request does not say what it is", f"send `Content-Type:` {known}")
-    key = key_of(request.headers.get("idempotency-key"), request.headers.get("x-idempotency-key"))
-    encoding = encoding_of(request.headers.get("content-encoding", ""))
+    key, encoding = key_of(request.headers), encoding_of(request.headers)
     with receiver.room.place() as place:
         body = b"".join([part async for part in parts_of(request, place)])
         actor = f"otlp:{request.client.host}" if request.client is not None else "otlp"

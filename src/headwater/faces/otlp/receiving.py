@@ -45,7 +45,7 @@ class Receiver:
         the others land without them."""
         try:
             request = decoded(body, encoding, grow=place.grow)
-            rows = lines(rows_of(signal, request, form), grow=place.grow)
+            rows = lines(rows_of(signal, request, form, grow=place.grow), grow=place.grow)
         except TooLarge as error:
             hint = "send less at a time: exporters have a setting for the size of their batches"
             raise RequestError(413, error.message, hint, code=error.code) from error

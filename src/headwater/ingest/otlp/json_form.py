@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import binascii
 import json
+import math
+import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -19,6 +21,7 @@ Message = Any
 """A message of protobuf; its classes are made at run time."""
 
 _IDS = frozenset({"trace_id", "span_id", "parent_span_id"})
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _REALS = frozenset({FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT})
 
 
@@ -127,12 +130,16 @@ def _whole(value: object) -> int:
 
 
 def _real(value: object) -> float:
-    """Texts are `NaN`, `Infinity`, `-Infinity`, and numbers."""
+    """Texts are numbers too, and alone those that are not finite."""
     match value:
+        case "NaN" | "Infinity" | "-Infinity":
+            return float(value)
+        case str() if _NUMBER.fullmatch(value) is None:
+            raise Misfit
         case bool():
             raise Misfit
-        case int() | float() | str():
-            return float(value)
+        case int() | float() | str() if math.isfinite(found := float(value)):
+            return found
         case _:
             raise Misfit
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from headwater.base import limits
-from headwater.ingest.decode import TooLarge
+from headwater.ingest.otlp.pieces import TooMuch
 from headwater.ingest.otlp.values import Row, present
 
 _encode = msgspec.json.Encoder().encode
@@ -20,17 +20,24 @@ def lines(
     grow: Callable[[int], None] = lambda _size: None,
 ) -> bytes:
     """Rows, one a line, in the order in which they were sent: equal requests are equal bytes. What the rows of a scope
-    share is repeated in each of them, so a small request can become large: raises `TooLarge` before it holds more than
+    share is repeated in each of them, so a small request can become large: raises `TooMuch` before it holds more than
     `most` bytes; `grow` hears of each line, and may raise."""
     parts: list[bytes] = []
     size = 0
     for shared, rows in found:
         end = b"," + _encode(present(shared))[1:] + b"\n"
+        before = len(parts)
         for row in rows:
             line = _encode(present(row))[:-1] + end
-            size += len(line)
-            if size > most:
-                raise TooLarge(most)
+            size = _bounded(size + len(line), most)
             grow(len(line))
             parts.append(line)
+        if len(parts) == before:  # nothing comes of it, but millions of them would take minutes
+            size = _bounded(size + len(end), most)
     return b"".join(parts)
+
+
+def _bounded(size: int, most: int) -> int:
+    if size > most:
+        raise TooMuch(f"the rows of the request are larger than {most} bytes: each repeats its resource and its scope")
+    return size

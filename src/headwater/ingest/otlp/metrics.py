@@ -17,6 +17,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 
 from headwater.ingest.otlp.values import Json, Row, attributes, identifier, number, present, sender, time, word
 
+KINDS = frozenset({"gauge", "sum", "histogram", "exponential_histogram", "summary"})
 TEMPORALITIES = (None, "delta", "cumulative")
 
 _Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | SummaryDataPoint

@@ -13,10 +13,12 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.ingest.otlp.json_form import Message, Misfit, parse_json
 from headwater.ingest.otlp.logs import log_rows
-from headwater.ingest.otlp.metrics import point_rows
+from headwater.ingest.otlp.metrics import KINDS, point_rows
+from headwater.ingest.otlp.pieces import Levels, Piece, in_whole, json_pieces, protobuf_pieces
 from headwater.ingest.otlp.tables import Signal
 from headwater.ingest.otlp.traces import span_rows
 from headwater.ingest.otlp.values import Row
@@ -31,25 +33,60 @@ class _Service:
     request: Message
     response: Message
     rejected: str
+    levels: Levels
     rows: Callable[[Any], Iterator[tuple[Row, Iterator[Row]]]]
 
 
 _SERVICES: Mapping[Signal, _Service] = {
-    "logs": _Service(logs.ExportLogsServiceRequest, logs.ExportLogsServiceResponse, "rejected_log_records", log_rows),
+    "logs": _Service(
+        logs.ExportLogsServiceRequest,
+        logs.ExportLogsServiceResponse,
+        "rejected_log_records",
+        ({"resource_logs"}, {"scope_logs"}, {"log_records"}),
+        log_rows,
+    ),
     "traces": _Service(
-        traces.ExportTraceServiceRequest, traces.ExportTraceServiceResponse, "rejected_spans", span_rows
+        traces.ExportTraceServiceRequest,
+        traces.ExportTraceServiceResponse,
+        "rejected_spans",
+        ({"resource_spans"}, {"scope_spans"}, {"spans"}),
+        span_rows,
     ),
     "metrics": _Service(
-        metrics.ExportMetricsServiceRequest, metrics.ExportMetricsServiceResponse, "rejected_data_points", point_rows
+        metrics.ExportMetricsServiceRequest,
+        metrics.ExportMetricsServiceResponse,
+        "rejected_data_points",
+        ({"resource_metrics"}, {"scope_metrics"}, {"metrics"}, KINDS, {"data_points"}),
+        point_rows,
     ),
 }
+_LISTS = 3
+"""So many levels are lists; the others are cut in protobuf alone, where one message is written like a list of one."""
 
 
-def rows_of(signal: Signal, body: bytes, form: Form) -> Iterator[tuple[Row, Iterator[Row]]]:
-    """The rows of a request, for `lines`. Raises HW-I04 if the body is no such request."""
+def rows_of(
+    signal: Signal, body: bytes, form: Form, *, grow: Callable[[int], None] = lambda _size: None
+) -> Iterator[tuple[Row, Iterator[Row]]]:
+    """The rows of a request, for `lines`, which reads it bit by bit. Raises HW-I04 if the body is no such request, or
+    has too many parts; `grow` hears of what a large record will take before it is read, and may raise."""
     service = _SERVICES[signal]
-    request = _from_protobuf(service.request, body) if form == "protobuf" else _from_json(service.request, body)
-    return service.rows(request)
+    kind, held = service.request.DESCRIPTOR, 0
+    if form == "protobuf":
+        pieces = protobuf_pieces(kind, body, service.levels)
+    else:
+        pieces = json_pieces(kind, body, service.levels[:_LISTS])
+    try:
+        for piece in pieces:
+            size = piece.parts * limits.OTLP_PART_BYTES
+            if size > held:
+                grow(size - held)
+                held = size
+            yield from service.rows(_read(service.request, piece, form))
+    except DecodeError as error:
+        raise HeadwaterError("HW-I04", "the body is not an OTLP request in protobuf", hint=_HINT) from error
+    except Misfit as misfit:
+        where = f", at `{misfit.path}`" if misfit.path else ""
+        raise HeadwaterError("HW-I04", f"the body is not an OTLP request in JSON{where}", hint=_HINT) from misfit
 
 
 def response(signal: Signal, *, refused: int, message: str) -> Message:
@@ -70,16 +107,10 @@ def written(message: Message, form: Form) -> bytes:
     return json.dumps(json_format.MessageToDict(message), separators=(",", ":")).encode()
 
 
-def _from_protobuf(kind: Message, body: bytes) -> Message:
+def _read(kind: Message, piece: Piece, form: Form) -> Message:
+    if form == "protobuf":
+        return kind.FromString(piece.body)
     try:
-        return kind.FromString(body)
-    except DecodeError as error:
-        raise HeadwaterError("HW-I04", "the body is not an OTLP request in protobuf", hint=_HINT) from error
-
-
-def _from_json(kind: Message, body: bytes) -> Message:
-    try:
-        return parse_json(kind, body)
+        return parse_json(kind, piece.body)
     except Misfit as misfit:
-        where = f", at `{misfit.path}`" if misfit.path else ""
-        raise HeadwaterError("HW-I04", f"the body is not an OTLP request in JSON{where}", hint=_HINT) from misfit
+        raise Misfit(in_whole(misfit.path, piece.first)) from misfit

@@ -165,6 +165,33 @@ def test_metrics(taken: Taking, protocol: str) -> None:
     assert spread["scale"] is not None and spread["positive_offset"] is not None
 
 
+def test_a_large_batch_is_there_in_its_order(tmp_path: Path, protocol: str) -> None:
+    """It is read in pieces: the records, the spans, and the points of one metric."""
+    texts = [f"{number:04}" + "x" * 200 for number in range(500)]
+    with taking(tmp_path / "shop") as taken:
+        loggers, tracers = LoggerProvider(shutdown_on_exit=False), TracerProvider(shutdown_on_exit=False)
+        loggers.add_log_record_processor(BatchLogRecordProcessor(exporter(taken, protocol, "logs")))
+        tracers.add_span_processor(BatchSpanProcessor(exporter(taken, protocol, "traces")))
+        metrics = exporter(taken, protocol, "metrics")
+        meters = MeterProvider(
+            [PeriodicExportingMetricReader(metrics, export_interval_millis=float("inf"))], shutdown_on_exit=False
+        )
+        logger, tracer = loggers.get_logger("shop"), tracers.get_tracer("shop")
+        counter = meters.get_meter("shop").create_counter("orders")
+        for number, text in enumerate(texts):
+            logger.emit(LogRecord(timestamp=NOON + number, body=text))
+            tracer.start_span(text, start_time=NOON + number).end(NOON + number + 1)
+            counter.add(number, {"text": text})
+        loggers.shutdown()
+        tracers.shutdown()
+        assert meters.force_flush()
+        meters.shutdown()
+        assert [row["body"] for row in taken.rows("otel_logs", "body", order="ts_ns")] == texts
+        assert [row["name"] for row in taken.rows("otel_traces", "name", order="ts_ns")] == texts
+        points = taken.rows("otel_metrics", "attributes->>'text' as text, temporality", order="value_int")
+        assert points == [{"text": text, "temporality": "cumulative"} for text in texts]
+
+
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_an_exporter_that_finds_no_room_comes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, protocol: str

@@ -24,8 +24,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from headwater.base import limits
 from headwater.faces.http.access import Access
 from headwater.ingest.otlp.tables import COLUMNS
+from unit.faces.http.test_paths import eventually
 from unit.faces.otlp.taking import HOST, JSON, Taking, said, taking
-from unit.ingest.otlp_requests import LOG, METRICS, NOON, SPAN_SENT, TRACE, logs, metrics, traces
+from unit.ingest.otlp_requests import LOG, METRICS, NOON, SPAN_SENT, TRACE, logs, metrics, traces, under
 
 OK = grpc.StatusCode.OK
 GOOD = logs(LOG).SerializeToString()
@@ -119,6 +120,13 @@ def test_a_key_that_was_used_for_something_else_is_refused_for_good(taken: Takin
     assert "HW-I01" in told.says
     assert "HW-I01" in said(taken.post("logs", MIXED, idempotency_key="k"), 422)
     assert len(taken.rows("otel_logs")) == 1
+
+
+def test_two_keys_are_none(shared: Taking) -> None:
+    two = {"idempotency_key": "a", "x_idempotency_key": "b"}
+    told = shared.call("logs", GOOD, **two)
+    assert (told.code, "several keys" in told.says) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    assert "several keys" in said(shared.post("logs", GOOD, **two), 422)
 
 
 def test_many_senders_at_once_land_each_request_once(taken: Taking) -> None:
@@ -243,6 +251,26 @@ def test_a_small_request_that_becomes_too_large_is_refused(shared: Taking) -> No
     assert "HW-I04" in said(shared.post("logs", wide.SerializeToString()), 413)
 
 
+@pytest.mark.parametrize("body", [under(b"\x5a\x00" * 2_000_000, 1, 2, 2), under(b"\x12\x00" * 2_000_000, 1)])
+def test_a_small_request_that_would_fill_the_memory_is_refused(shared: Taking, body: bytes) -> None:
+    """Each of these takes the memory of a hundred of its kind, or minutes."""
+    told = shared.call("traces", body, gzip=True)
+    assert (told.code, "records" in told.says) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+    small = gzip.compress(body, compresslevel=1)
+    assert len(small) < 100_000
+    assert "HW-I04" in said(shared.post("traces", small, content_encoding="gzip"), 413)
+
+
+def test_a_large_record_needs_room(shared: Taking) -> None:
+    """As much as it takes when it is read, which is more than it has bytes."""
+    body = under(b"\x5a\x00" * 100_000, 1, 2, 2)
+    with shared.receiver.room.place() as large:
+        large.grow(limits.INGEST_MEMORY_BYTES - 100_000 * limits.OTLP_PART_BYTES)
+        told = shared.call("traces", body)
+        assert (told.code, told.retry_seconds) == (grpc.StatusCode.UNAVAILABLE, limits.HTTP_RETRY_SECONDS)
+        assert "HW-H05" in said(shared.post("traces", body), 429)
+
+
 def test_a_request_that_is_too_large_is_not_read(shared: Taking) -> None:
     body = bytes(limits.MAX_BODY_BYTES + 1)
     assert shared.call("logs", body).code is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -307,7 +335,8 @@ def test_a_sender_that_never_sends_holds_no_room_for_long(
         method(never())
     over.set()
     assert caught.value.code() is grpc.StatusCode.CANCELLED  # type: ignore[attr-defined]
-    assert shared.receiver.room.batches_left == limits.INGESTS_AT_ONCE
+    # The sender hears of it first.
+    eventually(lambda: shared.receiver.room.batches_left == limits.INGESTS_AT_ONCE)
     assert "Traceback" not in caplog.text
 
 
