@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,41 @@ def test_a_bad_file_is_refused_with_its_lines_and_those_before_it_have_landed(
     assert said.out.startswith("events: 1 row")
     assert f"{tmp_path / 'bad.ndjson'}:2\n" in said.err
     assert "soon" not in said.err
+    assert "1 file before it landed and must not be sent again" in said.err
     assert labels(say, project) == ["a"]
+
+
+def test_an_error_tells_a_program_what_landed_before_it(project: Path, say: Any, tmp_path: Path) -> None:
+    (tmp_path / "good.ndjson").write_bytes(ROW)
+    said = say("--project", project, "ingest", "events", tmp_path / "good.ndjson", tmp_path / "none.ndjson", "--json")
+    error = said.json()["error"]
+    assert (said.code, error["code"]) == (3, "HW-I04")
+    assert [batch["file"] for batch in error["detail"]["batches"]] == [str(tmp_path / "good.ndjson")]
+
+
+def test_a_file_of_another_format_is_told_where_it_can_go(project: Path, say: Any, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("id,amount\n1,2\n")
+    said = say("--project", project, "ingest", "events", tmp_path / "rows.csv")
+    assert said.code == 3
+    assert "put CSV and Parquet files into the drop folder" in said.err
+
+
+class Interrupted(io.BytesIO):
+    """Ctrl-C is pressed while the command waits for rows."""
+
+    def read(self, _size: int | None = -1) -> bytes:
+        signal.raise_signal(signal.SIGINT)
+        return b""
+
+
+@pytest.mark.parametrize(("key", "told"), [((), "look before you send them again"), (("--key", "k"), "to go on")])
+def test_an_interrupted_push_is_not_told_to_land_twice(
+    project: Path, say: Any, monkeypatch: pytest.MonkeyPatch, key: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Interrupted()))
+    said = say("--project", project, "ingest", "events", *key)
+    assert said.code == 130
+    assert told in said.err
 
 
 def test_what_cannot_be_pushed_is_refused(project: Path, say: Any, tmp_path: Path) -> None:
@@ -73,6 +108,7 @@ def test_what_cannot_be_pushed_is_refused(project: Path, say: Any, tmp_path: Pat
     assert code_of("orders", tmp_path / "a.ndjson") == (3, "HW-I03")
     assert code_of("events", tmp_path / "none.ndjson") == (3, "HW-I04")
     assert code_of("events", tmp_path / "torn.gz") == (3, "HW-I04")
+    assert f"  {tmp_path / 'torn.gz'}\n" in say("--project", project, "ingest", "events", tmp_path / "torn.gz").err
     assert code_of("events", tmp_path / "a.ndjson", "--no-create") == (3, "HW-T07")
     assert code_of("events", tmp_path / "a.ndjson", tmp_path / "a.ndjson", "--key", "k") == (2, "HW-U01")
 

@@ -83,26 +83,51 @@ def test_one_that_is_interrupted_does_not_lead_and_its_batch_is_landed_by_the_ne
     assert end(lane.take()) == ["b", "c"]
 
 
-def test_a_commit_waits_for_those_that_the_last_one_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+class Watched(threading.Event):
+    """Tells that somebody waits for it, and whether it came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.awaited = threading.Event()
+        self.came: bool | None = None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.awaited.set()
+        self.came = super().wait(timeout)
+        return self.came
+
+
+@pytest.mark.parametrize("landed_together", [2, 1], ids=["both were answered", "one was answered and one waits"])
+def test_a_commit_waits_for_as_many_as_came_to_the_last_one(
+    landed_together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "PUSH_GATHER_SECONDS", PATIENCE_SECONDS)
-    lane, first, second = Lane(), party("a"), party("b")
-    lane.join(first)
-    with ThreadPoolExecutor(1) as threads:
-        running = threads.submit(lane.join, second)
-        wait_for(lane, 2)
-        group = lane.take()
+    lane, enough = Lane(), Watched()
+    lane._enough = enough
+    first, second, third = party("a"), party("b"), party("c")
+    with ThreadPoolExecutor(3) as threads:
+        lane.join(first)
+        group = lane.take() if landed_together == 1 else []
+        following = threads.submit(lane.join, second)
+        wait_for(lane, landed_together)
+        group = group or lane.take()
         end(group)
         lane.tell(group)
         lane.hand_over()
-        running.result()
-        again, other = party("c"), party("d")
-        lane.join(again)
+        following.result()
+        leader = second if landed_together == 1 else third
+        if leader is third:
+            lane.join(third)
+        assert leader.leads
         gathering = threads.submit(lane.gather)
-        assert not gathering.done()
-        lane._led = False
-        lane.join(other)
+        assert enough.awaited.wait(PATIENCE_SECONDS)
+        last = threads.submit(lane.join, party("d"))
         gathering.result()
-    assert end(lane.take()) == ["c", "d"]
+        assert enough.came
+        group = lane.take()
+        assert end(group) == [leader.tickets[0].push.key, "d"]
+        lane.tell(group)
+        last.result()
 
 
 def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ def list_(context: typer.Context, json_: JsonOption = False) -> None:
 def remove(
     context: typer.Context,
     pipeline: PipelineArgument,
-    trigger_id: Annotated[str | None, typer.Argument(metavar="[TRIGGER]", help="Without it: all of them.")] = None,
+    trigger_id: Annotated[str | None, typer.Argument(metavar="TRIGGER", help="Without it: all of them.")] = None,
     json_: JsonOption = False,
 ) -> None:
     """Remove standing demand that a user set. What the manifest declares is removed there."""

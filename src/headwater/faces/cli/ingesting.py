@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,7 +33,7 @@ def ingest(
     context: typer.Context,
     table_: TableArgument,
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE]...", help="NDJSON, .gz or .zst too; `-` or none: stdin.")
+        list[str] | None, typer.Argument(metavar="FILE", help="NDJSON, .gz or .zst too; `-` or none: stdin, as it is.")
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", help="The same rows sent again with the same key land once.")
@@ -55,15 +55,15 @@ def ingest(
             "HW-U01", "a key is for one batch, and each file is one", hint="run the command once for each file"
         )
     face: Face = context.obj
-    landed = []
+    landed: list[dict[str, Any]] = []
     with workspace(face.start) as opened, closing(Sender(opened)) as sender, batches_bar(table_, len(names)) as bar:
         for name in names:
-            body = _read(name)
-            bar.began(len(body))
             try:
+                body = _read(name)
+                bar.began(len(body))
                 found = sender.ingest(table_, body, key=key, evolve=not no_evolve, auto_create=not no_create)
             except HeadwaterError as error:
-                raise _placed(error, name) from error
+                raise _placed(error, name, landed) from error
             bar.landed(len(body))
             landed.append({"file": name, **{field: getattr(found, field) for field in ANSWERED}})
             if not json_:
@@ -79,7 +79,7 @@ def ingest(
 @ledger.command("list")
 def list_(
     context: typer.Context,
-    table_: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Default: all.")] = None,
+    table_: Annotated[str | None, typer.Argument(metavar="TABLE", help="Default: all.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many, the newest first.")] = limits.KEYS_SHOWN,
     json_: JsonOption = False,
 ) -> None:
@@ -104,7 +104,7 @@ def list_(
 def clear(
     context: typer.Context,
     table_: TableArgument,
-    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Default: all of the table.")] = None,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="Default: all of the table.")] = None,
     json_: JsonOption = False,
 ) -> None:
     """Forget keys of a table: what is sent with them lands again, also if it is there already."""
@@ -129,9 +129,14 @@ def _read(name: str) -> bytes:
             return decoded(sys.stdin.buffer.read(limits.MAX_BODY_BYTES + 1), "none")
         with open(name, "rb") as file:
             return decoded(file.read(limits.MAX_BODY_BYTES + 1), _encoding(name))
+    except HeadwaterError as error:
+        error.places = (Place("stdin" if name == STDIN else name),)
+        raise
     except OSError as error:
         reason = (error.strerror or "it cannot be read").lower()
-        raise HeadwaterError("HW-I04", f"cannot read `{name}`: {reason}", hint="nothing of it was written") from error
+        raise HeadwaterError(
+            "HW-I04", f"cannot read `{name}`: {reason}", hint="check the path; nothing of it was written"
+        ) from error
 
 
 def _encoding(name: str) -> Encoding:
@@ -144,11 +149,17 @@ def _encoding(name: str) -> Encoding:
             return "none"
 
 
-def _placed(error: HeadwaterError, name: str) -> HeadwaterError:
-    """The error with the lines of the file, where it speaks of rows."""
+def _placed(error: HeadwaterError, name: str, landed: list[dict[str, Any]]) -> HeadwaterError:
+    """The error with the lines of the file, where it speaks of rows, and with the batches that landed before it: who
+    sent those again would have them twice."""
     rows = error.detail.get("rows")
-    if error.code != "HW-I02" or not isinstance(rows, list):
-        return error
-    lines = dict.fromkeys(int(row["line"]) for row in rows)
-    error.places = tuple(Place("stdin" if name == STDIN else name, line) for line in lines)
+    if error.code == "HW-I02" and isinstance(rows, list):
+        lines = dict.fromkeys(int(row["line"]) for row in rows)
+        error.places = tuple(Place("stdin" if name == STDIN else name, line) for line in lines)
+        if not {".csv", ".json", ".parquet"}.isdisjoint(Path(name).suffixes):
+            error.hint = "a batch is one JSON object a line; put CSV and Parquet files into the drop folder"
+    if landed:
+        error.detail["batches"] = landed
+        told = f"{count_text(len(landed), 'file')} before it landed and must not be sent again"
+        error.hint = f"{error.hint}; {told}" if error.hint else told
     return error

@@ -115,7 +115,7 @@ def _asked(status: Any) -> str | None:
 
 def query(
     context: typer.Context,
-    sql: Annotated[str | None, typer.Argument(metavar="[SQL]", help="Without it: interactive.")] = None,
+    sql: Annotated[str | None, typer.Argument(metavar="SQL", help="Without it: interactive.")] = None,
     format_: Annotated[Format, typer.Option("--format", help="How rows are written.")] = Format.TABLE,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")] = None,
     as_of: Annotated[int | None, typer.Option("--as-of", metavar="SEQ", help="Read as of a commit.")] = None,

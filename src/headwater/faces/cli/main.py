@@ -89,12 +89,12 @@ def _main(arguments: list[str]) -> int:
     try:
         code = app(arguments, standalone_mode=False, prog_name="headwater")
         if code == Exit.INTERRUPTED:  # what typer makes of a Ctrl-C, without a word
-            return _interrupted()
+            return _interrupted(arguments)
         return int(code) if isinstance(code, int) else Exit.DONE
     except typer.Abort:
-        return _interrupted()
+        return _interrupted(arguments)
     except KeyboardInterrupt:
-        return _interrupted()
+        return _interrupted(arguments)
     except typer.TyperException as error:
         return _usage(error, as_json=as_json)
     except HeadwaterError as error:
@@ -118,8 +118,11 @@ def _end_quickly() -> None:
         gc.freeze()
 
 
-def _interrupted() -> int:
-    say("interrupted; run the same command again to go on")
+def _interrupted(arguments: list[str]) -> int:
+    hint = "run the same command again to go on"
+    if "ingest" in arguments and not any(word.startswith("--key") for word in arguments):
+        hint = "batches may have landed: look before you send them again"  # without a key they would land twice
+    say(f"interrupted; {hint}")
     return Exit.INTERRUPTED
 
 

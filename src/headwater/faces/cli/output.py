@@ -17,7 +17,7 @@ CELL_WIDTH = 60
 """Longer texts of a table are cut on a terminal; `--format` gives them whole."""
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
-PipelinesArgument = Annotated[list[str] | None, typer.Argument(metavar="[PIPELINE]...", help="Default: all.")]
+PipelinesArgument = Annotated[list[str] | None, typer.Argument(metavar="PIPELINE", help="Default: all.")]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RUNS_READ = 20
 """Among so many of the newest runs is the one that has just ended."""
-DirectoryArgument = Annotated[Path, typer.Argument(metavar="[DIR]")]
+DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR")]
 
 
 def register(app: typer.Typer) -> None:

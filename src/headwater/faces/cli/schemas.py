@@ -96,7 +96,7 @@ def promote(
 @app.command("regen-view")
 def regen_view(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="[TABLE]")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="TABLE")] = None,
     json_: JsonOption = False,
 ) -> None:
     """Make a table's view (all views) again from the catalog."""

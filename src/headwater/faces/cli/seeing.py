@@ -45,7 +45,7 @@ def why(
 
 def runs(
     context: typer.Context,
-    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]")] = None,
+    pipeline: Annotated[str | None, typer.Argument(metavar="PIPELINE")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, the newest first.")] = 20,
     before: Annotated[str | None, typer.Option("--before", metavar="RUN", help="Only those older than this.")] = None,
     json_: JsonOption = False,

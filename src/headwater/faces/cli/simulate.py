@@ -21,7 +21,7 @@ NAMES_SHOWN = 8
 
 _COLUMNS = ("pipeline", "state", "runs", "passes", "failures", "waste", "freshness", "mean staleness", "max staleness")
 
-ScenarioArgument = Annotated[Path | None, typer.Argument(metavar="[SCENARIO.json]", help="The scenario file.")]
+ScenarioArgument = Annotated[Path | None, typer.Argument(metavar="SCENARIO.json", help="The scenario file.")]
 SvgOption = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the timeline into a file.")]
 
 
