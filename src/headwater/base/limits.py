@@ -17,6 +17,10 @@ WARN_MEDIAN_PARTITION_BYTES = 16 * 1024 * 1024
 MULTIPART_BYTES = 5 * 1024 * 1024
 TOKEN_OVERLAP_SECONDS = 24 * 3600
 NEW_COLUMNS_PER_BATCH = 32
+TABLE_COLUMNS = 1_000
+"""A table that has so many columns gets no more of them from unknown keys."""
+BATCH_CELLS = 128 * 1024 * 1024
+"""A pushed batch is held as columns: its rows times the columns of its table are so many at most."""
 MAX_BODY_BYTES = 64 * 1024 * 1024
 REQUEST_BODY_BYTES = 1024 * 1024
 """The body of an HTTP request that asks for something."""
@@ -27,7 +31,8 @@ MOST_BAD_ROWS = 10_000
 """What a pipeline may raise it to."""
 LETTERS_SHOWN = 50
 LETTERS_AT_ONCE = 100_000
-"""So many dead letters are looked at, coerced again or dropped in one go."""
+LETTERS_AT_ONCE_BYTES = 16 * 1024 * 1024
+"""So many dead letters, and bytes of their files, are coerced again in one commit, if they lie in several files."""
 BAD_ROWS_BYTES = 64 * 1024 * 1024
 """So many bytes of bad rows a part of a slice keeps at most; with more it fails."""
 KEY_BYTES = 255
@@ -40,6 +45,8 @@ PUSH_SMALL_BYTES = 256 * 1024
 """Pushed batches of at most so many bytes are coerced together with those that they share a commit with."""
 PUSH_GATHER_SECONDS = 0.01
 """For so long a commit of pushed batches waits for those who were answered by the one before it."""
+PUSH_LANES = 1_000
+"""So many tables that nobody pushes to at the moment are remembered."""
 PUSH_TRIES = 16
 """How often a group of pushed batches is tried again because its table moved under it."""
 DROP_SCAN_SECONDS = 1.0
@@ -138,6 +145,11 @@ INGEST_THREADS = 32
 INGEST_MEMORY_BYTES = 256 * 1024 * 1024
 """So many pushed batches, and bytes of them, a server holds at once; more are told to come again."""
 INGEST_READ_SECONDS = 120.0
+OTLP_PIECE_BYTES = 32 * 1024
+"""A request of OTLP that is larger is read in pieces of about this size."""
+OTLP_PARTS = 250_000
+OTLP_PART_BYTES = 400
+"""So many records has a request of OTLP at most, and values one of its records; and what each of those takes to hold."""
 LISTENERS = 100
 """So many may listen to the engine's events at once."""
 HEARTBEAT_SECONDS = 15.0
