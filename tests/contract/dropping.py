@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from contract.stores import PROJECT, Place
 from headwater.app.dropping import Dropping, News, PutAway, Taken
+from headwater.app.ingesting import Door
 from headwater.app.workspace import Workspace, workspace
 from headwater.base.errors import HeadwaterError
 
@@ -47,8 +48,8 @@ class Shop:
     @contextmanager
     def opened(self) -> Iterator[tuple[Workspace, Dropping, list[News]]]:
         news: list[News] = []
-        with workspace(self.root) as found:
-            dropping = Dropping(found, news.append)
+        with workspace(self.root) as found, closing(Door()) as door:
+            dropping = Dropping(found, news.append, door)
             yield found, dropping, news
             dropping.close()
 

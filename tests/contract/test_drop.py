@@ -21,6 +21,7 @@ from headwater.app.dropping import KEY, PutAway, take_dropped
 from headwater.app.ingesting import clear
 from headwater.app.workspace import Workspace
 from headwater.base import limits
+from headwater.ingest.drop.folder import Changed, DropFolder, Dropped
 from headwater.ingest.drop.hashes import OLD_NS
 from headwater.store.gc import collect, data_files
 from headwater.store.ledger import ledger_keys
@@ -249,6 +250,55 @@ def test_what_is_wrong_with_the_folder_is_told_once(place: Place) -> None:
     with shop.opened() as (_, dropping, news):
         dropping.run(AfterThree())
         assert codes(news) == ["HW-I04"]
+
+
+def test_of_much_that_will_not_be_taken_some_is_told_and_the_rest_counted(place: Place) -> None:
+    shop = Shop.at(place)
+    for number in range(limits.ERRORS_SHOWN + 7):
+        shop.drop(f"events/{number}.doc", b"no rows")
+    with shop.opened() as (_, dropping, news):
+        dropping.run(AfterThree())
+        assert codes(news) == ["HW-I04"] * (limits.ERRORS_SHOWN + 1)
+        assert ": 7 more " in str(news[-1])
+
+
+def test_files_land_also_where_nobody_hears_of_it(place: Place) -> None:
+    shop = Shop.at(place)
+    shop.drop("events/a.doc", b"no rows")
+    shop.drop("events/b.ndjson", line("b"))
+    with shop.opened() as (opened, dropping, _):
+        heard: list[object] = []
+
+        def hear(news: object) -> None:
+            heard.append(news)
+            raise BrokenPipeError
+
+        dropping.on_news = hear
+        dropping.run(AfterThree())
+        assert len(heard) > 1
+        assert labels(opened) == ["b"]
+
+
+def test_the_look_does_not_read_a_big_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_BODY_BYTES", 100)
+    shop = Shop.at(place)
+    shop.drop("events/big.ndjson", line("x" * 100))
+    shop.drop("events/small.ndjson", line("small"))
+    looking, readers = threading.get_ident(), {}
+
+    def hash_of(folder: DropFolder, file: Dropped) -> str:
+        readers[file.name] = threading.get_ident() == looking
+        if file.name == "big.ndjson":
+            raise Changed
+        return real(folder, file)
+
+    real = DropFolder.hash_of
+    monkeypatch.setattr(DropFolder, "hash_of", hash_of)
+    with shop.opened() as (opened, dropping, _):
+        dropping.look()
+        assert dropping.finish(), "the big one is tried again"
+        assert readers == {"big.ndjson": False, "small.ndjson": True}
+        assert labels(opened) == ["small"]
 
 
 class AfterThree(threading.Event):

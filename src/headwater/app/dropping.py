@@ -95,7 +95,7 @@ class Dropping:
 
     workspace: Workspace
     on_news: Callable[[News], None]
-    door: Door = field(default_factory=Door)
+    door: Door
     ended: threading.Event = field(default_factory=threading.Event)
     _memory: Memory = field(default_factory=Memory)
     _told: dict[str, str] = field(default_factory=dict)
@@ -118,7 +118,8 @@ class Dropping:
                 self.look()
                 self._told.pop("", None)
             except Exception as error:
-                self._tell("", as_headwater(error))
+                with suppress(Exception):  # if nobody hears it, files land all the same
+                    self._tell("", as_headwater(error))
         self.close()
 
     def look(self) -> bool:
@@ -153,7 +154,6 @@ class Dropping:
         if self._hands is not None:
             self._hands.put(None)
         self._hashes.save(self._there)
-        self.door.close()
 
     def _hash_of(self, folder: DropFolder, file: Dropped, *, looked_at_ns: int) -> str:
         found = self._hashes.get(file)
@@ -226,9 +226,9 @@ class Dropping:
             error.hint, error.places = "mend the file", (Place(folder.place(file.path)),)
             self.on_news(PutAway(error))
 
-    def _begin_big(self, folder: DropFolder, file: Dropped, push: Push, looked_at_ns: int) -> None:
+    def _begin_big(self, folder: DropFolder, file: Dropped, push: Callable[[], Push], looked_at_ns: int) -> None:
         found = found_file(folder, file)
-        big = _Big(file, looked_at_ns, lambda: land_big(self.workspace, self.door, push, found))
+        big = _Big(file, looked_at_ns, lambda: land_big(self.workspace, self.door, push(), found))
         if self._hands is None:
             self._hands = queue.SimpleQueue()
             threading.Thread(target=_land_all, args=(self._hands,), name="drop-big", daemon=True).start()
@@ -265,8 +265,18 @@ class Dropping:
         if self._told:
             there = {file.path for file in listing.files} | listing.strange.keys()
             self._told = {place: code for place, code in self._told.items() if place in there or place[-1:] in "/"}
-        for place, error in listing.strange.items():
+        new = [(place, error) for place, error in listing.strange.items() if self._told.get(place) != error.code]
+        for place, error in new[: limits.ERRORS_SHOWN]:
             self._tell(place, error)
+        if more := new[limits.ERRORS_SHOWN :]:
+            self._told |= {place: error.code for place, error in more}
+            self.on_news(
+                HeadwaterError(
+                    "HW-I04",
+                    f"{len(more)} more of what lies there will not be taken",
+                    hint=f"move it out of `{self._folder().shown}`, and look again",
+                )
+            )
 
     def _tell(self, place: str, error: HeadwaterError) -> None:
         if self._told.get(place) != error.code:
@@ -298,7 +308,12 @@ class _Taking:
         """Land those that the ledger does not know. Raises `_TableWaits`, or what is wrong with the store."""
         hashes: dict[Dropped, tuple[str, int]] = {}
         for file in files:
+            if self.dropping.ended.is_set():
+                return
             looked_at_ns = time.time_ns()
+            if file.size > limits.MAX_BODY_BYTES:
+                self._begin_big(file, looked_at_ns)
+                continue
             try:
                 sha256 = self.dropping._hash_of(self.folder, file, looked_at_ns=looked_at_ns)
                 hashes[file] = sha256, looked_at_ns
@@ -314,14 +329,20 @@ class _Taking:
                 self._add(file, sha256, looked_at_ns)
         self._flush()
 
+    def _begin_big(self, file: Dropped, looked_at_ns: int) -> None:
+        """Even its hash takes a while: it is left to those who land it."""
+
+        def push() -> Push:
+            return self._push(file, self.dropping._hash_of(self.folder, file, looked_at_ns=looked_at_ns), b"")
+
+        self.dropping._begin_big(self.folder, file, push, looked_at_ns)
+
     def _add(self, file: Dropped, sha256: str, looked_at_ns: int) -> None:
         """Into the group that lands next."""
         try:
-            if file.size > limits.MAX_BODY_BYTES:
-                raise TooLarge(limits.MAX_BODY_BYTES)
             body = self._body(file, sha256) if is_lines(file.name) else b""
         except TooLarge:
-            self.dropping._begin_big(self.folder, file, self._push(file, sha256, b""), looked_at_ns)
+            self._begin_big(file, looked_at_ns)
             return
         except (Changed, HeadwaterError) as error:
             self._not_taken(file, error)
@@ -359,7 +380,7 @@ class _Taking:
     def _too_large(self, file: Dropped, push: Push, looked_at_ns: int, *, is_alone: bool) -> None:
         """With others it was too large; alone it may be small enough, else it is a big one."""
         if is_alone:
-            self.dropping._begin_big(self.folder, file, push, looked_at_ns)
+            self._begin_big(file, looked_at_ns)
         else:
             self._group = [(file, self._push(file, hash_in(push), push.body), looked_at_ns)]
             self._flush()
@@ -395,7 +416,8 @@ class _Taking:
 def take_dropped(workspace: Workspace, on_news: Callable[[News], None]) -> None:
     """Land what is in the drop folder, once: what `apply` does before it looks at sources. Files that are still being
     written are waited for a moment, and else left for the next time."""
-    dropping = Dropping(workspace, on_news)
+    door = Door()
+    dropping = Dropping(workspace, on_news, door)
     try:
         for _ in range(2 ** (limits.DROP_TRIES - 1) + 1):  # time enough for all tries of a file
             left = dropping.look()
@@ -404,6 +426,7 @@ def take_dropped(workspace: Workspace, on_news: Callable[[News], None]) -> None:
             time.sleep(limits.DROP_SCAN_SECONDS)
     finally:
         dropping.close()
+        door.close()
 
 
 def found_file(folder: DropFolder, file: Dropped) -> FoundFile:

@@ -63,6 +63,7 @@ class Door:
         self._showing: threading.Timer | None = None
         self._timers: list[threading.Timer] = []
         self._pause_seconds = limits.VIEW_REFRESH_SECONDS
+        self._is_closed = False
 
     def ingest(
         self,
@@ -120,7 +121,7 @@ class Door:
         """Bring the views up to what was pushed, at most once a second. Who asks through Headwater need not wait: it
         looks at the catalog first."""
         with self._lock:
-            if self._showing is None:
+            if self._showing is None and not self._is_closed:
                 self._showing = threading.Timer(self._pause_seconds, self._show, [workspace])
                 self._showing.daemon = True
                 self._timers.append(self._showing)
@@ -133,6 +134,7 @@ class Door:
         if tails is not None:
             tails.close()
         with self._lock:
+            self._is_closed = True
             found, self._acceptor = self._acceptor, None
             waiting, self._showing = self._showing, None
             timers = list(self._timers)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headwater.app.dropping import Dropping, News
 from headwater.app.hands import definitions_of, make_workshop, worker_threads
+from headwater.app.ingesting import Door
 from headwater.app.looks import look_patiently
 from headwater.app.refreshing import refresh
 from headwater.app.workspace import Workspace, load
@@ -115,13 +116,14 @@ class ManifestWatch:
 
 def open_service(
     workspace: Workspace,
+    door: Door,
     *,
     tell: Tell,
     on_run: Callable[[str, RunState], None] = lambda _pipeline, _state: None,
     on_dropped: Callable[[News], None] = lambda _news: None,
 ) -> Served:
-    """The engine, workers, a watch over the manifest and one over the drop folder, ready to run. Every pipeline must be one that this version
-    can run."""
+    """The engine, workers, a watch over the manifest and one over the drop folder, ready to run. The engine hears of
+    what comes in by the door. Every pipeline must be one that this version can run."""
     workshop = _workshop(workspace)
 
     def show() -> None:
@@ -134,9 +136,8 @@ def open_service(
         service.announce(EngineEvent(kind="manifest_invalid", body=error.as_json()))
 
     watch = _watch(workspace, workshop, then=service.offer, on_problem=problem)
-    dropping = Dropping(workspace, on_dropped)
-    dropping.door.on_landed = service.deliver
-    return Served(workspace, service, watch, dropping)
+    door.on_landed = service.deliver
+    return Served(workspace, service, watch, Dropping(workspace, on_dropped, door))
 
 
 def open_worker(workspace: Workspace, *, tell: Tell) -> WorkerProcess:

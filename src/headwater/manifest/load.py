@@ -195,6 +195,9 @@ def _project_spec(
         message = "`context.catalog` of `headwater.toml` is neither `sqlite` nor a PostgreSQL address"
         hint = "write `sqlite`, `postgresql://user@host/database` or a reference such as `env:HEADWATER_CATALOG`"
         errors.append(part.error("HW-M03", ("context", "catalog"), message, hint=hint))
+    if problem := _problem_of_drop(reading.root, spec.project.drop):
+        message, hint = problem
+        errors.append(part.error("HW-M03", ("project", "drop"), message, hint=hint))
     if not is_loopback(spec.serve.host) and spec.serve.token is None:
         message = (
             f"`serve.host` of `headwater.toml` is `{spec.serve.host}`, which others can reach, and there is no token"
@@ -202,6 +205,15 @@ def _project_spec(
         hint = 'add `token = "env:HEADWATER_TOKEN"` to `[serve]`'
         errors.append(part.error("HW-M08", ("serve", "host"), message, hint=hint))
     return spec, part
+
+
+def _problem_of_drop(root: FilePath, drop: str) -> tuple[str, str] | None:
+    """Why that cannot be the folder whose files land, and what to write; None if it can."""
+    if "://" in drop or drop.startswith("~"):
+        return f"`project.drop` of `headwater.toml` is `{drop}`, which is no folder", "write the path of a folder"
+    if root.resolve().is_relative_to((root / drop).resolve()):  # what it cannot read it would move away
+        return f"`project.drop` of `headwater.toml` is `{drop}`, where the project itself lies", "name another folder"
+    return None
 
 
 def _pipeline_parts(document: Document) -> list[Part]:

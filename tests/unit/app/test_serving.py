@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.app.ingesting import Door
 from headwater.app.serving import open_service
 from headwater.app.workspace import workspace
 from headwater.connectors.protocol import TransientError
@@ -30,7 +31,7 @@ def test_an_error_that_nobody_foresaw_ends_the_slice_and_not_the_server(tmp_path
         raise RuntimeError("nobody foresaw this")
 
     with workspace(tmp_path) as opened:
-        workshop = open_service(opened, tell=pytest.fail).service.workshop
+        workshop = open_service(opened, Door(), tell=pytest.fail).service.workshop
         workshop.applier.spark = spark  # type: ignore[assignment]
         for _ in range(2):
             with pytest.raises((RuntimeError, TransientError)):

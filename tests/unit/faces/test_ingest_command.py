@@ -23,8 +23,8 @@ def labels(say: Any, project: Path, table: str = "events") -> list[str]:
 def test_files_land_each_with_an_answer_of_its_own(project: Path, say: Any, tmp_path: Path) -> None:
     (tmp_path / "a.ndjson").write_bytes(ROW)
     (tmp_path / "b.ndjson.gz").write_bytes(gzip.compress(b'{"label": "b"}\n'))
-    (tmp_path / "c.jsonl.zst").write_bytes(pa.compress(b'{"label": "c"}\n{"label": "d"}', "zstd", asbytes=True))
-    names = [tmp_path / name for name in ("a.ndjson", "b.ndjson.gz", "c.jsonl.zst")]
+    (tmp_path / "C.JSONL.ZST").write_bytes(pa.compress(b'{"label": "c"}\n{"label": "d"}', "zstd", asbytes=True))
+    names = [tmp_path / name for name in ("a.ndjson", "b.ndjson.gz", "C.JSONL.ZST")]
     found = say("--project", project, "ingest", "events", *names, "--json").json()
     assert [batch["rows_ingested"] for batch in found["batches"]] == [1, 1, 2]
     assert [batch["file"] for batch in found["batches"]] == [str(name) for name in names]

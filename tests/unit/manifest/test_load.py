@@ -410,6 +410,19 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     assert project.spec.spark.conf == {"spark.x": "1"}
 
 
+@pytest.mark.parametrize("drop", ["s3://bucket/in", "~/in", ".", "..", "/", "in/.."])
+def test_what_cannot_be_a_drop_folder_is_refused(tmp_path: Path, drop: str) -> None:
+    (tmp_path / "headwater.toml").write_text(f'[project]\nname = "shop"\ndrop = "{drop}"\n')
+    with pytest.raises(HeadwaterError) as error:
+        load_project(tmp_path, connectors=set(), environ={})
+    assert (error.value.code, [place.line for place in error.value.places]) == ("HW-M03", [3])
+
+
+@pytest.mark.parametrize("drop", ["in", "../in", "/somewhere/in"])
+def test_a_drop_folder_may_lie_anywhere_else(tmp_path: Path, drop: str) -> None:
+    assert project_of(tmp_path, f'[project]\nname = "shop"\ndrop = "{drop}"\n').spec.project.drop == drop
+
+
 def test_the_defaults_of_an_empty_project(tmp_path: Path) -> None:
     root = tmp_path / "My Shop 2"
     root.mkdir()

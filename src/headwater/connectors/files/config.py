@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from headwater.base.errors import nearest
 from headwater.base.types import Type
@@ -21,7 +22,8 @@ from headwater.connectors.protocol import Observed, Problem, config_error, unkno
 FORMATS = ("ndjson", "json", "csv", "parquet")
 COMPRESSIONS = ("none", "gzip", "zstd")
 FORMAT_SUFFIXES = {".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-COMPRESSION_SUFFIXES = {".gz": "gzip", ".zst": "zstd"}
+Compression = Literal["none", "gzip", "zstd"]
+COMPRESSION_SUFFIXES: Mapping[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 WILD = re.compile(r"[*?\[]")
 
 _CSV_KEYS = ("delimiter", "header", "quote", "nulls")
@@ -107,7 +109,7 @@ def format_of(name: str) -> str | None:
     return FORMAT_SUFFIXES.get(_suffix(_without_compression(name)))
 
 
-def compression_of(name: str) -> str:
+def compression_of(name: str) -> Compression:
     return COMPRESSION_SUFFIXES.get(_suffix(name), "none")
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Place
 from headwater.faces.cli.output import Face, JsonOption, answer, count_text, say, size_text, table
-
-if TYPE_CHECKING:
-    from headwater.ingest.decode import Encoding
 
 STDIN = "-"
 ANSWERED = ("snapshot_id", "rows_ingested", "rows_refused", "bytes_written", "replayed")
@@ -122,13 +119,14 @@ def clear(
 
 def _read(name: str) -> bytes:
     """A file, or what comes in, decompressed. Reads no more than a batch may be."""
+    from headwater.connectors.files.config import compression_of
     from headwater.ingest.decode import decoded
 
     try:
         if name == STDIN:
             return decoded(sys.stdin.buffer.read(limits.MAX_BODY_BYTES + 1), "none")
         with open(name, "rb") as file:
-            return decoded(file.read(limits.MAX_BODY_BYTES + 1), _encoding(name))
+            return decoded(file.read(limits.MAX_BODY_BYTES + 1), compression_of(name))
     except HeadwaterError as error:
         error.places = (Place("stdin" if name == STDIN else name),)
         raise
@@ -137,16 +135,6 @@ def _read(name: str) -> bytes:
         raise HeadwaterError(
             "HW-I04", f"cannot read `{name}`: {reason}", hint="check the path; nothing of it was written"
         ) from error
-
-
-def _encoding(name: str) -> Encoding:
-    match Path(name).suffix:
-        case ".gz":
-            return "gzip"
-        case ".zst":
-            return "zstd"
-        case _:
-            return "none"
 
 
 def _placed(error: HeadwaterError, name: str, landed: list[dict[str, Any]]) -> HeadwaterError:

@@ -121,6 +121,7 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
     """New orders arrive, and the demand that stands in the manifest is met."""
     from headwater.app import projects, seeing
     from headwater.app.arriving import Arrivals
+    from headwater.app.ingesting import Door
     from headwater.app.serving import open_service
     from headwater.base.clock import now_us, to_text
 
@@ -133,7 +134,8 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
             took = f"{count_text(run.rows, 'row')} in {run.seconds:.1f} s"
             say(f"{to_text(now_us())[11:19]}  {pipeline:9}  {state}, {took}, asked by {run.trigger}")
 
-    served = open_service(opened, tell=lambda error: show_error(error, as_json=False), on_run=tell)
+    door = Door()
+    served = open_service(opened, door, tell=lambda error: show_error(error, as_json=False), on_run=tell)
     say("")
     say("new orders arrive; `sales` has a Wave on it, `goods` a Tide of 20 s. Ctrl-C ends it. In another terminal:")
     say(f"  {_program()} --project {directory} why {projects.DEMO_PIPELINE}")
@@ -148,6 +150,7 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
         finally:
             if clock is not None:
                 clock.cancel()
+            door.close()
     counted = ", ".join(f"{name} {count}" for name, count in sorted(runs.items()))
     arrived = f"{count_text(arrivals.files, 'file')} with {count_text(arrivals.orders, 'order')}"
     say(f"\n{arrived} arrived; runs: {counted or 'none'}. Started again, it goes on from here")

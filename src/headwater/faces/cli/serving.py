@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +17,7 @@ from headwater.faces.cli.output import Face, say, show_error
 
 if TYPE_CHECKING:
     from headwater.app.dropping import News
+    from headwater.app.ingesting import Door
     from headwater.app.workspace import Workspace
     from headwater.faces.http.context import Context
     from headwater.manifest.spec import ServeSection
@@ -40,18 +41,20 @@ def serve(
     quiet: Annotated[bool, typer.Option("--quiet", help="Say only what goes wrong.")] = False,
 ) -> None:
     """Keep every pipeline as fresh as demand asks: engine, workers, HTTP API. Ends with Ctrl-C or SIGTERM."""
+    from headwater.app.ingesting import Door
     from headwater.app.serving import open_service
     from headwater.app.workspace import workspace
 
     face: Face = context.obj
-    with workspace(face.start) as opened:
+    with workspace(face.start) as opened, closing(Door()) as door:
         served = open_service(
             opened,
+            door,
             tell=lambda error: show_error(error, as_json=False),
             on_run=_nothing if quiet else _narrate,
             on_dropped=lambda news: _show_dropped(news, quiet=quiet),
         )
-        listening = nullcontext("") if no_http else _http(opened, served.service.deliver, host, port, otlp=otlp)
+        listening = nullcontext("") if no_http else _http(opened, door, host, port, otlp=otlp)
         with until_signal(served.stop), listening as where:
             served.run(on_ready=lambda: say(f"serving {opened.project.name}{where}"))
     say("stopped; what was under way goes on when it is started again")
@@ -72,9 +75,7 @@ def worker(context: typer.Context) -> None:
 
 
 @contextmanager
-def _http(
-    opened: Workspace, on_landed: Callable[[str], None], host: str | None, port: int | None, *, otlp: bool
-) -> Iterator[str]:
+def _http(opened: Workspace, door: Door, host: str | None, port: int | None, *, otlp: bool) -> Iterator[str]:
     """The HTTP API, and commands on this machine find it; where it listens, in words."""
     from headwater.app.address import left, url_of
     from headwater.faces.http.access import access_of
@@ -85,8 +86,7 @@ def _http(
     bind = host or section.host
     access = access_of(opened.project, host=bind)
     server = HttpServer()
-    app = api(lambda: opened, access=access)
-    app.state.context.door.on_landed = on_landed
+    app = api(lambda: opened, access=access, door=door)
     bound = server.start(app, bind, section.port if port is None else port)
     try:
         with left(opened.project, url_of(bind, bound)), _otlp(app.state.context, bind, section, asked=otlp) as also:

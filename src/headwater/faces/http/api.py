@@ -58,10 +58,12 @@ def api(
     *,
     access: Access | None = None,
     counters: Counters = COUNTERS,
+    door: Door | None = None,
     heartbeat_seconds: float = limits.HEARTBEAT_SECONDS,
 ) -> FastAPI:
     """The application. `workspace` gives the workspace as it is at the moment; whoever made it closes it, after the
-    server. Without `access` it answers to the names of this machine and asks for no token.
+    server. Pushed rows come in by `door`, which is closed with the server. Without `access` it answers to the names of
+    this machine and asks for no token.
 
     `app.state.closing()`, from any thread, ends the streams of events and the queries that are under way: call it
     before the server is stopped."""
@@ -90,7 +92,9 @@ def api(
         # Spans are made where the work is done; a request's are not asked for.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    context = app.state.context = Context(current, access, counters, feed, heartbeat_seconds, door=Door(counters))
+    context = app.state.context = Context(
+        current, access, counters, feed, heartbeat_seconds, door=door or Door(counters)
+    )
     app.state.closing = context.close
     app.add_middleware(Guard, access=access)
     handle_errors(app)

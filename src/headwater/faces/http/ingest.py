@@ -9,6 +9,7 @@ from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Header, Path, Request
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
@@ -47,8 +48,8 @@ async def ingest(
     x_headwater_table: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
     """Push rows into a table: all of them land, once, or none does."""
-    key = key_of(idempotency_key, x_idempotency_key)
-    encoding = encoding_of(request.headers.get("content-encoding", ""))
+    # The arguments of the key are its description; a header may also come twice.
+    key, encoding = key_of(request.headers), encoding_of(request.headers)
     with context.room.place() as place:
         body = b"".join([part async for part in parts_of(request, place)])
         land = partial(
@@ -96,9 +97,10 @@ def _land(
         raise RequestError(412, f"the server knows `{table}` by another manifest", code="HW-T02")
     try:
         rows = decoded(body, encoding, grow=place.grow)
+        door = context.door
+        found = door.ingest(workspace, table, rows, key=key, evolve=evolve, auto_create=auto_create, actor=actor)
     except TooLarge as error:
         raise RequestError(413, error.message, error.hint, code=error.code) from error
-    found = context.door.ingest(workspace, table, rows, key=key, evolve=evolve, auto_create=auto_create, actor=actor)
     if not found.replayed:
         context.door.show_soon(workspace)
     return found
@@ -118,11 +120,13 @@ async def parts_of(request: Request, place: Place) -> AsyncIterator[bytes]:
         raise RequestError(400, "the sender went away before all was sent") from error
 
 
-def key_of(given: str | None, other: str | None) -> str | None:
-    if given is not None and other is not None and given != other:
-        raise RequestError(422, "`Idempotency-Key` and `X-Idempotency-Key` are not the same", "send one of them")
-    found = given if given is not None else other
-    return _text(found) if found is not None else None
+def key_of(headers: Headers) -> str | None:
+    """The one key that a request has, by whichever name."""
+    found = {*headers.getlist("idempotency-key"), *headers.getlist("x-idempotency-key")}
+    if len(found) > 1:
+        message = "the request has several keys: `Idempotency-Key` and `X-Idempotency-Key` must be the same"
+        raise RequestError(422, message, "send one of them")
+    return _text(found.pop()) if found else None
 
 
 def _text(header: str) -> str:
@@ -133,7 +137,8 @@ def _text(header: str) -> str:
         return header
 
 
-def encoding_of(header: str) -> Encoding:
+def encoding_of(headers: Headers) -> Encoding:
+    header = ", ".join(headers.getlist("content-encoding"))
     found = _ENCODINGS.get(header.strip().lower())
     if found is None:
         message = f"`Content-Encoding: {header[:40]}` is not known here"

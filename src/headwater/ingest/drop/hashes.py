@@ -23,7 +23,7 @@ Known = dict[str, tuple[Stamp, str]]
 
 
 class Hashes:
-    """Kept in a file of its own, by the path and the stamp of each dropped file."""
+    """Kept in a file of its own, by the path and the stamp of each dropped file. Any thread may ask."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -47,7 +47,7 @@ class Hashes:
         """For the next process: what is known of the files with these paths. Raises nothing."""
         if not self._is_changed:
             return
-        kept = {path: known for path, known in self._read().items() if path in there}
+        kept = {path: known for path, known in list(self._read().items()) if path in there}
         with suppress(OSError, HeadwaterError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self._path, msgspec.json.encode(kept), durable=False)

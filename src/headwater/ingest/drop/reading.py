@@ -23,15 +23,13 @@ from headwater.connectors.files.read import open_piece
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.streams import OpenFile, Piece, refuse_foreign
 from headwater.connectors.protocol import SliceGone, TransientError
-from headwater.ingest.decode import Encoding, TooLarge, decoded
+from headwater.ingest.decode import TooLarge, decoded
 from headwater.ingest.drop.cells import prepare_cells, reading_of
 from headwater.ingest.drop.folder import Changed
 from headwater.ingest.prepare import Prepared, prepare, refuse_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_ENCODINGS: dict[str, Encoding] = {"none": "none", "gzip": "gzip", "zstd": "zstd"}
 
 
 def is_lines(name: str) -> bool:
@@ -47,7 +45,7 @@ def how_of(name: str) -> FileFormat:
 
 def body_of(data: bytes, source_id: str) -> bytes:
     """The NDJSON of a file. Raises HW-I04 as `decoded` does, and for what is no text at all."""
-    body = decoded(data, _ENCODINGS[compression_of(source_id)], most=limits.MAX_BODY_BYTES)
+    body = decoded(data, compression_of(source_id), most=limits.MAX_BODY_BYTES)
     with told():
         refuse_foreign(body, source_id=source_id, format_="NDJSON")
     return body
@@ -91,7 +89,7 @@ class FileRows:
     def __call__(self, schema: TableSchema, most_bad: int | None) -> Prepared:
         how = how_of(self.file.source_id)
         if not self.file.size:
-            decoded(b"", _ENCODINGS[compression_of(self.file.source_id)])  # nothing, compressed, is something
+            decoded(b"", compression_of(self.file.source_id))  # nothing, compressed, is something
         bad = BadRowList(room=most_bad or 0)
         found: list[Prepared] = []
         self.room.again(self.file.source_id)
