@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from contract.ingesting import rows_of
 from contract.stores import ACTOR, Place
+from contract.tailing import merge, shown, state_of
 from forked import exit_code
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
@@ -19,6 +21,7 @@ from headwater.store.dead_letters import TABLE as LETTERS
 from headwater.store.dead_letters import ensure_table
 from headwater.store.evolution import DeclaredColumn
 from headwater.store.gc import collect, data_files
+from headwater.store.kept_letters import count_letters
 from headwater.store.reading import table_states
 from headwater.store.verify import verify
 
@@ -93,6 +96,22 @@ def test_nobody_pushes_to_the_dead_letters(store: Store) -> None:
     with pytest.raises(HeadwaterError) as refused:
         Acceptor(store).accept(Push(target=PushTable(LETTERS, LETTERS), body=b"{}", actor=ACTOR))
     assert refused.value.code == "HW-I03"
+
+
+def test_the_letters_of_a_table_that_is_pushed_to_lie_in_few_files(store: Store) -> None:
+    """Those of another table stay where they are."""
+    acceptor = Acceptor(store)
+    other = replace(batch(b"bad"), target=PushTable("others", "others"), key=None)
+    acceptor.accept(other)
+    for number in range(3 * limits.TAIL_CLASS_FILES):
+        acceptor.accept(batch(b'{"n": %d}\n{"n": "%d x"}\n' % (number, number), key=None))
+    before = shown(store, LETTERS)
+    merge(store, "numbers")
+    assert shown(store, LETTERS) == before, "every column of every letter, and the commit that brought it"
+    assert len(state_of(store, LETTERS).files) == 2
+    with store.catalog.snapshot() as connection:
+        assert count_letters(connection) == {"numbers": 3 * limits.TAIL_CLASS_FILES, "others": 1}
+    assert not verify(store).problems
 
 
 @pytest.mark.parametrize("point", KILLS)

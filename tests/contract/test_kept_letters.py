@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import update
 
+from contract.engine_home import code_of
 from contract.stores import ACTOR
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
 from headwater.store import dead_letters as d
+from headwater.store import tables as t
 from headwater.store.commit import Store
 from headwater.store.kept_letters import (
     count_letters,
@@ -61,3 +64,9 @@ def test_letters_are_counted_by_table_and_by_run_and_leave_one_by_one(store: Sto
     assert left is not None
     (kept,) = read_letters(store.root, left)
     assert (kept.letter, kept.run_id, kept.at_us) == (found[1].letter, first, found[1].at_us)
+
+
+def test_a_catalog_that_was_upgraded_meanwhile_is_told_of(store: Store) -> None:
+    with store.catalog.transaction() as connection:
+        connection.execute(update(t.store).values(format_version=99))
+    assert code_of(lambda: d.ensure_table(store, actor=ACTOR)) == "HW-T02"

@@ -40,7 +40,8 @@ from headwater.store.commit import Store
 from headwater.store.evolution import DeclaredColumn
 from headwater.store.gc import collect, data_files
 from headwater.store.info import table_infos
-from headwater.store.merging import Merge, merge_files
+from headwater.store.merging import WAITING_BYTES, Merge, merge_files
+from headwater.store.merging import _rows as rows_to_merge
 from headwater.store.reading import table_entries, table_states, table_versions
 from headwater.store.rebuild import dump, rebuild_catalog
 from headwater.store.records import FilesRemoved, WriterHeld
@@ -303,6 +304,20 @@ def test_rows_are_not_written_with_a_column_that_shows_something_for_them(one: S
     assert [(file.merged, file.schema_id) for file in state_of(one).files] == [(True, 1), (True, 2)]
     assert shown(one, sql=sql) == before
     assert {kind for _, kind, _ in before} == {"old", None}
+
+
+def test_a_merge_holds_few_rows_at_once_if_they_are_large(one: Store) -> None:
+    """A file of a few kilobytes may hold many megabytes of rows."""
+    acceptor = Acceptor(one)
+    for number in range(FULL):
+        acceptor.accept(push(b'{"label": "%d", "body": "%s"}\n' % (number, b"long" * 1024 * 1024)))
+    state = state_of(one)
+    sizes = [batch.nbytes for batch in rows_to_merge(one.root, state, state.files, state.schema)]
+    assert max(sizes) < WAITING_BYTES + 5 * 1024 * 1024
+    assert sum(sizes) > FULL * 4 * 1024 * 1024
+    before = shown(one)
+    assert merge(one) == 1
+    assert shown(one) == before
 
 
 def test_a_damaged_file_stops_the_merge_and_nothing_is_left_of_it(one: Store) -> None:

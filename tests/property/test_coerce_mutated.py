@@ -12,7 +12,8 @@ from headwater.base.types import to_arrow
 from headwater.coerce import errors
 from headwater.coerce.batches import coerce_document, coerce_lines
 from headwater.coerce.infer import infer_document, infer_lines
-from headwater.ingest.prepare import DEFAULT_COLUMNS, prepare
+from headwater.ingest.first_columns import DEFAULT_COLUMNS
+from headwater.ingest.prepare import prepare
 from property.test_coerce import exactly, lines, same, schemas
 
 BREAKS = (b"", b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\n", b"\r", b"\0", b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf",

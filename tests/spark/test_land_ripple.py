@@ -113,6 +113,20 @@ def test_a_text_that_is_not_json_does_not_become_dynamic(models: Models) -> None
     assert models.shown("body") == [("[1]",), (None,)]
 
 
+@pytest.mark.parametrize("text", ['{"a":1} x', r'"\ud800"', "[" * 201 + "]" * 201])
+def test_what_is_json_for_spark_but_would_be_refused_in_a_push_is_refused(models: Models, text: str) -> None:
+    """With the first two DuckDB could not read the table any more."""
+    literal = text.replace("\\", "\\\\")
+    assert models.refused(f"select '{literal}' as body", columns={"body": "dynamic"}).code == "HW-R01"
+
+
+def test_a_pushed_object_with_a_key_twice_comes_through(models: Models) -> None:
+    twice = '{"a": 1, "a":2}'
+    sql = f"select '{twice}' as body"
+    models.sql(sql, columns={"body": "dynamic"})
+    assert models.shown("body, body ->> 'a'") == [(twice, "1")]
+
+
 def test_an_equal_result_replaces_nothing(models: Models) -> None:
     first = models.sql("select id from orders", "orders")
     files = models.data_files()

@@ -41,10 +41,10 @@ def test_what_reads_a_pushed_table_runs_when_rows_have_come(tmp_path: Path, spar
     assert pages(tmp_path) == [("/a", 1, 1), ("/b", 2, 0)]
 
 
-def push(root: Path, *rows: dict[str, Any]) -> None:
+def push(root: Path, *rows: dict[str, Any], table: str = "clicks") -> None:
     with workspace(root) as opened:
         door = Door()
-        door.ingest(opened, "clicks", "".join(json.dumps(row) + "\n" for row in rows).encode())
+        door.ingest(opened, table, "".join(json.dumps(row) + "\n" for row in rows).encode())
         door.close()
 
 
@@ -57,3 +57,29 @@ def states(root: Path) -> dict[str, str]:
 def pages(root: Path) -> list[tuple[Any, ...]]:
     found = command(root, "query", "--format", "json", "SELECT url, n, rescued FROM by_url ORDER BY url")
     return [tuple(row.values()) for row in json.loads(found.out)["rows"]]
+
+
+UNDECLARED = """
+[[pipeline]]
+id = "notes"
+source = { connector = "push" }
+[[pipeline.tables]]
+name = "notes"
+[[pipeline.tables]]
+name = "otel_logs"
+[[pipeline]]
+id = "both"
+sources = ["notes"]
+[[pipeline.ripples]]
+name = "said"
+sql = "select label as what, ts from notes union all select severity_text, ts from otel_logs"
+"""
+
+
+def test_what_reads_a_pushed_table_runs_before_its_first_row(tmp_path: Path, spark: SparkSession) -> None:
+    (tmp_path / "headwater.toml").write_text(UNDECLARED)
+    assert states(tmp_path) == {"notes": "unchanged", "both": "success"}
+    assert command(tmp_path, "query", "--format", "csv", "SELECT count(*) AS n FROM said").out.split() == ["n", "0"]
+    push(tmp_path, {"label": "a"}, table="notes")
+    assert states(tmp_path) == {"notes": "unchanged", "both": "success"}
+    assert command(tmp_path, "query", "--format", "csv", "SELECT what FROM said").out.split() == ["what", "a"]

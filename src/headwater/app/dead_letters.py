@@ -1,10 +1,12 @@
-"""deadletters: bad rows that were kept, looked at, coerced again, or dropped."""
+"""deadletters: bad rows that were kept, looked at, coerced again, or dropped. There may be more of them than memory
+holds: they are looked at one by one, and coerced again part by part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import heapq
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from sqlalchemy import Connection
@@ -22,10 +24,12 @@ from headwater.ingest.push import PushTable
 from headwater.runtime.model import MadeTable, project_tables
 from headwater.store.commit import Store
 from headwater.store.dead_letters import TABLE as LETTERS
+from headwater.store.decisions import refuse_change
 from headwater.store.evolution import Evolution, refusal
-from headwater.store.kept_letters import KeptLetter, Letters, letters_of, read_letters, take_out
+from headwater.store.kept_letters import KeptLetter, Letters, letters_of, read_letters, take_out, take_out_all
 from headwater.store.reading import table_entry
 from headwater.store.records import Commit, FileRecord
+from headwater.store.state import LiveFile
 from headwater.store.write import discard_files
 from headwater.store.writers import end_writer, new_writer
 
@@ -79,15 +83,43 @@ def list_letters(
     rows: bool = False,
 ) -> LetterList:
     """The letters of a table, or those from one place. The rows themselves only where they are asked for."""
-    _, kept = _kept(workspace.landed_store(), table, place)
-    return LetterList(table, tuple(_view(each, rows=rows) for each in kept[-limit:]), len(kept))
+    store = workspace.landed_store()
+    newest: list[tuple[int, int, LetterView]] = []
+    total = 0
+    for total, kept in enumerate(_from(store, _letters(store, table), place), 1):
+        heapq.heappush(newest, (kept.at_us, total, _view(kept, rows=rows)))
+        if total > limit:
+            heapq.heappop(newest)
+    return LetterList(table, tuple(view for _, _, view in sorted(newest)), total)
 
 
 def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retried:
-    """Coerce letters again. Those that fit the table as it is now land in it, and are letters no more, in one commit;
-    the others stay. Of two at once one lands a row."""
-    with _hands(workspace) as (store, files):
-        return _patiently(lambda: _retry(workspace, store, files, table, place))
+    """Coerce letters again. Those that fit the table as it is now land in it, and are letters no more, in one commit (a
+    few, where there are very many); the others stay. Of two at once one lands a row."""
+    parts: list[Retried] = []
+    seen: set[str] = set()
+
+    def part(store: Store, files: Files) -> bool:
+        """Whether there is one more."""
+        standing = _letters(store, table)
+        letters = _unseen(standing, seen)
+        if standing is None or letters is None:
+            return False
+        done, stay = _retry(workspace, store, files, letters, place)
+        parts.append(done)
+        seen.update([*(file.path for file in letters.files), *(file.path for file in stay)])
+        return any(file.path not in seen for file in standing.files)
+
+    with _hands(workspace) as hands:
+        while _patiently(lambda: part(*hands)):
+            pass
+    return Retried(
+        table,
+        sum(done.landed for done in parts),
+        sum(done.still_bad for done in parts),
+        next((done.snapshot_id for done in reversed(parts) if done.snapshot_id is not None), None),
+        next((done.warnings for done in parts if done.warnings), ()),
+    )
 
 
 def drop(workspace: Workspace, table: str, *, place: str | None = None) -> int:
@@ -96,15 +128,20 @@ def drop(workspace: Workspace, table: str, *, place: str | None = None) -> int:
         return _patiently(lambda: _drop(store, files, table, place))
 
 
-def _retry(workspace: Workspace, store: Store, files: Files, table: str, place: str | None) -> Retried:
-    letters, kept = _kept(store, table, place)
-    if letters is None or not kept:
-        return Retried(table, 0, 0)
+def _retry(
+    workspace: Workspace, store: Store, files: Files, letters: Letters, place: str | None
+) -> tuple[Retried, Sequence[FileRecord]]:
+    """One commit; also the files of letters that had to be written again."""
+    table = letters.table
+    kept = list(_from(store, letters, place))
+    if not kept:
+        return Retried(table, 0, 0), ()
     made = project_tables(workspace.project.pipelines).get(table)
     pushed = made is None or (made.pipeline.spec.source is not None and made.pipeline.spec.source.connector == PUSH)
     with store.catalog.snapshot() as connection:
         target, base = _base(connection, workspace, table, made) if pushed else _pulled(connection, table)
-    if base.evolution.refused:
+    if base.evolution.refused:  # noted, so that it can be accepted
+        refuse_change(store, table, base.evolution, mode=target.mode, actor=this_actor())
         raise refusal(table, base.evolution.refused, target.declared)
     if base.mode == "replace":
         raise HeadwaterError(
@@ -115,7 +152,7 @@ def _retry(workspace: Workspace, store: Store, files: Files, table: str, place: 
     found = coerce_again([each.letter for each in kept], base.schema, pushed=pushed)
     still_bad = len(kept) - len(found.fits)
     if not found.fits:
-        return Retried(table, 0, still_bad)
+        return Retried(table, 0, still_bad), ()
     written = write(store, files, table, base, found.batches)
     gone = {(kept[position].path, kept[position].row) for position in found.fits}
     out = take_out(store.root, letters, gone, directory=_directory(files))
@@ -125,23 +162,32 @@ def _retry(workspace: Workspace, store: Store, files: Files, table: str, place: 
     )
     seq = _commit(store, commit, (*written.files, *out.files))
     warnings = (UPSERT_WARNING,) if base.mode == "upsert" else ()
-    return Retried(table, len(found.fits), still_bad, str(seq), warnings)
+    return Retried(table, len(found.fits), still_bad, str(seq), warnings), out.files
 
 
 def _drop(store: Store, files: Files, table: str, place: str | None) -> int:
-    letters, kept = _kept(store, table, place)
-    if letters is None or not kept:
+    letters = _letters(store, table)
+    if letters is None:
         return 0
-    gone = {(each.path, each.row) for each in kept}
-    out = take_out(store.root, letters, gone, directory=_directory(files))
-    commit = Commit(changes=out.changes, requires=(files.writer, *out.requires), actor=this_actor())
-    _commit(store, commit, out.files)
-    return len(kept)
+    if place is None:
+        dropped, out = sum(file.rows for file in letters.files), take_out_all(letters)
+    else:
+        gone = {(kept.path, kept.row) for kept in _from(store, letters, place)}
+        dropped, out = len(gone), take_out(store.root, letters, gone, directory=_directory(files))
+    if dropped:
+        commit = Commit(changes=out.changes, requires=(files.writer, *out.requires), actor=this_actor())
+        _commit(store, commit, out.files)
+    return dropped
 
 
 def _base(connection: Connection, workspace: Workspace, table: str, made: MadeTable | None) -> tuple[PushTable, Base]:
-    target = target_of(workspace.project, table, made)
-    return target, base_of(connection, target)
+    try:
+        target = target_of(workspace.project, table, made)
+        return target, base_of(connection, target)
+    except HeadwaterError as error:
+        if error.code == "HW-I03":  # what a push would be told is of no use here
+            error.hint = "let the manifest declare the table and its pipeline again, or drop the letters"
+        raise
 
 
 def _pulled(connection: Connection, table: str) -> tuple[PushTable, Base]:
@@ -150,21 +196,33 @@ def _pulled(connection: Connection, table: str) -> tuple[PushTable, Base]:
     return PushTable(table, entry.pipeline, mode=entry.mode), Base(entry, entry.mode, Evolution(entry.schema))
 
 
-def _kept(store: Store, table: str, place: str | None) -> tuple[Letters | None, list[KeptLetter]]:
-    """The letters of a table, or those from one place. Raises HW-T07 if there is neither a letter nor a table."""
+def _letters(store: Store, table: str) -> Letters | None:
+    """The letters of a table, if there are any. Raises HW-T07 if there is neither a letter nor a table."""
     with store.catalog.snapshot() as connection:
         letters = letters_of(connection, table)
         if letters is None:
             table_entry(connection, table)
-            return None, []
-    found = [each for each in read_letters(store.root, letters) if place in (None, each.letter.place)]
-    if len(found) > limits.LETTERS_AT_ONCE:
-        raise HeadwaterError(
-            "HW-U01",
-            f"`{table}` has {len(found)} dead letters",
-            hint="take those of one file at a time: `--place FILE`",
-        )
-    return letters, found
+        return letters
+
+
+def _from(store: Store, letters: Letters | None, place: str | None) -> Iterator[KeptLetter]:
+    """One letter after the other: all of them, or those from one place."""
+    if letters is not None:
+        yield from (kept for kept in read_letters(store.root, letters) if place in (None, kept.letter.place))
+
+
+def _unseen(letters: Letters | None, seen: Collection[str]) -> Letters | None:
+    """The first files that were not seen, as many as can be held at once; None if there is none."""
+    files: list[LiveFile] = []
+    rows = size = 0
+    for file in letters.files if letters is not None else ():
+        if file.path in seen:
+            continue
+        rows, size = rows + file.rows, size + file.bytes
+        if files and (rows > limits.LETTERS_AT_ONCE or size > limits.LETTERS_AT_ONCE_BYTES):
+            break
+        files.append(file)
+    return replace(letters, files=tuple(files)) if letters is not None and files else None
 
 
 @contextmanager

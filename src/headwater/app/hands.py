@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from headwater.app.workspace import Workspace, actor
 from headwater.base.types import Type
+from headwater.ingest.first_columns import first_columns
 from headwater.runtime.apply import Applier
 from headwater.runtime.compile import Compiled
 from headwater.runtime.definition import declared_columns
 from headwater.runtime.events import Event
-from headwater.runtime.model import project_tables
+from headwater.runtime.model import MadeTable, project_tables
 from headwater.runtime.worker import Definitions, Look, Workshop
 from headwater.store.jobs import Slots
 
@@ -64,7 +65,13 @@ def _cancel_spark() -> None:
 
 
 def _declared(workspace: Workspace) -> dict[str, dict[str, Type]]:
-    return {
-        table: {name: column.type for name, column in declared_columns(made.settings).items()}
-        for table, made in project_tables(workspace.project.pipelines).items()
-    }
+    return {table: _columns(table, made) for table, made in project_tables(workspace.project.pipelines).items()}
+
+
+def _columns(table: str, made: MadeTable) -> dict[str, Type]:
+    """The columns that the manifest declares, and those that a pushed table has from its first row on."""
+    declared = {name: column.type for name, column in declared_columns(made.settings).items()}
+    source = made.pipeline.spec.source
+    if source is None or source.connector != "push":
+        return declared
+    return first_columns(table, declared, made.settings.primary_key)

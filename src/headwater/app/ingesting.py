@@ -77,8 +77,6 @@ class Door:
         actor: str | None = None,
         on_bad_row: OnBadRow = "refuse",
         source: str | None = None,
-        key_expires: bool = True,
-        fingerprint: str | None = None,
         columns: Mapping[str, DeclaredColumn] | None = None,
     ) -> Accepted:
         """One batch of NDJSON. The answer comes when it is durable. `on_bad_row` holds where the manifest says nothing.
@@ -92,8 +90,6 @@ class Door:
             evolve=evolve,
             on_bad_row=target.on_bad_row or on_bad_row,
             source=source,
-            key_expires=key_expires,
-            fingerprint=fingerprint,
         )
         return self._accepting(workspace).accept(push)
 

@@ -145,6 +145,8 @@ INGEST_THREADS = 32
 INGEST_MEMORY_BYTES = 256 * 1024 * 1024
 """So many pushed batches, and bytes of them, a server holds at once; more are told to come again."""
 INGEST_READ_SECONDS = 120.0
+OTLP_READ_SECONDS = 30.0
+"""How long the message of a gRPC call may take to come: a thread waits for it, and exporters wait for ten seconds."""
 OTLP_PIECE_BYTES = 32 * 1024
 """A request of OTLP that is larger is read in pieces of about this size."""
 OTLP_PARTS = 250_000
@@ -167,5 +169,6 @@ QUERY_MAX_ROWS = 100_000
 QUERY_SECONDS = 30.0
 QUERY_MAX_SECONDS = 600.0
 QUERY_ANSWER_BYTES = 64 * 1024 * 1024
-QUERY_MEMORY_BYTES = 1 << 30
 """An answer over HTTP is cut before it is larger than this."""
+QUERY_MEMORY_BYTES = 1 << 30
+"""So much a query over HTTP may hold."""

@@ -15,20 +15,31 @@ import msgspec
 from msgspec import Raw
 
 from headwater.base.json_path import Steps
+from headwater.base.limits import MAX_JSON_DEPTH
 from headwater.base.types import Type
 from headwater.coerce.columns import column_from_values
 from headwater.coerce.errors import Refused
-from headwater.coerce.values import Value, coerce_value
+from headwater.coerce.values import Value, coerce_value, nesting
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_any = msgspec.json.Decoder(Raw).decode
 _items = msgspec.json.Decoder(list[Raw]).decode
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decoder = json.JSONDecoder(parse_int=str, parse_float=str)
 _before_key = re.compile(r"[{,]\s*").match
 _before_value = re.compile(r"\s*:\s*").match
 _blanks = re.compile(r"\s*").match
+
+
+def is_json(text: str) -> bool:
+    """Whether a text can be a value of a `dynamic` column: then DuckDB can read it."""
+    try:
+        _any(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return nesting(text.encode(), beyond=MAX_JSON_DEPTH) is None
 
 
 def value_at(source: str, steps: Steps, type_: Type) -> Value:

@@ -20,7 +20,7 @@ from headwater.base.limits import MAX_JSON_DEPTH
 from headwater.base.types import Type, to_arrow
 from headwater.coerce.errors import Refused, Unfit
 from headwater.coerce.numbers import castable_decimal
-from headwater.coerce.times import INT64_MAX, INT64_MIN, days_of, nanoseconds_of, timestamps
+from headwater.coerce.times import FIRST_NS, INT64_MAX, INT64_MIN, LAST_NS, days_of, nanoseconds_of, timestamps
 from headwater.coerce.values import INT32_MAX, INT32_MIN, Value, coerce_value, nesting
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _SIMPLE: dict[str, MsgspecType] = {
     "long": INT64 | None,
     "real": float | None,
     "string": str | None,
-    "timestamp": str | INT64 | None,
+    "timestamp": str | Annotated[int, Meta(ge=FIRST_NS, le=LAST_NS)] | None,
     "date": str | None,
     "decimal": Raw,
     "binary": str | None,
@@ -120,7 +120,7 @@ def column_exactly(sources: Sequence[Raw], type_: Type) -> tuple[pa.Array, dict[
         try:
             values.append(coerce_value(str(source, "utf-8"), type_))
         except Refused as refused:
-            refusals[index] = refused
+            refusals[index] = refused.with_traceback(None)  # there may be many, and its frames are large
             values.append(None)
     return column_from_values(values, type_), refusals
 

@@ -106,8 +106,12 @@ def infer_members(
     names = set().union(*rows) - without
     if not names:
         return {}
-    ordered = dict.fromkeys(name for row in rows for name in row if name in names)
-    return {name: _infer_sources([row[name] for row in rows if name in row]) for name in ordered}
+    found: dict[str, list[Raw]] = {}
+    for row in rows:
+        for name, source in row.items():
+            if name in names:
+                found.setdefault(name, []).append(source)
+    return {name: _infer_sources(sources) for name, sources in found.items()}
 
 
 def _inferred(objects: Objects) -> Inferred:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -61,6 +61,17 @@ def without_bom(data: bytes | memoryview, *, first_line: int = 1) -> bytes:
             hint="write it as NDJSON, which is read piece by piece",
         )
     return whole.removeprefix(BOM) if first_line == 1 else whole
+
+
+def line_pieces(data: bytes, size: int) -> Iterator[bytes]:
+    """Whole lines in pieces that are little larger than `size`, one at least."""
+    at = 0
+    while True:
+        end = data.find(b"\n", at + size) + 1 or len(data)
+        yield data[at:end]
+        at = end
+        if at == len(data):
+            return
 
 
 def typed_lines(data: bytes, decoder: msgspec.json.Decoder[T]) -> list[T] | None:

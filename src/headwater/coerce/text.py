@@ -167,7 +167,7 @@ def _exactly(texts: Sequence[str | None], type_: Type) -> tuple[pa.Array, dict[i
         try:
             values.append(None if text is None else _value(text, type_))
         except Refused as refused:
-            refusals[index] = refused
+            refusals[index] = refused.with_traceback(None)
             values.append(None)
     return column_from_values(values, type_), refusals
 

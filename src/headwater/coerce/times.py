@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+FIRST_NS, LAST_NS = INT64_MIN + 2, INT64_MAX - 1
+"""The first and the last instant. Of the three nanoseconds that 64 bits could hold besides, DuckDB reads two as infinity,
+and pandas the other one as no time at all."""
 _NS = 1_000_000_000
 _EPOCH = date(1970, 1, 1).toordinal()
 _SAFE_YEARS = (1678, 2261)
@@ -69,7 +72,7 @@ def nanoseconds_of(text: str) -> int:
         raise Refused("bad_timestamp", "string")
     seconds = days * 86_400 + minutes * 60 + int(second) - offset
     nanoseconds = seconds * _NS + int(fraction[:9].ljust(9, "0"))
-    if early or not INT64_MIN <= nanoseconds <= INT64_MAX:
+    if early or not FIRST_NS <= nanoseconds <= LAST_NS:
         raise Refused("timestamp_out_of_range", "string")
     return nanoseconds
 

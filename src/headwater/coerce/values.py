@@ -28,7 +28,7 @@ from headwater.coerce.numbers import (
     is_plain_number,
     real_of,
 )
-from headwater.coerce.times import INT64_MAX, INT64_MIN, days_of, nanoseconds_of
+from headwater.coerce.times import FIRST_NS, INT64_MAX, INT64_MIN, LAST_NS, days_of, nanoseconds_of
 
 Value = Any
 """A value of a column, in the plain form of the module's docstring; None is null."""
@@ -168,6 +168,8 @@ def _timestamp(source: str, _type: Type) -> int:
                 raise Refused("bad_timestamp", "number")
             if not INT64_MIN <= found <= INT64_MAX:
                 raise Refused("int64_out_of_range", "number")
+            if not FIRST_NS <= found <= LAST_NS:
+                raise Refused("timestamp_out_of_range", "number")
             return found
         case other:
             raise Refused("bad_timestamp", other)

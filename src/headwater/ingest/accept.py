@@ -16,7 +16,18 @@ from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import is_table_name
-from headwater.ingest.landing import Base, Files, base_of, changes_of, refuse_change_of, write, write_bad
+from headwater.ingest.landing import (
+    DEAD,
+    MOVED,
+    Base,
+    Files,
+    base_of,
+    changes_of,
+    kept_moving,
+    refuse_change_of,
+    write,
+    write_bad,
+)
 from headwater.ingest.lanes import Lane, Party, Ticket
 from headwater.ingest.ledger import check_key, fingerprint, replay, sweep
 from headwater.ingest.prepare import Prepared, prepare, prepare_together
@@ -29,9 +40,6 @@ from headwater.store.reading import current_seq
 from headwater.store.records import Commit, KeysFree, Requirement, WriterHeld
 from headwater.store.write import discard_files
 from headwater.store.writers import end_writer, new_writer, renew_writer
-
-MOVED, DEAD = "HW-T02", "HW-T03"
-"""Something that the commit requires is no longer so: it was rolled back, and can be tried from the new state."""
 
 
 class Acceptor:
@@ -65,18 +73,24 @@ class Acceptor:
         outcomes = [self._begin(push) for push in pushes]
         tickets = [each for each in outcomes if isinstance(each, Ticket) and not each.ended]
         if tickets:
-            with self._lock:
-                lane = self._lanes.setdefault(tickets[0].push.target.table, Lane())
-            self._pass(lane, Party(tickets))
+            self._pass(self._lane(tickets[0].push.target.table), Party(tickets))
             crash_point("ingest.before_answer")
         return [each.outcome if isinstance(each, Ticket) else each for each in outcomes]
+
+    def _lane(self, table: str) -> Lane:
+        """Names of tables come from outside, and there may be no end of them. That a lane is forgotten while somebody
+        enters it does no harm: two lanes of a table are as two processes."""
+        with self._lock:
+            if len(self._lanes) >= limits.PUSH_LANES and table not in self._lanes:
+                self._lanes = {name: lane for name, lane in self._lanes.items() if not lane.is_idle}
+            return self._lanes.setdefault(table, Lane())
 
     def _begin(self, push: Push) -> Ticket | Exception:
         """A batch that may land, or what is wrong with it. A large one is prepared at once: those that are small must
         not wait for that."""
         try:
             self._check(push)
-            ticket = Ticket(push, fingerprint(push))
+            ticket = Ticket(push, fingerprint(push) if push.key is not None else "")
             if not _is_small(push):
                 self._ready([ticket])
             return ticket
@@ -97,6 +111,8 @@ class Acceptor:
         finally:
             if party.leads:
                 lane.hand_over()
+            for ticket in party.tickets:
+                ticket.party = None  # each holds the other, and with them what was sent
 
     def _check(self, push: Push) -> None:
         if not is_table_name(push.target.table):
@@ -124,16 +140,13 @@ class Acceptor:
     def _land(self, group: Sequence[Ticket]) -> None:
         """Every batch of the group gets an answer or an error."""
         try:
+            moved: HeadwaterError | None = None
             for _ in range(limits.PUSH_TRIES):
                 left = [ticket for ticket in group if not ticket.ended]
-                if not left or self._try(left):
+                moved = self._try(left) if left else None
+                if moved is None:
                     return
-            raise HeadwaterError(
-                MOVED,
-                f"`{group[0].push.target.table}` kept changing while rows were pushed to it",
-                hint="send the same batch again",
-                retryable=True,
-            )
+            raise kept_moving(group[0].push.target.table, moved)
         except BaseException as error:
             for ticket in group:
                 if not ticket.ended:
@@ -141,12 +154,12 @@ class Acceptor:
             if not isinstance(error, Exception):
                 raise
 
-    def _try(self, group: Sequence[Ticket]) -> bool:
-        """One commit for what is left of the group; False if the state moved, and nothing was written."""
+    def _try(self, group: Sequence[Ticket]) -> HeadwaterError | None:
+        """One commit for what is left of the group; what has moved if the state did, and nothing was written."""
         base = self._ready(group)
         ready = [(t, t.prepared) for t in group if not t.ended and t.prepared is not None]
         if base is None or not ready:
-            return True
+            return None
         first = ready[0][0].push
         crash_point("ingest.before_write")
         files = self._writer()
@@ -164,20 +177,22 @@ class Acceptor:
             if keys:
                 requires = (*requires, KeysFree(table=first.target.table, keys=keys))
             try:
-                seq = self._store.commit(Commit(changes=changes, requires=requires, actor=first.actor))
+                actor = ", ".join(dict.fromkeys(ticket.push.actor for ticket, _ in ready))
+                seq = self._store.commit(Commit(changes=changes, requires=requires, actor=actor))
             except HeadwaterError as error:
                 if error.code not in (MOVED, DEAD):
                     raise  # it may have been committed: only who asks the ledger will know
                 discard_files(self._store.root, (*written.files, *letters))
                 if error.code == DEAD:
                     self._forget(files.writer)
-                return False
+                return error
         for (ticket, prepared), share in zip(ready, written.parts):
             errors = tuple(bad.error for bad in prepared.bad[: limits.ERRORS_SHOWN])
             ticket.answer = Accepted(str(seq), share.rows, share.bytes, rows_refused=share.refused, errors=errors)
+        for ticket, prepared in ready:
             self._on_landed(ticket.push, prepared)
         self._sweep(first.actor)
-        return True
+        return None
 
     def _ready(self, group: Sequence[Ticket]) -> Base | None:
         """What was answered to the keys before, asked before anything of the bodies is looked at; the others are
@@ -214,12 +229,9 @@ class Acceptor:
         """Under which name files are written now. It is renewed in good time: gc leaves its files alone."""
         with self._lock:
             files = self._files
-        if files is not None and (not files.is_old or renew_writer(self._store.catalog, files.writer)):
+            if files is None or (files.is_old and not renew_writer(self._store.catalog, files.writer)):
+                files = self._files = Files(new_writer(self._store.catalog))
             return files.renewed()
-        files = Files(new_writer(self._store.catalog))
-        with self._lock:
-            self._files = files
-        return files
 
     def _forget(self, writer: WriterHeld) -> None:
         with self._lock:

@@ -42,6 +42,8 @@ def decoded(
     parts: list[bytes] = []
     size = 0
     try:
+        if not data:
+            raise EOFError  # nothing, compressed, is something
         with pa.CompressedInputStream(pa.BufferReader(data), encoding) as stream:
             while part := stream.read(_CHUNK):
                 size += len(part)
@@ -49,7 +51,7 @@ def decoded(
                     raise TooLarge(most)
                 grow(len(part))
                 parts.append(part)
-    except OSError as error:
+    except (OSError, EOFError) as error:
         raise HeadwaterError(
             "HW-I04", f"the batch is not whole {encoding} data", hint="nothing was written; send it again"
         ) from error

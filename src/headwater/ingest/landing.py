@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sqlalchemy import Connection, select
 
+from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
 from headwater.base.schema import TableSchema
 from headwater.base.types import DYNAMIC, STRING
 from headwater.coerce.errors import BadRow
+from headwater.ingest.first_columns import undeclared
 from headwater.ingest.ledger import key_record
-from headwater.ingest.prepare import DEFAULT_COLUMNS, RESCUED, Prepared
+from headwater.ingest.prepare import RESCUED, Prepared
 from headwater.ingest.push import Push, PushTable
 from headwater.store import records as r
 from headwater.store import tables as t
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILES_PER_DIRECTORY = 1_000
+MOVED, DEAD = "HW-T02", "HW-T03"
+"""Something that the commit requires is no longer so: it was rolled back, and can be tried from the new state."""
 _UNSURE_KINDS = frozenset({"real"})
 """Keys of which Arrow and DuckDB may not agree whether two are equal: 0.0 and -0.0."""
 
@@ -108,9 +112,8 @@ def base_of(connection: Connection, target: PushTable) -> Base:
     entry = table_entries(connection, [target.table]).get(target.table)
     if entry is None:
         _check_new(connection, target)
-        shown = {} if target.declared else dict(DEFAULT_COLUMNS)
-        shown |= {name: STRING for name in target.primary_key if name not in {*target.declared, *shown}}
-        made = evolve(None, Shown(shown), declared=target.declared, primary_key=target.primary_key)
+        shown = Shown(undeclared(target.declared, target.primary_key))
+        made = evolve(None, shown, declared=target.declared, primary_key=target.primary_key)
         return Base(None, target.mode, made)
     _check_owner(connection, target, entry)
     if not target.in_manifest:
@@ -125,6 +128,18 @@ def refuse_change_of(store: Store, push: Push, base: Base) -> NoReturn:
     target = push.target
     refuse_change(store, target.table, base.evolution, mode=target.mode, actor=push.actor)
     raise refusal(target.table, base.evolution.refused, target.declared)
+
+
+def kept_moving(table: str, last: HeadwaterError | None) -> HeadwaterError:
+    """The error for rows that could not be landed because what their commit required was no longer so, time and
+    again."""
+    assert last is not None
+    return HeadwaterError(
+        MOVED,
+        f"rows for `{table}` could not be landed: {last.message}",
+        hint="send the same batch again; nothing of it was written",
+        retryable=True,
+    )
 
 
 def write(store: Store, files: Files, table: str, base: Base, batches: Sequence[Prepared]) -> Landed:
@@ -256,11 +271,11 @@ def _schema(base: Base, batches: Sequence[Prepared]) -> TableSchema:
 
 def _joined(batches: Sequence[Prepared]) -> Iterator[pa.RecordBatch]:
     """The rows of neighbours that have the same columns as one: what is done to a batch costs as much for one row as
-    for a thousand."""
+    for a thousand. Those of a large batch come in parts, for the same reason the other way round."""
     import pyarrow as pa
 
     for _, alike in itertools.groupby((prepared.batch for prepared in batches), key=lambda batch: batch.schema):
-        yield from pa.Table.from_batches(list(alike)).combine_chunks().to_batches()
+        yield from pa.Table.from_batches(list(alike)).combine_chunks().to_batches(limits.ROW_GROUP_ROWS)
 
 
 def _events(base: Base, schema: TableSchema) -> tuple[r.SchemaEvent, ...]:

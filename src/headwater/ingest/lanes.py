@@ -75,6 +75,10 @@ class Lane:
     def waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def is_idle(self) -> bool:
+        return not self._led and not self._waiting
+
     def join(self, party: Party) -> None:
         """Comes back when all batches of the party have ended, or when its thread leads. Who `leads` must `hand_over`,
         also if it was interrupted here."""
@@ -116,9 +120,8 @@ class Lane:
             room = limits.PUSH_GROUP_BYTES
             for ticket in self._waiting:
                 push = ticket.push
-                first = group[0].push if group else push
                 fits = (
-                    (push.target, push.actor) == (first.target, first.actor)
+                    (not group or push.target == group[0].push.target)
                     and push.key not in keys
                     and len(group) < limits.PUSH_GROUP_BATCHES
                     and (room >= len(push.body) or not group)

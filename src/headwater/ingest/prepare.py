@@ -7,7 +7,7 @@ the sender wants it so, lands without its bad rows, and those bring no columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
@@ -21,14 +21,14 @@ from headwater.base.schema import TableSchema
 from headwater.base.types import DYNAMIC, STRING, TIMESTAMP, to_arrow
 from headwater.coerce.batches import Coerced, coerce_lines, coerce_objects, coerce_pieces
 from headwater.coerce.errors import BadRow, Refused, RowError
-from headwater.coerce.objects import Objects, bad_lines, read_lines, without_bom
+from headwater.coerce.objects import Objects, bad_lines, line_pieces, read_lines, without_bom
 from headwater.coerce.values import coerce_value
+from headwater.ingest.decode import TooLarge
+from headwater.ingest.first_columns import DEFAULT_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DEFAULT_COLUMNS = {"ts": TIMESTAMP, "label": STRING, "body": STRING, "props": DYNAMIC}
-"""The columns of a table for which nobody declares any. All may be null."""
 TIME = "ts"
 TIME_KEYS = ("at", "timestamp", "_timestamp", "time_unix_nano", "observed_time_unix_nano")
 """What fills an empty `ts` of such a table, in this order, where it holds a time."""
@@ -36,6 +36,14 @@ RESCUED = "_rescued"
 
 _NEW_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _NULL = Raw(b"null")
+
+
+class TooManyCells(TooLarge):
+    """HW-I04 of a batch whose rows are short, and whose table is wide."""
+
+    def __init__(self, columns: int):
+        what = f"the batch has more than {limits.BATCH_CELLS // columns:,} rows, in a table of {columns:,} columns"
+        HeadwaterError.__init__(self, "HW-I04", what, hint="cut it into several batches, each with a key of its own")
 
 
 @dataclass(frozen=True)
@@ -54,48 +62,107 @@ class Prepared:
 
 def prepare(body: bytes, schema: TableSchema, *, table: str, evolve: bool, most_bad: int | None = 0) -> Prepared:
     """Raises HW-I02 with the place of every bad row (of the first hundred) if more than `most_bad` are bad; None bears
-    any number."""
-    known = _known(schema)
-    found = coerce_lines(body, known)
-    text = without_bom(body)
-    if most_bad is not None and len(found.bad) > most_bad:
-        refuse_rows(found.errors, found.error_total, table)
-    bad = tuple(bad_lines(text, found.bad)) if found.bad else ()
-    if not found.unknown_seen and not _lacks_times(found.batch, known):
-        return Prepared(found.batch, found.rows, bad)
-    objects = _good_objects(text, found)
+    any number. A large batch is looked at piece by piece, which changes nothing of what becomes of it: a row costs many
+    times its text while it is looked at. One that is refused is not read to its end if there are many bad rows. Raises
+    `TooManyCells`."""
+    known = without_rescued(schema)
+    parts: list[Prepared] = []
+    added: tuple[str, ...] = ()
+    bad: list[BadRow] = []
+    errors: list[RowError] = []
+    total = bad_rows = line = end = 0
+    for piece in line_pieces(body, limits.PUSH_SMALL_BYTES):
+        found = coerce_lines(piece, _wider(known, added), first_line=line + 1)
+        text = without_bom(piece, first_line=line + 1)
+        total, bad_rows = total + found.error_total, bad_rows + len(found.bad)
+        errors += found.errors[: limits.MAX_BAD_ROWS - len(errors)]
+        end += len(piece)
+        if most_bad is None or bad_rows <= most_bad:
+            bad += bad_lines(text, found.bad, first_line=line + 1) if found.bad else ()
+            parts.append(_evolved(text, found, known, added, evolve=evolve, first_line=line + 1))
+            added = parts[-1].added
+            columns = len(known.columns) + len(added)
+            if sum(part.rows for part in parts) * columns > limits.BATCH_CELLS:
+                raise TooManyCells(columns)
+        elif total >= limits.MAX_BAD_ROWS:
+            break
+        line += found.lines
+    if most_bad is not None and bad_rows > most_bad:
+        refuse_rows(errors, total, table, at_least=end < len(body))
+    return replace(_joined(parts), bad=tuple(bad))
+
+
+def _evolved(
+    text: bytes, found: Coerced, known: TableSchema, added: tuple[str, ...], *, evolve: bool, first_line: int
+) -> Prepared:
+    """The good rows of a piece, with columns for what is unknown in it; `added` are those that came before it."""
+    if not found.unknown_seen and not _lacks_times(found.batch, _wider(known, added)):
+        return Prepared(found.batch, found.rows, added=added)
+    objects = _good_objects(text, found, first_line=first_line)
     if has_default_times(known):
         objects.rows[:] = [_with_time(row, known) for row in objects.rows]
-    added, rescued = _sort_out(objects, known, evolve=evolve)
-    wider = known
-    for name in added:
-        wider = wider.added(name, STRING)
-    coerced = coerce_objects(objects, wider)
+    added, rescued = _sort_out(objects, known, added, evolve=evolve)
+    coerced = coerce_objects(objects, _wider(known, added))
     assert not coerced.bad  # a text takes every value of a good row, and a time was looked at
-    texts = [_rescue(row, rescued) for row in objects.rows] if rescued else []
     if not rescued:
-        return Prepared(coerced.batch, coerced.rows, bad, added)
+        return Prepared(coerced.batch, coerced.rows, added=added)
+    texts = [_rescue(row, rescued) for row in objects.rows]
     return Prepared(
         coerced.batch.append_column(RESCUED, dynamic_array(texts)),
         coerced.rows,
-        bad,
-        added,
+        added=added,
         rescues=True,
         rows_rescued=sum(text is not None for text in texts),
     )
 
 
+def _joined(parts: Sequence[Prepared]) -> Prepared:
+    """The pieces of a batch, one after the other: a column that one of them lacks is null there."""
+    import pyarrow as pa
+
+    if len(parts) == 1:
+        return parts[0]
+    tables = [pa.Table.from_batches([part.batch]) for part in parts]
+    whole = pa.concat_tables(tables, promote_options="default").combine_chunks().to_batches()
+    return Prepared(
+        whole[0] if whole else parts[-1].batch,
+        sum(part.rows for part in parts),
+        added=parts[-1].added,
+        rescues=any(part.rescues for part in parts),
+        rows_rescued=sum(part.rows_rescued for part in parts),
+    )
+
+
+def _wider(schema: TableSchema, added: Sequence[str]) -> TableSchema:
+    for name in added:
+        schema = schema.added(name, STRING)
+    return schema
+
+
 def prepare_together(bodies: Sequence[bytes], schema: TableSchema) -> list[Prepared | None]:
     """What `prepare` makes of each of these batches, where they are good and bring nothing new, as most do; None for
     those that must be prepared by themselves."""
-    known = _known(schema)
-    batches = coerce_pieces(bodies, known)
+    known = without_rescued(schema)
+    batches = [batch for lot in _lots(bodies) for batch in coerce_pieces(lot, known)]
     return [
         None if batch is None or _lacks_times(batch, known) else Prepared(batch, batch.num_rows) for batch in batches
     ]
 
 
-def _known(schema: TableSchema) -> TableSchema:
+def _lots(bodies: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """So many bodies as are held as rows at once."""
+    lot: list[bytes] = []
+    size = 0
+    for body in bodies:
+        if size + len(body) > 4 * limits.PUSH_SMALL_BYTES:
+            yield lot
+            lot, size = [], 0
+        lot.append(body)
+        size += len(body)
+    yield lot
+
+
+def without_rescued(schema: TableSchema) -> TableSchema:
     """`_rescued` is the store's: a key of that name is as unknown as any other, and is rescued into it."""
     if schema.column(RESCUED) is None:
         return schema
@@ -112,9 +179,14 @@ def may_be_added(name: str) -> bool:
     )
 
 
-def _good_objects(text: bytes, found: Coerced) -> Objects:
+def room_for_columns(schema: TableSchema) -> int:
+    """How many columns a batch may add to a table."""
+    return limits.NEW_COLUMNS_PER_BATCH if len(schema.columns) < limits.TABLE_COLUMNS else 0
+
+
+def _good_objects(text: bytes, found: Coerced, *, first_line: int) -> Objects:
     """The rows that are not bad, taken apart."""
-    objects = read_lines(text, first_line=1, place="")
+    objects = read_lines(text, first_line=first_line, place="")
     if not found.bad:
         return objects
     bad = {error.line for error in found.bad}
@@ -122,12 +194,12 @@ def _good_objects(text: bytes, found: Coerced) -> Objects:
     return Objects([row for row, _ in kept], [line for _, line in kept], seen=objects.seen)
 
 
-def refuse_rows(errors: Sequence[RowError], total: int, table: str) -> NoReturn:
-    """Raises HW-I02 for a batch with so many errors, of which the first are given."""
+def refuse_rows(errors: Sequence[RowError], total: int, table: str, *, at_least: bool = False) -> NoReturn:
+    """Raises HW-I02 for a batch with so many errors (`at_least` so many), of which the first are given."""
     first, shown = errors[0], errors[: limits.ERRORS_SHOWN]
     column = f", column `{first.column}`" if first.column else ""
     kind = f" ({first.value_type})" if first.value_type else ""
-    more = f", and {total - 1} more" if total > 1 else ""
+    more = f", and {'at least ' if at_least else ''}{total - 1} more" if total > 1 else ""
     raise HeadwaterError(
         "HW-I02",
         f"`{table}` took nothing of the batch: line {first.line}{column}: {first.reason}{kind}{more}",
@@ -177,13 +249,16 @@ def _is_time(source: Raw) -> bool:
         return False
 
 
-def _sort_out(objects: Objects, schema: TableSchema, *, evolve: bool) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The unknown keys of a batch: those that become columns, in order of first appearance, and those that are
-    rescued."""
-    names = set().union(*objects.rows) - set(schema.names())
+def _sort_out(
+    objects: Objects, schema: TableSchema, before: tuple[str, ...], *, evolve: bool
+) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The unknown keys of a batch: those that become columns, after those from `before`, in order of first appearance,
+    and those that are rescued."""
+    names = set().union(*objects.rows) - {*schema.names(), *before}
     unknown = dict.fromkeys(name for row in objects.rows for name in row if name in names) if names else {}
-    added = [name for name in unknown if evolve and may_be_added(name)][: limits.NEW_COLUMNS_PER_BATCH]
-    return tuple(added), frozenset(unknown) - frozenset(added)
+    new = [name for name in unknown if evolve and may_be_added(name)]
+    added = (*before, *new)[: room_for_columns(schema)]
+    return added, frozenset(unknown) - frozenset(added)
 
 
 def _rescue(row: Mapping[str, Raw], names: frozenset[str]) -> str | None:

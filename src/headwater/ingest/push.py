@@ -38,7 +38,7 @@ class PushTable:
 
 @dataclass(frozen=True)
 class Push:
-    """One batch of NDJSON, decompressed. What lands of it lands at once. Without a `key` nobody can tell whether it was
+    """One batch: NDJSON, decompressed, or what `reader` reads. What lands of it lands at once. Without a `key` nobody can tell whether it was
     sent before."""
 
     target: PushTable

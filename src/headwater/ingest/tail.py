@@ -16,16 +16,18 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, select
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.ingest.landing import Files
 from headwater.store import tables as t
 from headwater.store.commit import Store
+from headwater.store.dead_letters import TABLE as LETTERS
+from headwater.store.kept_letters import letters_of
 from headwater.store.merging import Merge, Merged, merge_files, same_rows
 from headwater.store.reading import table_states
 from headwater.store.state import LiveFile, TableState
@@ -75,8 +77,8 @@ def is_long(sizes: Iterable[int]) -> bool:
 
 
 class Tails:
-    """Merges the tails of the tables that this process pushes to: one merge at a time, in a thread that is started when
-    there is something to do."""
+    """Merges the tails of the tables that this process pushes to, and of their dead letters: one merge at a time, in a
+    thread that is started when there is something to do."""
 
     def __init__(self, store: Store, *, actor: str, on_merged: Callable[[], None] = lambda: None):
         self._store, self._actor, self._on_merged = store, actor, on_merged
@@ -112,7 +114,9 @@ class Tails:
         self.stop()
         if self._thread is not None:
             self._thread.join()
-        for table in self._commits:
+        with self._changed:  # a push that is under way may still say that it has landed
+            tables = list(self._commits)
+        for table in tables:
             with suppress(HeadwaterError):
                 self.merge(table)
         with suppress(HeadwaterError):
@@ -121,11 +125,12 @@ class Tails:
     def merge(self, table: str) -> list[Merged]:
         """Merge until the tail is short: one merge may fill the next class."""
         done = []
-        for _ in limits.TAIL_CLASS_BYTES:
-            if (merged := self._merge_once(table)) is None:
-                break
-            done.append(merged)
-            self.bytes_written += merged.bytes_written
+        for find in (_tail_of, _letters_tail_of):
+            for _ in limits.TAIL_CLASS_BYTES:
+                if (merged := self._merge_once(table, find)) is None:
+                    break
+                done.append(merged)
+                self.bytes_written += merged.bytes_written
         if done:
             self._on_merged()
         return done
@@ -149,25 +154,24 @@ class Tails:
             del self._commits[table]
             return table
 
-    def _merge_once(self, table: str) -> Merged | None:
+    def _merge_once(self, table: str, find: Callable[[Connection, str], TableState | None]) -> Merged | None:
         with self._store.catalog.snapshot() as connection:
-            if not is_long(_sizes(connection, table)):
-                return None
-            states = table_states(connection, [table])
-        wanted = choose(states[0]) if states else None
-        if wanted is None:
+            state = find(connection, table)
+        wanted = choose(state) if state is not None else None
+        if state is None or wanted is None:
             return None
         files = self._writer()
-        _, directory, number = files.next(table)
+        _, directory, number = files.next(state.name)
         try:
             return merge_files(
                 self._store,
-                states[0],
+                state,
                 wanted,
                 directory=directory,
                 number=number,
                 writer=files.writer,
                 actor=self._actor,
+                partition=table if state.name == LETTERS else None,
             )
         except HeadwaterError as error:
             if error.code == DEAD:
@@ -187,9 +191,24 @@ class Tails:
             end_writer(self._store.catalog, files.writer)
 
 
-def _sizes(connection: Connection, table: str) -> list[int]:
-    live = (t.file.c.table_name == table) & t.file.c.removed_seq.is_(None)
-    return [size for (size,) in connection.execute(select(t.file.c.bytes).where(live))]
+def _tail_of(connection: Connection, table: str) -> TableState | None:
+    """The table, if its tail may be too long."""
+    if not is_long(_sizes(connection, t.file.c.table_name == table)):
+        return None
+    return next(iter(table_states(connection, [table])), None)
+
+
+def _letters_tail_of(connection: Connection, table: str) -> TableState | None:
+    """The same of its dead letters: those of other tables are in other files."""
+    if not is_long(_sizes(connection, (t.file.c.table_name == LETTERS) & (t.file.c.partition == table))):
+        return None
+    letters = letters_of(connection, table)
+    return replace(letters.state, files=letters.files) if letters is not None else None
+
+
+def _sizes(connection: Connection, files: ColumnElement[bool]) -> list[int]:
+    live = select(t.file.c.bytes).where(files, t.file.c.removed_seq.is_(None))
+    return [size for (size,) in connection.execute(live)]
 
 
 def _class_of(size: int) -> int | None:

@@ -15,7 +15,19 @@ from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
 from headwater.coerce.errors import BadRow
-from headwater.ingest.landing import Base, Files, Landed, Share, base_of, changes_of, refuse_change_of, write_bad
+from headwater.ingest.landing import (
+    DEAD,
+    MOVED,
+    Base,
+    Files,
+    Landed,
+    Share,
+    base_of,
+    changes_of,
+    kept_moving,
+    refuse_change_of,
+    write_bad,
+)
 from headwater.ingest.ledger import fingerprint, replay
 from headwater.ingest.prepare import Prepared
 from headwater.ingest.push import Accepted, Push
@@ -26,8 +38,6 @@ from headwater.store.records import Commit, FileRecord, KeysFree, WriterHeld
 from headwater.store.units import lease_seconds
 from headwater.store.write import discard_files
 from headwater.store.writers import end_writer, new_writer, renew_writer
-
-MOVED, DEAD = "HW-T02", "HW-T03"
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,7 @@ def land_written(store: Store, push: Push, write: Write, *, on_landed: Callable[
     `Acceptor.accept` raises, and what `write` does; nothing of the batch is then there."""
     assert push.key is not None
     sent = fingerprint(push)
+    moved: HeadwaterError | None = None
     for _ in range(limits.PUSH_TRIES):
         with store.catalog.snapshot() as connection:
             taken = taken_keys(connection, push.target.table, [push.key], now_us=now_us())
@@ -60,22 +71,18 @@ def land_written(store: Store, push: Push, write: Write, *, on_landed: Callable[
             refuse_change_of(store, push, base)
         with _writer(store.catalog) as files:
             found = _land(store, push, sent, base, files, write(base, files))
-        if found is not None:
+        if not isinstance(found, HeadwaterError):
             accepted, prepared = found
             on_landed(push, prepared)
             return accepted
-    raise HeadwaterError(
-        MOVED,
-        f"`{push.target.table}` kept changing while rows were pushed to it",
-        hint="it is tried again",
-        retryable=True,
-    )
+        moved = found
+    raise kept_moving(push.target.table, moved)
 
 
 def _land(
     store: Store, push: Push, sent: str, base: Base, files: Files, written: WrittenElsewhere
-) -> tuple[Accepted, Prepared] | None:
-    """One commit; None if the state moved, and nothing was written."""
+) -> tuple[Accepted, Prepared] | HeadwaterError:
+    """One commit; what has moved if the state did, and nothing was written."""
     import pyarrow as pa
 
     assert push.key is not None
@@ -93,7 +100,7 @@ def _land(
         if error.code not in (MOVED, DEAD):
             raise  # it may have been committed: only who asks the ledger will know
         discard_files(store.root, (*written.files, *letters))
-        return None
+        return error
     errors = tuple(row.error for row in written.bad[: limits.ERRORS_SHOWN])
     return Accepted(str(seq), rows, share.bytes, rows_refused=share.refused, errors=errors), prepared
 

@@ -12,7 +12,7 @@ from headwater.base.ids import RunId
 from headwater.coerce.errors import BadRow
 from headwater.store import dead_letters as d
 from headwater.store.commit import Store
-from headwater.store.kept_letters import TakenOut, letters_of, read_letters, take_out
+from headwater.store.kept_letters import TakenOut, letters_of, read_letters, take_out, take_out_all
 from headwater.store.layout import parse_attempt
 from headwater.store.records import Change, FileRecord
 
@@ -58,11 +58,9 @@ def take_out_older(store: Store, table: str, *, places: Collection[str] | None, 
         letters = letters_of(connection, table)
     if letters is None:
         return TakenOut()
-    gone = {
-        (kept.path, kept.row)
-        for kept in read_letters(store.root, letters)
-        if places is None or kept.letter.place in places
-    }
+    if places is None:
+        return take_out_all(letters)
+    gone = {(kept.path, kept.row) for kept in read_letters(store.root, letters) if kept.letter.place in places}
     return take_out(store.root, letters, gone, directory=directory)
 
 

@@ -20,7 +20,7 @@ declares as `timestamp` takes such a bigint as nanoseconds. A text that is decla
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from headwater.base.errors import HeadwaterError
@@ -41,8 +41,10 @@ from headwater.base.types import (
     parse_type,
     struct_of,
 )
+from headwater.coerce.at_path import is_json
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructField, StructType
 
@@ -208,9 +210,25 @@ def _landing_column(field: StructField, type_: Type) -> Column:
                 return F.to_json(column, _JSON_OPTIONS)
             case _ if field.dataType.typeName() in ("string", "char", "varchar"):
                 text = f"a text of column `{field.name}` is not JSON, and the column is `dynamic`"
-                wrong = column.isNotNull() & F.try_parse_json(column).isNull()
-                return _unless(wrong, column, text, "make it with `to_json(...)`, or declare the column as `string`")
+                return _unless(
+                    _no_json()(column), column, text, "make it with `to_json(...)`, or declare the column as `string`"
+                )
     return column
+
+
+def _no_json() -> Callable[[Column], Column]:
+    """Whether a text is not JSON, by the rule for pushed rows. Spark's own rule would take texts that DuckDB cannot read,
+    and refuse a pushed object that has a key twice."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    def wrong(texts: pa.Array) -> pa.Array:
+        return pa.array([text is not None and not is_json(text) for text in texts.to_pylist()], pa.bool_())
+
+    # As in `promoted.py`: Spark wants real types here.
+    wrong.__annotations__ = {"texts": pa.Array, "return": pa.Array}
+    made: Callable[[Column], Column] = arrow_udf(wrong, "boolean")  # type: ignore[call-overload]
+    return made
 
 
 def _once(column: Column, key: tuple[str, ...]) -> Column:

@@ -60,19 +60,24 @@ _COLUMNS: dict[str, Type] = {
 
 def ensure_table(store: Store, *, actor: str) -> int:
     """Make the table if it is not there; the id of its schema."""
-    with store.catalog.snapshot() as connection:
-        entry = table_entries(connection, [TABLE]).get(TABLE)
-    if entry is not None:
-        return entry.schema_id
+    if (standing := _schema_id(store)) is not None:
+        return standing
     made = evolve(None, Shown(_COLUMNS), declared={}, primary_key=())
     created = r.TableCreated(table=TABLE, pipeline=PIPELINE, mode="append")
     set_ = r.SchemaSet(table=TABLE, schema_id=1, schema=made.schema.as_json(), events=made.events)
     try:
         store.commit(r.Commit(changes=(created, set_), requires=(r.SchemaIs(table=TABLE, schema_id=0),), actor=actor))
     except HeadwaterError as error:
-        if error.code != "HW-T02":  # somebody else has made it
+        if error.code != "HW-T02" or (standing := _schema_id(store)) is None:
             raise
-    return ensure_table(store, actor=actor)
+        return standing  # somebody has made it meanwhile
+    return set_.schema_id
+
+
+def _schema_id(store: Store) -> int | None:
+    with store.catalog.snapshot() as connection:
+        entry = table_entries(connection, [TABLE]).get(TABLE)
+    return None if entry is None else entry.schema_id
 
 
 def write_letters(

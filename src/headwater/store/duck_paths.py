@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from headwater.base.json_path import Steps
 from headwater.base.types import Type
+from headwater.coerce.times import FIRST_NS, LAST_NS
 from headwater.store.duck_types import literal
 
 _INTEGERS = "'UBIGINT', 'BIGINT'"
@@ -46,7 +47,9 @@ def value_at(expression: str, steps: Steps, type_: Type) -> str:
                 f" WHEN {place.kind} IN ('BIGINT', 'DOUBLE') THEN {place.source} END"
             )
         case "timestamp":
-            value = f"CASE {place.kind} WHEN 'VARCHAR' THEN {_nanoseconds(place.text)} ELSE {_integer(place)} END"
+            found = f"CASE {place.kind} WHEN 'VARCHAR' THEN {_nanoseconds(place.text)} ELSE {_integer(place)} END"
+            in_range = f"CASE WHEN {_PART} BETWEEN {FIRST_NS} AND {LAST_NS} THEN {_PART} END"
+            value = f"list_transform([{found}], lambda {_PART}: {in_range})[1]"
         case "date":
             # DuckDB knows a year 0, and days beyond the year 9999 that no text of this form names.
             day = f"regexp_extract({place.text}, '^([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})$', 1)"

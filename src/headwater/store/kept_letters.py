@@ -3,8 +3,9 @@ the rest needs is imported where it is needed."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,18 +105,25 @@ def read_letters(root: Path, letters: Letters) -> Iterator[KeptLetter]:
                 row += 1
 
 
+def take_out_all(letters: Letters) -> TakenOut:
+    paths = tuple(file.path for file in letters.files)
+    return TakenOut((r.FilesRemoved(table=TABLE, paths=paths),), (r.FilesLive(table=TABLE, paths=paths),))
+
+
 def take_out(root: Path, letters: Letters, gone: Collection[tuple[str, int]], *, directory: str) -> TakenOut:
     """Take letters (a file, and the row in it) out. Files that hold others too are written again without them, below
     `directory`, which nobody else writes to; the others keep their times and their runs."""
     from headwater.store.write import rewrite
 
-    touched = {path for path, _ in gone}
-    files = [file for file in letters.files if file.path in touched]
+    taken = Counter(path for path, _ in gone)
+    files = tuple(file for file in letters.files if file.path in taken)
     if not files:
         return TakenOut()
     changes: list[r.Change] = []
     written: list[r.FileRecord] = []
     for number, file in enumerate(files):
+        if taken[file.path] == file.rows:
+            continue
         left = rewrite(
             root,
             _others(root, file, gone),
@@ -129,9 +137,8 @@ def take_out(root: Path, letters: Letters, gone: Collection[tuple[str, int]], *,
         if again:
             changes.append(r.FilesAdded(table=TABLE, schema_id=file.schema_id, run_id=file.run_id, files=again))
             written += again
-    paths = tuple(file.path for file in files)
-    changes.append(r.FilesRemoved(table=TABLE, paths=paths))
-    return TakenOut(tuple(changes), (r.FilesLive(table=TABLE, paths=paths),), tuple(written))
+    out = take_out_all(replace(letters, files=files))
+    return TakenOut((*changes, *out.changes), out.requires, tuple(written))
 
 
 def _others(root: Path, file: LiveFile, gone: Collection[tuple[str, int]]) -> Iterator[pa.RecordBatch]:

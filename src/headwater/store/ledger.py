@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, or_, select
+from sqlalchemy import Connection, Row, bindparam, func, or_, select
 
 from headwater.store import tables as t
 from headwater.store.log import decode_record
@@ -51,15 +51,11 @@ def taken_keys(connection: Connection, table: str, keys: Collection[str], *, now
     return found
 
 
-def ledger_keys(
-    connection: Connection, *, table: str | None = None, limit: int, now_us: int | None = None
-) -> list[LedgerKey]:
-    """The newest keys; with `now_us`, only those that protect then."""
+def ledger_keys(connection: Connection, *, table: str | None = None, limit: int) -> list[LedgerKey]:
+    """The newest keys."""
     query = select(t.ledger_key).order_by(t.ledger_key.c.seq.desc(), t.ledger_key.c.idempotency_key).limit(limit)
     if table is not None:
         query = query.where(t.ledger_key.c.table_name == table)
-    if now_us is not None:
-        query = query.where(_protects(now_us))
     return [_key(row) for row in connection.execute(query)]
 
 
@@ -81,10 +77,6 @@ def cleared_since(connection: Connection, seq: int) -> set[str]:
     records = connection.execute(select(t.commit.c.record).where(t.commit.c.seq > seq, marked)).scalars()
     changes = [change for record in records for change in decode_record(record.encode()).changes]
     return {change.table for change in changes if isinstance(change, LedgerKeysCleared)}
-
-
-def _protects(now_us: int) -> ColumnElement[bool]:
-    return or_(t.ledger_key.c.expires_us.is_(None), t.ledger_key.c.expires_us > now_us)
 
 
 def _key(row: Row[Any]) -> LedgerKey:

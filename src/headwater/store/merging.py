@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headwater.base import limits
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
@@ -25,6 +27,10 @@ from headwater.store.write import discard_files, rewrite, stored_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+WAITING_BYTES = 16 * 1024 * 1024
+"""So many bytes of rows wait at most to become one batch: files say little of what their rows weigh in memory."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +67,20 @@ def same_rows(old: TableSchema, new: TableSchema, *, columns_added: bool) -> boo
 
 
 def merge_files(
-    store: Store, state: TableState, merge: Merge, *, directory: str, number: int, writer: WriterHeld, actor: str
+    store: Store,
+    state: TableState,
+    merge: Merge,
+    *,
+    directory: str,
+    number: int,
+    writer: WriterHeld,
+    actor: str,
+    partition: str | None = None,
 ) -> Merged | None:
-    """Write the rows of the files once more, and let the new file take their place. None if another commit has
-    replaced one of them meanwhile: then nothing has changed, and nothing is left. Raises HW-T03 if the writer was
-    taken for dead, HW-T04 for a file that cannot be read or whose rows are not those that were written."""
+    """Write the rows of the files, all of one partition, once more, and let the new file take their place. None if
+    another commit has replaced one of them meanwhile: then nothing has changed, and nothing is left. Raises HW-T03 if
+    the writer was taken for dead, HW-T04 for a file that cannot be read or whose rows are not those that were
+    written."""
     schema = state.schemas[merge.schema_id]
     rows = _rows(store.root, state, merge.files, schema)
     written = rewrite(store.root, rows, schema=schema, directory=directory, partition=0, task_attempt=number)
@@ -81,7 +96,7 @@ def merge_files(
         table=state.name,
         schema_id=merge.schema_id,
         run_id=merge.files[-1].run_id,
-        files=written,
+        files=tuple(msgspec.structs.replace(file, partition=partition) for file in written),
         replaces=paths,
         unique_keys=unique,
     )
@@ -121,13 +136,15 @@ def _rows(root: Path, state: TableState, files: Sequence[LiveFile], schema: Tabl
 
     target = pa.schema([*schema.to_arrow(), *arrow_fields(merged=True)])
     waiting: list[pa.RecordBatch] = []
+    rows = size = 0
     for file in files:
         old = state.schemas[file.schema_id]
         for batch in stored_rows(root, file):
             waiting.append(_in_schema(batch, old, schema, target))
-            if sum(each.num_rows for each in waiting) >= limits.ARROW_BATCH_ROWS:
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= limits.ARROW_BATCH_ROWS or size >= WAITING_BYTES:
                 yield from _together(waiting)
-                waiting = []
+                waiting, rows, size = [], 0, 0
     yield from _together(waiting)
 
 

@@ -174,7 +174,9 @@ def _reading(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     import duckdb
 
     statements = connection.extract_statements(sql)
-    if len(statements) != 1:
+    if not statements:
+        raise HeadwaterError("HW-Q01", "there is no statement", hint="give one, such as `SELECT * FROM orders`")
+    if len(statements) > 1:
         raise HeadwaterError("HW-Q01", f"one statement at a time, not {len(statements)}", hint="ask them one by one")
     prefix, inner = "", statements[0].query
     if statements[0].type == duckdb.StatementType.EXPLAIN:

@@ -132,11 +132,12 @@ def stored_rows(root: Path, file: LiveFile) -> Iterator[pa.RecordBatch]:
 
     try:
         with pq.ParquetFile(root / file.path) as source:
-            for batch in source.iter_batches(batch_size=limits.ARROW_BATCH_ROWS):
-                if COMMIT_SEQ.name not in batch.schema.names:
-                    seqs = pa.repeat(pa.scalar(file.added_seq, pa.int64()), batch.num_rows)
-                    batch = batch.append_column(COMMIT_SEQ.name, seqs)
-                yield batch
+            for group in range(source.num_row_groups):  # of all of them at once, all would be decoded at once
+                for batch in source.iter_batches(limits.ARROW_BATCH_ROWS, row_groups=[group]):
+                    if COMMIT_SEQ.name not in batch.schema.names:
+                        seqs = pa.repeat(pa.scalar(file.added_seq, pa.int64()), batch.num_rows)
+                        batch = batch.append_column(COMMIT_SEQ.name, seqs)
+                    yield batch
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(file.path) from error
 

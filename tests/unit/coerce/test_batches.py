@@ -10,13 +10,14 @@ import duckdb
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Raw
 
 from headwater.base.limits import MAX_BAD_ROWS
 from headwater.base.schema import schema_of
 from headwater.base.types import LONG, STRING
 from headwater.coerce.batches import LineReader, coerce_document, coerce_lines
 from headwater.coerce.columns import row_type
-from headwater.coerce.infer import Inferred, finish_inferred, infer_lines
+from headwater.coerce.infer import Inferred, finish_inferred, infer_lines, infer_members
 from headwater.coerce.objects import typed_document, typed_lines
 from headwater.coerce.text import coerce_text_batch
 
@@ -132,3 +133,17 @@ def test_a_document_of_one_object_and_an_array_of_it_give_the_same_row() -> None
     schema = schema_of({"a": "long"})
     one, many = coerce_document(b'{"a":1}', schema), coerce_document(b'[{"a":1}]', schema)
     assert one == many and one.rows == 1
+
+
+def test_rows_with_keys_of_their_own_are_each_looked_at_a_few_times() -> None:
+    """Objects that should have been values of one key: their keys are many, and not to be looked for in each row."""
+    looks = 0
+
+    class Row(dict[str, Raw]):
+        def __contains__(self, key: object) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().__contains__(key)
+
+    found = infer_members([Row({f"id_{n}": Raw(b"1")}) for n in range(1_000)])
+    assert (len(found), looks <= 5_000) == (1_000, True)

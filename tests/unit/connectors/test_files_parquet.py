@@ -286,3 +286,13 @@ def test_vectors_and_dynamic_columns_keep_their_arrow_types(tmp_path: Path) -> N
     ask = declared(v=vector(2), d=DYNAMIC)
     table = landed(tmp_path, ask)
     assert [(row["v"], row["d"]) for row in table.rows] == [([1.0, 2.0], "[1]")]
+
+
+def test_a_column_that_is_called_json_is_checked(tmp_path: Path) -> None:
+    texts = pa.array(['{"a": 1}', "5", None, '{"a": 1} x'])
+    write(tmp_path, "a.parquet", {"v": pa.ExtensionArray.from_storage(pa.json_(pa.string()), texts[:3])})
+    assert [row["v"] for row in landed(tmp_path).rows] == ['{"a": 1}', "5", None]
+    write(tmp_path, "a.parquet", {"v": pa.ExtensionArray.from_storage(pa.json_(pa.string()), texts)})
+    with pytest.raises(BadRows) as raised:
+        landed(tmp_path)
+    assert [(error.line, error.column, error.reason) for error in raised.value.errors] == [(4, "v", "invalid_json")]

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import threading
+import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import func, select, update
 
 from contract.ingesting import push, rows_of
 from contract.stores import Place, quick_directory
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import parse_type
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.decode import TooLarge, decoded
 from headwater.ingest.push import PushTable
+from headwater.store import tables as t
 from headwater.store.commit import Store
 from headwater.store.evolution import DeclaredColumn
 from headwater.store.read import connect
@@ -77,6 +85,37 @@ def test_the_last_row_of_a_key_counts_within_a_batch_and_between_batches(store: 
     with pytest.raises(HeadwaterError) as refused:
         acceptor.accept(push(b'{"v": "no key"}\n', target=target))
     assert "null_in_non_null" in refused.value.message
+
+
+def test_a_batch_that_is_durable_is_answered_for_whatever_happens_next(store: Store) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("no thread can be started")
+
+    one = push(b"{}", target=PushTable("told", "told"))
+    found = Acceptor(store, on_landed=fails).accept_together([one, one])
+    assert [each.rows_ingested for each in found if not isinstance(each, Exception)] == [1, 1]
+    assert len(rows_of(store, "told")) == 2
+
+
+def test_senders_from_several_machines_share_a_commit_that_names_them(store: Store, acceptor: Acceptor) -> None:
+    batches = [push(b"{}", target=PushTable("shared", "shared")) for _ in range(3)]
+    senders = ["http:10.0.0.1", "http:10.0.0.2", "http:10.0.0.1"]
+    found = acceptor.accept_together([replace(batch, actor=actor) for batch, actor in zip(batches, senders)])
+    (seq,) = {each.snapshot_id for each in found if not isinstance(each, Exception)}
+    with store.catalog.snapshot() as connection:
+        actor = connection.execute(select(t.commit.c.actor).where(t.commit.c.seq == int(seq))).scalar_one()
+    assert actor == "http:10.0.0.1, http:10.0.0.2"
+
+
+def test_tables_that_are_asked_for_and_are_not_there_are_forgotten(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PUSH_LANES", 4)
+    acceptor = Acceptor(store)
+    for number in range(10):
+        with pytest.raises(HeadwaterError, match="HW-T07"):
+            acceptor.accept(push(b"{}", target=PushTable(f"no_{number}", f"no_{number}", may_create=False)))
+    assert len(acceptor._lanes) <= 4
 
 
 def test_key_columns_that_nobody_declares_are_text(store: Store, acceptor: Acceptor) -> None:
@@ -142,3 +181,49 @@ def test_compressed_bytes_are_bounded_and_must_be_whole() -> None:
             decoded(broken, "gzip")
         assert refused.value.code == "HW-I04"
     assert json.loads(json.dumps(refused.value.as_json()))["code"] == "HW-I04"
+
+
+def test_what_was_sent_is_held_until_its_answer_and_no_longer(acceptor: Acceptor) -> None:
+    gc.disable()
+    try:
+        sent = push(target=PushTable("held", "held"))
+        acceptor.accept(sent)
+        held = weakref.ref(sent)
+        del sent
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+def test_lanes_that_begin_at_once_share_a_writer(store: Store) -> None:
+    own, together = Acceptor(store), threading.Barrier(8)
+
+    def send(number: int) -> None:
+        together.wait()
+        own.accept(push(target=PushTable(f"lane_{number}", f"lane_{number}")))
+
+    before = writers(store)
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(send, range(8)))
+    assert writers(store) == before + 1
+    own.close()
+    assert writers(store) == before
+
+
+def writers(store: Store) -> int:
+    with store.catalog.snapshot() as connection:
+        found: int = connection.execute(select(func.count()).select_from(t.push_writer)).scalar_one()
+        return found
+
+
+def test_rows_that_can_never_land_say_why(tmp_path: Path) -> None:
+    other = Place(tmp_path / "store", "sqlite").open()
+    own = Acceptor(other)
+    own.accept(push())
+    landed = rows_of(other)
+    with other.catalog.transaction() as connection:
+        connection.execute(update(t.store).values(format_version=t.FORMAT_VERSION + 1))
+    with pytest.raises(HeadwaterError, match=r"rows for `events` could not be landed: .* upgraded while it was open"):
+        own.accept(push())
+    assert rows_of(other) == landed
+    other.close()

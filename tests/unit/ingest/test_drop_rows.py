@@ -27,7 +27,8 @@ from headwater.ingest.drop.big import ReadBig
 from headwater.ingest.drop.folder import Changed
 from headwater.ingest.drop.reading import FileRows, Room, body_of, how_of
 from headwater.ingest.drop.texts import json_texts, texts_of
-from headwater.ingest.prepare import DEFAULT_COLUMNS, Prepared
+from headwater.ingest.first_columns import DEFAULT_COLUMNS
+from headwater.ingest.prepare import Prepared
 
 TYPED = schema_of({"id": "long", "ok": "bool", "price": "decimal(9,2)", "at_": "timestamp", "tags": "dynamic"})
 PUSHED = schema_of({name: str(type_) for name, type_ in DEFAULT_COLUMNS.items()})

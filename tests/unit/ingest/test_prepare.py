@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema, schema_of
-from headwater.ingest.prepare import DEFAULT_COLUMNS, Prepared, may_be_added, prepare
+from headwater.ingest.prepare import DEFAULT_COLUMNS, Prepared, TooManyCells, may_be_added, prepare
 from unit.coerce.test_cases import bytes_in, cases, rows, schema_in
 
 DEFAULT = schema_of({name: str(type_) for name, type_ in DEFAULT_COLUMNS.items()})
@@ -52,6 +54,63 @@ def must_agree(case: dict[str, Any]) -> None:
     assert {*found.added, *(["?"] if found.rescues else [])} == unknown, why
 
 
+@pytest.mark.parametrize("most_bad", [0, None])
+def test_a_batch_looked_at_line_by_line_becomes_what_it_becomes_as_a_whole(
+    most_bad: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [*cases("schema", "input", of=("lines",)), *cases("schema", "input_base64", of=("lines",))]
+    batches = [(bytes_in(each.values[0]), schema_in(each.values[0])) for each in found]
+    batches.append((MIXED, DEFAULT))
+    whole = [outcome(body, schema, most_bad) for body, schema in batches]
+    monkeypatch.setattr(limits, "PUSH_SMALL_BYTES", 1)
+    for (body, schema), expected in zip(batches, whole):
+        assert outcome(body, schema, most_bad) == expected
+
+
+MIXED = b"\n".join(
+    [
+        b'\xef\xbb\xbf{"at": "2026-01-01", "Odd": 1}',
+        b'{"at": "soon", "b": 1}',
+        b"",
+        b'{"at": "2026-01-02", "label": {"x": 1}}\r',
+        *(b'{"k%d": %d, "b": [1, 2]}' % (n, n) for n in range(40)),
+        b'{"k39": 1, "k0": true, "ts": 1, "no json',
+        b'{"k39": 1, "k0": true, "ts": 1, "at": null}',
+    ]
+)
+
+
+def outcome(body: bytes, schema: TableSchema, most_bad: int | None) -> object:
+    try:
+        found = prepare(body, schema, table="t", evolve=True, most_bad=most_bad)
+    except HeadwaterError as error:
+        return error.as_json()
+    assert found.batch.num_rows == found.rows
+    types = {field.name: field.type for field in found.batch.schema}
+    return found.bad, found.added, found.rescues, found.rows_rescued, found.batch.to_pylist(), types
+
+
+def test_many_rows_are_not_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row costs hundreds of bytes while it is looked at: the largest batch would take many gigabytes."""
+    monkeypatch.setattr(limits, "PUSH_SMALL_BYTES", 1_000)
+    for line in (b"1\n", b'{"ts":1.5}\n', b"{}\n", b'{"A":1}\n', b'{"at":1}\n'):
+        body = line * (20_000 // len(line))
+        tracemalloc.start()
+        with suppress(HeadwaterError):
+            prepare(body, DEFAULT, table="t", evolve=True)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+        assert peak < 20 * len(body), line
+
+
+def test_a_batch_that_is_refused_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PUSH_SMALL_BYTES", 1_000)
+    with pytest.raises(HeadwaterError, match=r"line 1: expected_object.*, and at least 500 more") as refused:
+        prepare(b"1\n" * 5_000, DEFAULT, table="t", evolve=True)
+    assert refused.value.detail["total"] == 501
+
+
 def test_unknown_keys_become_columns_of_text_in_the_order_they_came() -> None:
     found = prepared({"b": 1.50, "a": {"x": [1]}}, {"c": None, "b": "two"})
     assert found.added == ("b", "a", "c")
@@ -77,6 +136,21 @@ def test_the_thirty_third_new_column_is_rescued() -> None:
     found = prepared({f"k{n}": n for n in range(34)})
     assert found.added == tuple(f"k{n}" for n in range(32))
     assert values(found, "_rescued") == ['{"k32":32,"k33":33}']
+
+
+def test_a_table_does_not_grow_for_ever() -> None:
+    """Keys that are values of some kind make a new column with each row."""
+    columns = {f"c{n}": "long" for n in range(limits.TABLE_COLUMNS - 1)}
+    assert prepared({"new": 1}, schema=schema_of(columns)).added == ("new",)
+    found = prepared({"new": 1, "c1": 2}, schema=schema_of({**columns, "last": "long"}))
+    assert (found.added, values(found, "_rescued"), values(found, "c1")) == ((), ['{"new":1}'], [2])
+
+
+def test_short_rows_in_a_wide_table_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BATCH_CELLS", 60)
+    assert prepared(*[{"a": 1}] * 12).rows == 12
+    with pytest.raises(TooManyCells, match="more than 12 rows, in a table of 5 columns"):
+        prepared(*[{"a": 1}] * 13)
 
 
 def test_without_evolution_every_unknown_key_is_rescued() -> None:

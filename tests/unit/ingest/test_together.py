@@ -6,7 +6,8 @@ import json
 from collections import defaultdict
 
 from headwater.base.schema import TableSchema, schema_of
-from headwater.ingest.prepare import DEFAULT_COLUMNS, prepare, prepare_together
+from headwater.ingest.first_columns import DEFAULT_COLUMNS
+from headwater.ingest.prepare import prepare, prepare_together
 from unit.coerce.test_cases import bytes_in, cases, schema_in
 
 FILES = ("lines", "scalars")

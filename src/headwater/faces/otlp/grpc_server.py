@@ -124,7 +124,7 @@ def _export(receiver: Receiver, signal: Signal, messages: Iterator[bytes], call:
 
 def _read(messages: Iterator[bytes], call: grpc.ServicerContext) -> bytes:
     """The message, for as long as it may take to come."""
-    late = threading.Timer(limits.INGEST_READ_SECONDS, call.cancel)
+    late = threading.Timer(limits.OTLP_READ_SECONDS, call.cancel)
     late.daemon = True
     late.start()
     try:

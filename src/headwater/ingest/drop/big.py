@@ -26,7 +26,7 @@ from headwater.connectors.files.slices import Cut, byte_cuts, cut_partitions
 from headwater.connectors.files.streams import Piece
 from headwater.connectors.protocol import ArrowRead, ItemRead, Json, Observed, UnknownColumns
 from headwater.ingest.drop.reading import how_of, pieces_of
-from headwater.ingest.prepare import RESCUED, Prepared
+from headwater.ingest.prepare import RESCUED, Prepared, room_for_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,8 +47,10 @@ def big_read(root: Path, file: FoundFile, schema: TableSchema, *, most_bad: int,
 def wider(schema: TableSchema, observed: Sequence[Observed]) -> TableSchema:
     """The schema with the columns that the parts of a file bring, in the order of the parts."""
     names = dict.fromkeys(name for each in observed for name in each.columns if schema.column(name) is None)
-    rescues = names.pop(RESCUED, False) is None or len(names) > limits.NEW_COLUMNS_PER_BATCH
-    for name in list(names)[: limits.NEW_COLUMNS_PER_BATCH]:
+    rescues = names.pop(RESCUED, False) is None
+    room = room_for_columns(schema)
+    rescues |= len(names) > room
+    for name in list(names)[:room]:
         schema = schema.added(name, STRING)
     return schema.added(RESCUED, DYNAMIC) if rescues and schema.column(RESCUED) is None else schema
 

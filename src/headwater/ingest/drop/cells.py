@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headwater.base import limits
 from headwater.base.schema import TableSchema
 from headwater.base.types import STRING, TIMESTAMP, Type
 from headwater.connectors.files.columns import convert_typed
@@ -26,6 +25,8 @@ from headwater.ingest.prepare import (
     dynamic_array,
     has_default_times,
     may_be_added,
+    room_for_columns,
+    without_rescued,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Reading:
 
 def reading_of(columns: Mapping[str, Type | None], schema: TableSchema) -> Reading:
     """`columns` are the file's, with None for one that holds nothing but nulls."""
-    known = replace(schema, columns=tuple(column for column in schema.columns if column.name != RESCUED))
+    known = without_rescued(schema)
     wide, unknown, as_text = known, [], set()
     for name, type_ in columns.items():
         mine = known.column(name)
@@ -71,7 +72,7 @@ def prepare_cells(rows: pa.RecordBatch, reading: Reading, *, evolve: bool) -> Pr
     others: Mapping[str, pa.Array] = {name: rows.column(name) for name in reading.unknown}
     if has_default_times(reading.known):
         batch, others = _with_times(batch, others)
-    added = [name for name in others if evolve and may_be_added(name)][: limits.NEW_COLUMNS_PER_BATCH]
+    added = [name for name in others if evolve and may_be_added(name)][: room_for_columns(reading.known)]
     for name in added:
         batch = batch.append_column(name, texts_of(others[name]))
     rescued = {name: json_texts(column) for name, column in others.items() if name not in added}

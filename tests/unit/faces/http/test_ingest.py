@@ -67,6 +67,12 @@ def test_a_batch_with_a_key_lands_once(client: httpx.Client, header: str) -> Non
 
 def test_two_names_for_two_keys_are_refused(client: httpx.Client) -> None:
     problem_of(push(client, "unsure", ROW, Idempotency_Key="a", X_Idempotency_Key="b"), 422, "HW-H04")
+    problem_of(twice(client, "Idempotency-Key", "a", "b"), 422, "HW-H04")
+    assert twice(client, "Idempotency-Key", "a", "a").status_code == 200
+
+
+def twice(client: httpx.Client, header: str, *values: str) -> httpx.Response:
+    return client.post("/v1/ingest/unsure", content=ROW, headers=[(header, value) for value in values])
 
 
 @pytest.mark.parametrize(
@@ -86,7 +92,9 @@ def test_the_same_rows_are_the_same_batch_however_they_are_packed(client: httpx.
 
 def test_a_body_that_is_not_what_it_says_is_refused(client: httpx.Client) -> None:
     problem_of(push(client, "torn", gzip.compress(ROW)[:-9], Content_Encoding="gzip"), 400, "HW-I04")
+    problem_of(push(client, "torn", b"", Content_Encoding="gzip"), 400, "HW-I04")
     problem_of(push(client, "torn", ROW, Content_Encoding="br"), 415, "HW-H04")
+    problem_of(twice(client, "Content-Encoding", "identity", "br"), 415, "HW-H04")
 
 
 def test_a_small_body_that_becomes_too_large_is_refused(client: httpx.Client) -> None:

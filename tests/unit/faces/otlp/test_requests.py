@@ -322,7 +322,7 @@ def test_a_call_without_a_message_is_refused(shared: Taking) -> None:
 def test_a_sender_that_never_sends_holds_no_room_for_long(
     shared: Taking, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(limits, "INGEST_READ_SECONDS", 0.05)
+    monkeypatch.setattr(limits, "OTLP_READ_SECONDS", 0.05)
 
     over = threading.Event()
 
