@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from serve.serving import Warm
 
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+"""Tests of OTLP run in the process of others, which start programs by a fork: gRPC would wait there for its threads."""
+
 LONG = (
     "freshness/test_sizes.py",
     "freshness/test_properties.py",

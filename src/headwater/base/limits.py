@@ -145,6 +145,8 @@ INGEST_THREADS = 32
 INGEST_MEMORY_BYTES = 256 * 1024 * 1024
 """So many pushed batches, and bytes of them, a server holds at once; more are told to come again."""
 INGEST_READ_SECONDS = 120.0
+OTLP_MESSAGE_BYTES = 16 * 1024 * 1024
+"""The largest message of a gRPC call, as it comes: one for each thread is held before anybody can ask for room."""
 OTLP_READ_SECONDS = 30.0
 """How long the message of a gRPC call may take to come: a thread waits for it, and exporters wait for ten seconds."""
 OTLP_PIECE_BYTES = 32 * 1024

@@ -10,6 +10,7 @@ TLS.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +42,7 @@ _GZIP = b"\x1f\x8b"
 _NO_COMPRESSION, _WITH_GZIP = 1 << 0, 1 << 2
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # else two servers would share a port without a word
-    ("grpc.max_receive_message_length", limits.MAX_BODY_BYTES),
+    ("grpc.max_receive_message_length", limits.OTLP_MESSAGE_BYTES),
     ("grpc.per_message_decompression", 0),
     ("grpc.compression_enabled_algorithms_bitset", _NO_COMPRESSION | _WITH_GZIP),
 )
@@ -59,6 +60,8 @@ class GrpcServer:
     """One server, started once and stopped once."""
 
     def __init__(self) -> None:
+        # Else a program that a ripple starts by a fork can wait for ever, for gRPC's threads.
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
         self._threads = ThreadPoolExecutor(limits.INGEST_THREADS, thread_name_prefix="headwater otlp")
         self._server = grpc.server(self._threads, options=_OPTIONS)
 
