@@ -230,7 +230,7 @@ def measure(root: Path, asked: Any) -> tuple[dict[str, dict[str, Pushed]], dict[
 
 
 def main() -> int:
-    asked = arguments(__doc__, seconds=5, rounds=3, looks=200)
+    asked = arguments(__doc__, seconds=5, rounds=5, looks=200)
     here = machine()
     with tempfile.TemporaryDirectory(prefix="headwater-bench-", ignore_cleanup_errors=True) as scratch:
         found, rest = measure(Path(scratch), asked)

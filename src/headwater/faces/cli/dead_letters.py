@@ -61,7 +61,7 @@ def _list(opened: Workspace, name: str, place: str | None, *, rows: bool, limit:
     if json_:
         answer({"table": name, "total": found.total, "letters": found.letters})
         return
-    columns = ("place", "line", "column", "reason", "kept at", "run", *(["row"] if rows else []))
+    columns = ("place", "line", "column", "reason", "kept at", *(["row"] if rows else []))
     typer.echo(table(columns, [_line(each, rows=rows) for each in found.letters], cut=False if rows else None))
     if found.total > len(found.letters):
         say(f"the newest {len(found.letters)} of {found.total}; `--limit` shows more")
@@ -70,7 +70,7 @@ def _list(opened: Workspace, name: str, place: str | None, *, rows: bool, limit:
 def _line(letter: LetterView, *, rows: bool) -> list[Any]:
     more = letter.detail or letter.value_type
     reason = f"{letter.reason} ({more})" if more else letter.reason
-    cells = [letter.place, letter.line, letter.column, reason, letter.kept_at, letter.run_id]
+    cells = [letter.place, letter.line, letter.column, reason, letter.kept_at]
     return [*cells, letter.row] if rows else cells
 
 
