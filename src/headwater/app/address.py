@@ -30,8 +30,11 @@ class Address:
 
 def url_of(host: str, port: int) -> str:
     """How a server that listens there is asked on this machine."""
-    host = _EVERYWHERE.get(host, host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"http://{joined(_EVERYWHERE.get(host, host), port)}"
+
+
+def joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @contextmanager

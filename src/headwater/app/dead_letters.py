@@ -30,7 +30,7 @@ from headwater.store.kept_letters import KeptLetter, Letters, letters_of, read_l
 from headwater.store.reading import table_entry
 from headwater.store.records import Commit, FileRecord
 from headwater.store.state import LiveFile
-from headwater.store.write import discard_files
+from headwater.store.write import MOVED, commit_files
 from headwater.store.writers import end_writer, new_writer
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ def _retry(
     commit = Commit(
         changes=(*changes, *out.changes), requires=(files.writer, *needed, *out.requires), actor=this_actor()
     )
-    seq = _commit(store, commit, (*written.files, *out.files))
+    seq = commit_files(store, commit, (*written.files, *out.files))
     warnings = (UPSERT_WARNING,) if base.mode == "upsert" else ()
     return Retried(table, len(found.fits), still_bad, str(seq), warnings), out.files
 
@@ -176,7 +176,7 @@ def _drop(store: Store, files: Files, table: str, place: str | None) -> int:
         dropped, out = len(gone), take_out(store.root, letters, gone, directory=_directory(files))
     if dropped:
         commit = Commit(changes=out.changes, requires=(files.writer, *out.requires), actor=this_actor())
-        _commit(store, commit, out.files)
+        commit_files(store, commit, out.files)
     return dropped
 
 
@@ -243,18 +243,9 @@ def _patiently(work: Callable[[], T]) -> T:
         try:
             return work()
         except HeadwaterError as error:
-            if error.code != "HW-T02":
+            if error.code != MOVED:
                 raise
     return work()
-
-
-def _commit(store: Store, commit: Commit, files: Sequence[FileRecord]) -> int:
-    try:
-        return store.commit(commit)
-    except HeadwaterError as error:
-        if error.code == "HW-T02":
-            discard_files(store.root, files)
-        raise
 
 
 def _directory(files: Files) -> str:

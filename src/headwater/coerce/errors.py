@@ -25,6 +25,16 @@ class RowError:
     detail: str = ""
     place: str = ""
 
+    def as_json(self) -> dict[str, object]:
+        """As the `detail` of an error has it, which names the place once for all."""
+        return {
+            "line": self.line,
+            "column": self.column,
+            "reason": self.reason,
+            "type": self.value_type,
+            "detail": self.detail,
+        }
+
 
 @dataclass(frozen=True)
 class BadRow:

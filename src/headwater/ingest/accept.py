@@ -17,8 +17,6 @@ from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import is_table_name
 from headwater.ingest.landing import (
-    DEAD,
-    MOVED,
     Base,
     Files,
     base_of,
@@ -38,7 +36,7 @@ from headwater.store.ledger import LedgerKey, taken_keys
 from headwater.store.log import heal_log
 from headwater.store.reading import current_seq
 from headwater.store.records import Commit, KeysFree, Requirement, WriterHeld
-from headwater.store.write import discard_files
+from headwater.store.write import DEAD, MOVED, commit_files
 from headwater.store.writers import end_writer, new_writer, renew_writer
 
 
@@ -178,11 +176,11 @@ class Acceptor:
                 requires = (*requires, KeysFree(table=first.target.table, keys=keys))
             try:
                 actor = ", ".join(dict.fromkeys(ticket.push.actor for ticket, _ in ready))
-                seq = self._store.commit(Commit(changes=changes, requires=requires, actor=actor))
+                commit = Commit(changes=changes, requires=requires, actor=actor)
+                seq = commit_files(self._store, commit, (*written.files, *letters))
             except HeadwaterError as error:
                 if error.code not in (MOVED, DEAD):
                     raise  # it may have been committed: only who asks the ledger will know
-                discard_files(self._store.root, (*written.files, *letters))
                 if error.code == DEAD:
                     self._forget(files.writer)
                 return error

@@ -26,20 +26,18 @@ from headwater.store import records as r
 from headwater.store import tables as t
 from headwater.store.commit import Store
 from headwater.store.dead_letters import TABLE as LETTERS
-from headwater.store.dead_letters import Letter, ensure_table, letters_added, write_letters
+from headwater.store.dead_letters import Letter, ensure_table, letter_of, letters_added, write_letters
 from headwater.store.decisions import refuse_change
 from headwater.store.evolution import Evolution, Shown, evolve, refusal
 from headwater.store.layout import attempt_directory, this_node
 from headwater.store.reading import TableEntry, table_entries
 from headwater.store.units import lease_seconds
-from headwater.store.write import PartWriter
+from headwater.store.write import MOVED, PartWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FILES_PER_DIRECTORY = 1_000
-MOVED, DEAD = "HW-T02", "HW-T03"
-"""Something that the commit requires is no longer so: it was rolled back, and can be tried from the new state."""
 _UNSURE_KINDS = frozenset({"real"})
 """Keys of which Arrow and DuckDB may not agree whether two are equal: 0.0 and -0.0."""
 
@@ -181,18 +179,8 @@ def write_bad(
 
 
 def _letter(push: Push, row: BadRow) -> Letter:
-    return Letter(
-        table_name=push.target.table,
-        pipeline=push.target.pipeline,
-        place=push.source or push.key or "",
-        line=row.error.line,
-        column_name=row.error.column,
-        reason=row.error.reason,
-        value_type=row.error.value_type,
-        detail=row.error.detail,
-        format=push.format,
-        source=row.source,
-    )
+    place = push.source or push.key or ""
+    return letter_of(row, table=push.target.table, pipeline=push.target.pipeline, place=place, format_=push.format)
 
 
 def changes_of(

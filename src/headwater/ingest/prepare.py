@@ -89,7 +89,7 @@ def prepare(body: bytes, schema: TableSchema, *, table: str, evolve: bool, most_
         line += found.lines
     if most_bad is not None and bad_rows > most_bad:
         refuse_rows(errors, total, table, at_least=end < len(body))
-    return replace(_joined(parts), bad=tuple(bad))
+    return replace(joined(parts), bad=tuple(bad))
 
 
 def _evolved(
@@ -116,18 +116,21 @@ def _evolved(
     )
 
 
-def _joined(parts: Sequence[Prepared]) -> Prepared:
-    """The pieces of a batch, one after the other: a column that one of them lacks is null there."""
+def joined(parts: Sequence[Prepared]) -> Prepared:
+    """The parts of a batch, one after the other: a column that one of them lacks is null there. Bad rows are left
+    out."""
     import pyarrow as pa
 
     if len(parts) == 1:
         return parts[0]
+    if not parts:
+        return Prepared(pa.RecordBatch.from_pylist([]), 0)
     tables = [pa.Table.from_batches([part.batch]) for part in parts]
     whole = pa.concat_tables(tables, promote_options="default").combine_chunks().to_batches()
     return Prepared(
         whole[0] if whole else parts[-1].batch,
         sum(part.rows for part in parts),
-        added=parts[-1].added,
+        added=tuple(dict.fromkeys(name for part in parts for name in part.added)),
         rescues=any(part.rescues for part in parts),
         rows_rescued=sum(part.rows_rescued for part in parts),
     )
@@ -204,14 +207,7 @@ def refuse_rows(errors: Sequence[RowError], total: int, table: str, *, at_least:
         "HW-I02",
         f"`{table}` took nothing of the batch: line {first.line}{column}: {first.reason}{kind}{more}",
         hint="mend the rows and send the batch again; nothing was written",
-        detail={
-            "table": table,
-            "total": total,
-            "rows": [
-                {"line": e.line, "column": e.column, "reason": e.reason, "type": e.value_type, "detail": e.detail}
-                for e in shown
-            ],
-        },
+        detail={"table": table, "total": total, "rows": [error.as_json() for error in shown]},
     )
 
 

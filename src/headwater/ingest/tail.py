@@ -31,9 +31,8 @@ from headwater.store.kept_letters import letters_of
 from headwater.store.merging import Merge, Merged, merge_files, same_rows
 from headwater.store.reading import table_states
 from headwater.store.state import LiveFile, TableState
+from headwater.store.write import DEAD
 from headwater.store.writers import end_writer, new_writer, renew_writer
-
-DEAD = "HW-T03"
 
 
 @dataclass(frozen=True)

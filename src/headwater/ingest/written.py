@@ -16,8 +16,6 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
 from headwater.coerce.errors import BadRow
 from headwater.ingest.landing import (
-    DEAD,
-    MOVED,
     Base,
     Files,
     Landed,
@@ -36,7 +34,7 @@ from headwater.store.commit import Store
 from headwater.store.ledger import taken_keys
 from headwater.store.records import Commit, FileRecord, KeysFree, WriterHeld
 from headwater.store.units import lease_seconds
-from headwater.store.write import discard_files
+from headwater.store.write import DEAD, MOVED, commit_files
 from headwater.store.writers import end_writer, new_writer, renew_writer
 
 
@@ -95,11 +93,11 @@ def _land(
     changes, needed = changes_of(push.target, base, landed, keyed, ttl_seconds=limits.LEDGER_TTL_SECONDS)
     requires = (files.writer, *needed, KeysFree(table=push.target.table, keys=(push.key,)))
     try:
-        seq = store.commit(Commit(changes=(*changes, *said), requires=requires, actor=push.actor))
+        commit = Commit(changes=(*changes, *said), requires=requires, actor=push.actor)
+        seq = commit_files(store, commit, (*written.files, *letters))
     except HeadwaterError as error:
         if error.code not in (MOVED, DEAD):
             raise  # it may have been committed: only who asks the ledger will know
-        discard_files(store.root, (*written.files, *letters))
         return error
     errors = tuple(row.error for row in written.bad[: limits.ERRORS_SHOWN])
     return Accepted(str(seq), rows, share.bytes, rows_refused=share.refused, errors=errors), prepared

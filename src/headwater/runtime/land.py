@@ -119,14 +119,7 @@ def bad_rows_error(ask: TableAsk, error: BadRows) -> HeadwaterError:
         f"a row cannot be landed in `{table}`{column}: {first.reason}{found}{more}",
         hint=hint,
         places=tuple(Place(e.place, e.line) for e in shown),
-        detail={
-            "table": table,
-            "total": error.total,
-            "rows": [
-                {"line": e.line, "column": e.column, "reason": e.reason, "type": e.value_type, "detail": e.detail}
-                for e in shown
-            ],
-        },
+        detail={"table": table, "total": error.total, "rows": [e.as_json() for e in shown]},
     )
 
 

@@ -28,21 +28,7 @@ def write_bad_rows(
     run_id: RunId,
 ) -> tuple[FileRecord, ...]:
     """The file of a slice's bad rows; none if there is none."""
-    letters = [
-        d.Letter(
-            table_name=table,
-            pipeline=pipeline,
-            place=row.error.place,
-            line=row.error.line,
-            column_name=row.error.column,
-            reason=row.error.reason,
-            value_type=row.error.value_type,
-            detail=row.error.detail,
-            format=format_,
-            source=row.source,
-        )
-        for row in rows
-    ]
+    letters = [d.letter_of(row, table=table, pipeline=pipeline, place=row.error.place, format_=format_) for row in rows]
     return d.write_letters(store.root, directory, letters, run_id=run_id, number=0) if letters else ()
 
 

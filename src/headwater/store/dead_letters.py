@@ -17,6 +17,7 @@ from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
 from headwater.base.types import BINARY, LONG, STRING, Type
+from headwater.coerce.errors import BadRow
 from headwater.store import records as r
 from headwater.store.commit import Store
 from headwater.store.evolution import Shown, evolve
@@ -42,6 +43,21 @@ class Letter:
     detail: str
     format: str
     source: bytes
+
+
+def letter_of(row: BadRow, *, table: str, pipeline: str, place: str, format_: str) -> Letter:
+    return Letter(
+        table_name=table,
+        pipeline=pipeline,
+        place=place,
+        line=row.error.line,
+        column_name=row.error.column,
+        reason=row.error.reason,
+        value_type=row.error.value_type,
+        detail=row.error.detail,
+        format=format_,
+        source=row.source,
+    )
 
 
 _COLUMNS: dict[str, Type] = {

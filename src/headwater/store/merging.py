@@ -23,7 +23,7 @@ from headwater.store.keys import keys_are_unique
 from headwater.store.records import Commit, FileRecord, FilesLive, FilesMerged, WriterHeld
 from headwater.store.state import LiveFile, TableState
 from headwater.store.system_columns import arrow_fields
-from headwater.store.write import discard_files, rewrite, stored_rows
+from headwater.store.write import MOVED, commit_files, discard_files, rewrite, stored_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,12 +102,9 @@ def merge_files(
     )
     requires = (writer, FilesLive(table=state.name, paths=paths))
     try:
-        seq = store.commit(Commit(changes=(merged,), requires=requires, actor=actor))
+        seq = commit_files(store, Commit(changes=(merged,), requires=requires, actor=actor), written)
     except HeadwaterError as error:
-        if error.code not in ("HW-T02", "HW-T03"):
-            raise  # it may have been committed
-        discard_files(store.root, written)
-        if error.code == "HW-T03":
+        if error.code != MOVED:
             raise
         return None
     crash_point("tail.after_commit")

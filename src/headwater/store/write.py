@@ -21,18 +21,23 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
 from headwater.store.conform import conform
 from headwater.store.part_file import PartFile
-from headwater.store.records import FileRecord
+from headwater.store.records import Commit, FileRecord
 from headwater.store.state import LiveFile
 from headwater.store.system_columns import COMMIT_SEQ, CONTENT_HASH, SOURCE_ID, arrow_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headwater.store.commit import Store
+
 GROUP_BYTES = 128 * 1024 * 1024
 """A row group is also written when its rows weigh this much in memory: wide rows must not need more of it."""
 FILES_PER_PARTITION = 1_000
 """How many files one partition may roll to: `FileRecord.ordinal` counts partitions in steps of it."""
 MANIFEST = "_manifest.json"
+MOVED, DEAD = "HW-T02", "HW-T03"
+"""Something that a commit requires is no longer so (of the second kind: its lease, or its writer): it was rolled back,
+and can be tried from the new state."""
 
 
 class PartWriter:
@@ -218,6 +223,17 @@ def discard_files(root: Path, files: Sequence[FileRecord]) -> None:
         for gone in (path, path.parent / MANIFEST):
             with suppress(OSError):
                 gone.unlink()
+
+
+def commit_files(store: Store, commit: Commit, files: Sequence[FileRecord]) -> int:
+    """`Store.commit` of a commit that names these files. If what it requires is no longer so, they are discarded; after
+    any other error it may have been committed, and they stay."""
+    try:
+        return store.commit(commit)
+    except HeadwaterError as error:
+        if error.code in (MOVED, DEAD):
+            discard_files(store.root, files)
+        raise
 
 
 def write_manifest(root: Path, directory: str, records: Sequence[FileRecord]) -> None:

@@ -76,3 +76,10 @@ def test_cells_are_coerced_by_the_rules_of_texts(pushed: bool) -> None:
 
 def test_nothing_that_fits_is_nothing_to_write() -> None:
     assert again(letter("x"), letter('"y"', format_="csv")) == Again((), frozenset())
+
+
+@pytest.mark.parametrize("pushed", [True, False])
+def test_a_byte_order_mark_is_no_row_and_begins_none(pushed: bool) -> None:
+    mark = b"\xef\xbb\xbf"
+    for first in (mark, mark + b'{"id": 1}'):
+        assert again(letter(first), letter('{"id": 2}'), pushed=pushed).fits == {1}

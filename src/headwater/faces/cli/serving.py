@@ -77,7 +77,7 @@ def worker(context: typer.Context) -> None:
 @contextmanager
 def _http(opened: Workspace, door: Door, host: str | None, port: int | None, *, otlp: bool) -> Iterator[str]:
     """The HTTP API, and commands on this machine find it; where it listens, in words."""
-    from headwater.app.address import left, url_of
+    from headwater.app.address import joined, left, url_of
     from headwater.faces.http.access import access_of
     from headwater.faces.http.api import api
     from headwater.faces.http.server import HttpServer
@@ -90,7 +90,7 @@ def _http(opened: Workspace, door: Door, host: str | None, port: int | None, *, 
     bound = server.start(app, bind, section.port if port is None else port)
     try:
         with left(opened.project, url_of(bind, bound)), _otlp(app.state.context, bind, section, asked=otlp) as also:
-            yield f" on http://{f'[{bind}]' if ':' in bind else bind}:{bound}{also}"
+            yield f" on http://{joined(bind, bound)}{also}"
     finally:
         server.stop()
 

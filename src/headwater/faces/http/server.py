@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headwater.app.address import joined
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 
@@ -100,7 +101,7 @@ def _run(server: uvicorn.Server, listening: socket.socket) -> None:
 
 def listen(host: str, port: int, setting: str) -> socket.socket:
     """A socket that listens. Raises HW-H01 with the reason, and `setting` as the place to choose another port."""
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    where = joined(host, port)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         found.sort(key=lambda one: one[0] != socket.AF_INET)  # `localhost` is 127.0.0.1 where it is both

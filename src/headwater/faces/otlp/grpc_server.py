@@ -23,6 +23,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from starlette.datastructures import Headers
 
+from headwater.app.address import joined
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.faces.http.ingest import key_of
@@ -72,7 +73,7 @@ class GrpcServer:
             tuple(_handler(receiver, signal, service) for signal, service in SERVICES.items())
         )
         listen(host, port, _SETTING).close()  # gRPC does not say why it cannot
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        where = joined(host, port)
         try:
             bound = int(self._server.add_insecure_port(where))
         except RuntimeError as error:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from headwater.app.address import joined
 from headwater.faces.http.server import HttpServer
 from headwater.faces.otlp.grpc_server import GrpcServer
 from headwater.faces.otlp.http import otlp_app
@@ -22,8 +23,7 @@ class Listening:
     http_port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.grpc_port} (gRPC) and http://{host}:{self.http_port}"
+        return f"{joined(self.host, self.grpc_port)} (gRPC) and http://{joined(self.host, self.http_port)}"
 
 
 @contextmanager

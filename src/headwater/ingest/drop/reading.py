@@ -26,7 +26,7 @@ from headwater.connectors.protocol import SliceGone, TransientError
 from headwater.ingest.decode import TooLarge, decoded
 from headwater.ingest.drop.cells import prepare_cells, reading_of
 from headwater.ingest.drop.folder import Changed
-from headwater.ingest.prepare import Prepared, prepare, refuse_rows
+from headwater.ingest.prepare import Prepared, joined, prepare, refuse_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +103,7 @@ class FileRows:
                     raise Changed
         if bad.is_over:
             refuse_rows([row.error for row in bad.rows], bad.total, self.table)
-        return replace(_joined(found), bad=tuple(bad.rows))
+        return replace(joined(found), bad=tuple(bad.rows))
 
     def _piece(self) -> Piece:
         if format_of(self.file.source_id) != "parquet":
@@ -183,25 +183,6 @@ def _columns(again: Callable[[], OpenFile], how: FileFormat, root: Path) -> dict
         from headwater.connectors.files.parquet import read_footer
 
         return dict(read_footer(root, opened.piece.file).columns)
-
-
-def _joined(found: list[Prepared]) -> Prepared:
-    """Several parts of a file as one batch: a column that one of them lacks is null there."""
-    import pyarrow as pa
-
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        return Prepared(pa.RecordBatch.from_pylist([]), 0)
-    whole = pa.concat_tables([pa.Table.from_batches([each.batch]) for each in found], promote_options="default")
-    added = dict.fromkeys(name for each in found for name in each.added)
-    return Prepared(
-        whole.combine_chunks().to_batches()[0],
-        sum(each.rows for each in found),
-        added=tuple(added),
-        rescues=any(each.rescues for each in found),
-        rows_rescued=sum(each.rows_rescued for each in found),
-    )
 
 
 @contextmanager
