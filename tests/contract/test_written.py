@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+from sqlalchemy import select
 
 from contract.children import pool
 from contract.engine_home import code_of
@@ -16,6 +19,7 @@ from headwater.ingest.landing import Base, Files
 from headwater.ingest.prepare import prepare
 from headwater.ingest.push import Accepted, Push
 from headwater.ingest.written import WrittenElsewhere, land_written
+from headwater.store import tables as t
 from headwater.store.commit import Store
 from headwater.store.dead_letters import ensure_table
 from headwater.store.gc import collect, data_files
@@ -134,3 +138,28 @@ def test_a_key_that_somebody_else_took_meanwhile_leaves_no_rows(store: Store) ->
     assert code_of(lambda: land(store, before_commit=stolen)) == "HW-I01"
     assert rows_of(store) == [{"label": "first"}, {"label": "other"}]
     must_be_clean(store)
+
+
+def test_a_writer_that_takes_long_is_kept_alive_meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADWATER_LEASE_SECONDS", "0.3")
+    store = place.open()
+
+    def leased_until(files: Files) -> int:
+        with store.catalog.snapshot() as connection:
+            mine = t.push_writer.c.writer_id == files.writer.writer_id
+            found: int = connection.execute(select(t.push_writer.c.leased_until_us).where(mine)).scalar_one()
+            return found
+
+    def write(base: Base, files: Files) -> WrittenElsewhere:
+        began = leased_until(files)
+        deadline = time.monotonic() + 60
+        while leased_until(files) == began:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        raise InterruptedError("it was renewed")
+
+    with pytest.raises(InterruptedError):
+        land_written(store, BIG, write, on_landed=lambda _table, _prepared: None)
+    with store.catalog.snapshot() as connection:
+        assert connection.execute(select(t.push_writer)).all() == []
+    store.close()
