@@ -17,7 +17,7 @@ class TooLarge(HeadwaterError):
 
     def __init__(self, most: int):
         hint = "cut it into several batches, each with a key of its own; the `files` connector takes files of any size"
-        super().__init__("HW-I04", f"the batch is larger than {most} bytes (decompressed)", hint=hint)
+        super().__init__("HW-I04", f"the batch is larger than {most >> 20} MiB (decompressed)", hint=hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         return HeadwaterError, (self.code, self.message, self.hint)

@@ -141,7 +141,7 @@ class Guard:
             raise HeadwaterError("HW-H03", "the request is for another host than this server", hint=hint)
         if scope["method"] not in READING and not self.access.knows_page(headers.get("origin")):
             message = "the request comes from a page of another server"
-            raise RequestError(403, message, code="HW-H03")
+            raise RequestError(403, message, "send it from a program, or from a page of this server", code="HW-H03")
         signed = self.access.webhook_secret is not None and _is_webhook(scope)
         if path not in OPEN and not signed:
             self.access.check_token(headers.get("authorization"))
@@ -168,7 +168,7 @@ class _Counted:
 
 
 def _too_large(most: int) -> HeadwaterError:
-    return RequestError(413, f"the body is larger than {most} bytes", "send less at a time")
+    return RequestError(413, f"the body is larger than {most >> 20} MiB", "send less at a time")
 
 
 def _most_bytes(scope: Scope) -> int:

@@ -115,7 +115,7 @@ def _invalid(details: Sequence[Mapping[str, Any]]) -> HeadwaterError:
             return RequestError(400, f"the body is not JSON: {detail['ctx']['error']}", place=detail["loc"][-1])
     faults = [{"where": ".".join(map(str, detail["loc"])), "what": str(detail["msg"])} for detail in details]
     first = faults[0]
-    hint = ""
+    hint = "`/docs` and `/openapi.json` say what it may be"
     if first["where"] == "body":
         hint = "send a JSON object, with `Content-Type: application/json`"
     return RequestError(422, f"`{first['where']}`: {first['what']}", hint, faults=faults[: limits.ERRORS_SHOWN])
