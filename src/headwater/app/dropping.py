@@ -155,7 +155,8 @@ class Dropping:
             self._hands.put(None)
         self._hashes.save(self._there)
 
-    def _hash_of(self, folder: DropFolder, file: Dropped, *, looked_at_ns: int) -> str:
+    def hash_of(self, folder: DropFolder, file: Dropped, *, looked_at_ns: int) -> str:
+        """The hash of a file's bytes; an old file need not be read again for it. Raises `Changed`, and HW-C03."""
         found = self._hashes.get(file)
         if found is None:
             found = folder.hash_of(file)
@@ -190,15 +191,20 @@ class Dropping:
             self._memory.table_failed(table, now=now)
         self._tell(f"{table}/", error)
 
-    def _landed(self, file: Dropped, answer: Accepted, looked_at_ns: int) -> None:
+    def known(self, file: Dropped, looked_at_ns: int) -> None:
+        """It has landed before, by whatever name."""
         self._memory.done(file, looked_at_ns=looked_at_ns)
+
+    def landed(self, file: Dropped, answer: Accepted, looked_at_ns: int) -> None:
+        """It has landed now, or, if the answer is an old one, before."""
+        self.known(file, looked_at_ns)
         if answer.replayed:
             return
         before = self._taken.get(file.table, Taken(file.table, 0, 0))
         rows, refused = before.rows + answer.rows_ingested, before.rows_refused + answer.rows_refused
         self._taken[file.table] = Taken(file.table, before.files + 1, rows, refused)
 
-    def _failed(self, folder: DropFolder, file: Dropped, error: Exception) -> bool:
+    def failed(self, folder: DropFolder, file: Dropped, error: Exception) -> bool:
         """What to do about a file that was not landed; True if it will be tried again. Raises `_TableWaits`."""
         if isinstance(error, Changed):
             self._hashes.forget(file)
@@ -226,7 +232,8 @@ class Dropping:
             error.hint, error.places = "mend the file", (Place(folder.place(file.path)),)
             self.on_news(PutAway(error))
 
-    def _begin_big(self, folder: DropFolder, file: Dropped, push: Callable[[], Push], looked_at_ns: int) -> None:
+    def begin_big(self, folder: DropFolder, file: Dropped, push: Callable[[], Push], looked_at_ns: int) -> None:
+        """Leave a file to the thread for big ones, which asks for the push when it is its turn."""
         found = found_file(folder, file)
         big = _Big(file, looked_at_ns, lambda: land_big(self.workspace, self.door, push(), found))
         if self._hands is None:
@@ -243,10 +250,10 @@ class Dropping:
                 continue
             del self._big[path]
             if isinstance(big.outcome, Accepted):
-                self._landed(big.file, big.outcome, big.looked_at_ns)
+                self.landed(big.file, big.outcome, big.looked_at_ns)
                 continue
             with suppress(_TableWaits):
-                again += self._failed(folder, big.file, big.outcome or HeadwaterError("HW-X01", "it did not land"))
+                again += self.failed(folder, big.file, big.outcome or HeadwaterError("HW-X01", "it did not land"))
         return again
 
     def _forget_cleared(self) -> None:
@@ -315,7 +322,7 @@ class _Taking:
                 self._begin_big(file, looked_at_ns)
                 continue
             try:
-                sha256 = self.dropping._hash_of(self.folder, file, looked_at_ns=looked_at_ns)
+                sha256 = self.dropping.hash_of(self.folder, file, looked_at_ns=looked_at_ns)
                 hashes[file] = sha256, looked_at_ns
             except (Changed, HeadwaterError) as error:
                 self._not_taken(file, error)
@@ -324,7 +331,7 @@ class _Taking:
             known = taken_keys(connection, self.table, keys, now_us=now_us())
         for file, (sha256, looked_at_ns) in hashes.items():
             if KEY + sha256 in known:
-                self.dropping._memory.done(file, looked_at_ns=looked_at_ns)
+                self.dropping.known(file, looked_at_ns)
             else:
                 self._add(file, sha256, looked_at_ns)
         self._flush()
@@ -333,9 +340,9 @@ class _Taking:
         """Even its hash takes a while: it is left to those who land it."""
 
         def push() -> Push:
-            return self._push(file, self.dropping._hash_of(self.folder, file, looked_at_ns=looked_at_ns), b"")
+            return self._push(file, self.dropping.hash_of(self.folder, file, looked_at_ns=looked_at_ns), b"")
 
-        self.dropping._begin_big(self.folder, file, push, looked_at_ns)
+        self.dropping.begin_big(self.folder, file, push, looked_at_ns)
 
     def _add(self, file: Dropped, sha256: str, looked_at_ns: int) -> None:
         """Into the group that lands next."""
@@ -365,7 +372,7 @@ class _Taking:
         waits = False
         for (file, push, looked_at_ns), outcome in zip(group, outcomes):
             if isinstance(outcome, Accepted):
-                self.dropping._landed(file, outcome, looked_at_ns)
+                self.dropping.landed(file, outcome, looked_at_ns)
                 continue
             try:
                 if isinstance(outcome, TooLarge):
@@ -386,7 +393,7 @@ class _Taking:
             self._flush()
 
     def _not_taken(self, file: Dropped, error: Exception) -> None:
-        self.again += self.dropping._failed(self.folder, file, error)
+        self.again += self.dropping.failed(self.folder, file, error)
 
     def _push(self, file: Dropped, sha256: str, body: bytes) -> Push:
         lines = is_lines(file.name)
