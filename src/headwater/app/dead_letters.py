@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from headwater.app.ingesting import PUSH, target_of
+from headwater.app.ingesting import target_of
 from headwater.app.refreshing import refresh
 from headwater.app.workspace import Workspace
 from headwater.app.workspace import actor as this_actor
@@ -19,13 +19,12 @@ from headwater.base import limits
 from headwater.base.clock import to_text
 from headwater.base.errors import HeadwaterError
 from headwater.ingest.again import coerce_again
-from headwater.ingest.landing import Base, Files, base_of, changes_of, write
+from headwater.ingest.landing import Base, Files, base_of, changes_of, refuse_change_of, write
 from headwater.ingest.push import PushTable
 from headwater.runtime.model import MadeTable, project_tables
 from headwater.store.commit import Store
 from headwater.store.dead_letters import TABLE as LETTERS
-from headwater.store.decisions import refuse_change
-from headwater.store.evolution import Evolution, refusal
+from headwater.store.evolution import Evolution
 from headwater.store.kept_letters import KeptLetter, Letters, letters_of, read_letters, take_out, take_out_all
 from headwater.store.reading import table_entry
 from headwater.store.records import Commit, FileRecord
@@ -137,12 +136,11 @@ def _retry(
     if not kept:
         return Retried(table, 0, 0), ()
     made = project_tables(workspace.project.pipelines).get(table)
-    pushed = made is None or (made.pipeline.spec.source is not None and made.pipeline.spec.source.connector == PUSH)
+    pushed = made is None or made.pipeline.spec.is_pushed
     with store.catalog.snapshot() as connection:
         target, base = _base(connection, workspace, table, made) if pushed else _pulled(connection, table)
-    if base.evolution.refused:  # noted, so that it can be accepted
-        refuse_change(store, table, base.evolution, mode=target.mode, actor=this_actor())
-        raise refusal(table, base.evolution.refused, target.declared)
+    if base.evolution.refused:
+        refuse_change_of(store, target, base, actor=this_actor())
     if base.mode == "replace":
         raise HeadwaterError(
             "HW-I03",

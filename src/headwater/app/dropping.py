@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from headwater.app.big_drops import KEY, hash_in, land_big
@@ -105,7 +105,7 @@ class Dropping:
     _hands: queue.SimpleQueue[_Big | None] | None = None
     _taken: dict[str, Taken] = field(default_factory=dict)
     _hashes: Hashes = field(init=False)
-    _there: frozenset[str] = frozenset()
+    _listing: Listing = field(default_factory=Listing)
 
     def __post_init__(self) -> None:
         self._hashes = Hashes(self.workspace.project.root / HASHES)
@@ -126,9 +126,8 @@ class Dropping:
         """Lands what is due now; True if a later look may find more of what is there."""
         folder = self._folder()
         began = time.monotonic()
-        listing = folder.look()
+        self._listing = listing = folder.look()
         self._listing_seconds = time.monotonic() - began
-        self._there = frozenset(file.path for file in listing.files)
         self._reap(folder)
         self._tell_strange(listing)
         if listing.files:
@@ -153,7 +152,7 @@ class Dropping:
         """A big file that is under way is given up: it lands when somebody looks again."""
         if self._hands is not None:
             self._hands.put(None)
-        self._hashes.save(self._there)
+        self._hashes.save({file.path for file in self._listing.files})
 
     def hash_of(self, folder: DropFolder, file: Dropped, *, looked_at_ns: int) -> str:
         """The hash of a file's bytes; an old file need not be read again for it. Raises `Changed`, and HW-C03."""
@@ -319,7 +318,7 @@ class _Taking:
                 return
             looked_at_ns = time.time_ns()
             if file.size > limits.MAX_BODY_BYTES:
-                self._begin_big(file, looked_at_ns)
+                self._begin_big(file, None, looked_at_ns)
                 continue
             try:
                 sha256 = self.dropping.hash_of(self.folder, file, looked_at_ns=looked_at_ns)
@@ -336,11 +335,12 @@ class _Taking:
                 self._add(file, sha256, looked_at_ns)
         self._flush()
 
-    def _begin_big(self, file: Dropped, looked_at_ns: int) -> None:
-        """Even its hash takes a while: it is left to those who land it."""
+    def _begin_big(self, file: Dropped, sha256: str | None, looked_at_ns: int) -> None:
+        """Even the hash takes a while: if it is not known, it is left to those who land the file."""
 
         def push() -> Push:
-            return self._push(file, self.dropping.hash_of(self.folder, file, looked_at_ns=looked_at_ns), b"")
+            known = sha256 or self.dropping.hash_of(self.folder, file, looked_at_ns=looked_at_ns)
+            return self._push(file, known, b"")
 
         self.dropping.begin_big(self.folder, file, push, looked_at_ns)
 
@@ -349,7 +349,7 @@ class _Taking:
         try:
             body = self._body(file, sha256) if is_lines(file.name) else b""
         except TooLarge:
-            self._begin_big(file, looked_at_ns)
+            self._begin_big(file, sha256, looked_at_ns)
             return
         except (Changed, HeadwaterError) as error:
             self._not_taken(file, error)
@@ -387,7 +387,7 @@ class _Taking:
     def _too_large(self, file: Dropped, push: Push, looked_at_ns: int, *, is_alone: bool) -> None:
         """With others it was too large; alone it may be small enough, else it is a big one."""
         if is_alone:
-            self._begin_big(file, looked_at_ns)
+            self._begin_big(file, hash_in(push), looked_at_ns)
         else:
             self._group = [(file, self._push(file, hash_in(push), push.body), looked_at_ns)]
             self._flush()
@@ -423,17 +423,12 @@ class _Taking:
 def take_dropped(workspace: Workspace, on_news: Callable[[News], None]) -> None:
     """Land what is in the drop folder, once: what `apply` does before it looks at sources. Files that are still being
     written are waited for a moment, and else left for the next time."""
-    door = Door()
-    dropping = Dropping(workspace, on_news, door)
-    try:
+    with closing(Door()) as door, closing(Dropping(workspace, on_news, door)) as dropping:
         for _ in range(2 ** (limits.DROP_TRIES - 1) + 1):  # time enough for all tries of a file
             left = dropping.look()
             if not dropping.finish() and not left:
                 break
             time.sleep(limits.DROP_SCAN_SECONDS)
-    finally:
-        dropping.close()
-        door.close()
 
 
 def found_file(folder: DropFolder, file: Dropped) -> FoundFile:

@@ -71,7 +71,6 @@ def _declared(workspace: Workspace) -> dict[str, dict[str, Type]]:
 def _columns(table: str, made: MadeTable) -> dict[str, Type]:
     """The columns that the manifest declares, and those that a pushed table has from its first row on."""
     declared = {name: column.type for name, column in declared_columns(made.settings).items()}
-    source = made.pipeline.spec.source
-    if source is None or source.connector != "push":
+    if not made.pipeline.spec.is_pushed:
         return declared
     return first_columns(table, declared, made.settings.primary_key)

@@ -31,7 +31,6 @@ from headwater.store.commit import Store
 from headwater.store.evolution import DeclaredColumn
 from headwater.store.ledger import ledger_keys
 
-PUSH = "push"
 VIEW_SHARE = 30
 """Between two refreshes of the views lies so many times what the last one took."""
 
@@ -207,7 +206,7 @@ def target_of(
             )
         return PushTable(table, table, declared=columns or {}, may_create=auto_create)
     spec = made.pipeline.spec
-    if spec.source is None or spec.source.connector != PUSH:
+    if not spec.is_pushed:
         raise HeadwaterError(
             "HW-I03",
             f"table `{table}` is filled by pipeline `{spec.id}`, not by pushes",

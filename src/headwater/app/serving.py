@@ -45,8 +45,8 @@ class Served:
         return self.watch.problem
 
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Until `stop`, which any thread may call. `on_ready` is called once the engine runs here, or
-        is known to run elsewhere."""
+        """Until `stop`, which any thread may call. `on_ready` is called once the engine runs here, or is known to run
+        elsewhere."""
         self.service.on_ready = on_ready
         watcher = threading.Thread(target=self.watch.run, args=(self.service.ended,), name="manifest", daemon=True)
         watcher.start()

@@ -105,7 +105,7 @@ class Server:
         """Whether somebody answers there who serves the project, in whatever health. One that hangs is not waited for
         as long as one that has a batch."""
         try:
-            _status, _wait, told = self._ask("GET", "/health", timeout=limits.RETRY_MAX_SECONDS)
+            _status, _wait, told = self._ask("GET", "/health", timeout=limits.SERVER_HEALTH_SECONDS)
             return bool(told["health"]["project"] == project)
         except (Unanswered, KeyError, TypeError):
             return False

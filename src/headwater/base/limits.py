@@ -138,6 +138,8 @@ HTTP_RETRY_SECONDS = 2
 """When a client may ask again while the catalog is away."""
 SERVER_TRIES = 5
 """How often a command asks a busy server before it lands its rows itself."""
+SERVER_HEALTH_SECONDS = 10.0
+"""How long a command waits for a server to say that it is there."""
 SERVER_ANSWER_SECONDS = 120.0
 """How long a command waits for a server that says nothing."""
 INGESTS_AT_ONCE = 64

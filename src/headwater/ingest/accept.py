@@ -207,7 +207,7 @@ class Acceptor:
                 return None
             base = base_of(connection, target)
         if base.evolution.refused:
-            refuse_change_of(self._store, left[0].push, base)
+            refuse_change_of(self._store, target, base, actor=left[0].push.actor)
         new = [ticket for ticket in left if not ticket.is_prepared_for(base)]
         if new:
             crash_point("ingest.after_key")

@@ -54,8 +54,9 @@ def coerce_again(letters: Sequence[Letter], schema: TableSchema, *, pushed: bool
 def _pushed(letters: Sequence[Letter], places: Sequence[int], schema: TableSchema) -> tuple[Prepared, list[int]]:
     # A text with a line break in it is a row of a document: there the break is nothing but space.
     lines = [letter.source.replace(b"\n", b" ") for letter in letters]
-    # An empty line first: at the very beginning of a batch a byte order mark would be no part of a row.
-    prepared = prepare(b"\n".join([b"", *lines]), schema, table=letters[0].table_name, evolve=True, most_bad=None)
+    # None of them is the first line of a file: a byte order mark is a part of its row.
+    table = letters[0].table_name
+    prepared = prepare(b"\n".join(lines), schema, table=table, evolve=True, most_bad=None, first_line=2)
     bad = {row.error.line for row in prepared.bad}
     return prepared, [place for number, place in enumerate(places, 2) if number not in bad]
 

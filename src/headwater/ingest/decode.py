@@ -39,11 +39,11 @@ def decoded(
         return data
     import pyarrow as pa
 
+    if not data:  # nothing, compressed, is something
+        raise _not_whole(encoding)
     parts: list[bytes] = []
     size = 0
     try:
-        if not data:
-            raise EOFError  # nothing, compressed, is something
         with pa.CompressedInputStream(pa.BufferReader(data), encoding) as stream:
             while part := stream.read(_CHUNK):
                 size += len(part)
@@ -51,8 +51,12 @@ def decoded(
                     raise TooLarge(most)
                 grow(len(part))
                 parts.append(part)
-    except (OSError, EOFError) as error:
-        raise HeadwaterError(
-            "HW-I04", f"the batch is not whole {encoding} data", hint="nothing was written; send it again"
-        ) from error
+    except OSError as error:
+        raise _not_whole(encoding) from error
     return b"".join(parts)
+
+
+def _not_whole(encoding: Encoding) -> HeadwaterError:
+    return HeadwaterError(
+        "HW-I04", f"the batch is not whole {encoding} data", hint="nothing was written; send it again"
+    )

@@ -121,10 +121,9 @@ def base_of(connection: Connection, target: PushTable) -> Base:
     return Base(entry, target.mode, found)
 
 
-def refuse_change_of(store: Store, push: Push, base: Base) -> NoReturn:
+def refuse_change_of(store: Store, target: PushTable, base: Base, *, actor: str) -> NoReturn:
     """The manifest declares what needs a decision: it is noted for `schema accept`, as an apply would."""
-    target = push.target
-    refuse_change(store, target.table, base.evolution, mode=target.mode, actor=push.actor)
+    refuse_change(store, target.table, base.evolution, mode=target.mode, actor=actor)
     raise refusal(target.table, base.evolution.refused, target.declared)
 
 

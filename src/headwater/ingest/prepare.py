@@ -60,26 +60,29 @@ class Prepared:
     rows_rescued: int = 0
 
 
-def prepare(body: bytes, schema: TableSchema, *, table: str, evolve: bool, most_bad: int | None = 0) -> Prepared:
+def prepare(
+    body: bytes, schema: TableSchema, *, table: str, evolve: bool, most_bad: int | None = 0, first_line: int = 1
+) -> Prepared:
     """Raises HW-I02 with the place of every bad row (of the first hundred) if more than `most_bad` are bad; None bears
     any number. A large batch is looked at piece by piece, which changes nothing of what becomes of it: a row costs many
     times its text while it is looked at. One that is refused is not read to its end if there are many bad rows. Raises
-    `TooManyCells`."""
+    `TooManyCells`. Lines are counted from `first_line`; before the first of all a byte order mark may stand."""
     known = without_rescued(schema)
     parts: list[Prepared] = []
     added: tuple[str, ...] = ()
     bad: list[BadRow] = []
     errors: list[RowError] = []
-    total = bad_rows = line = end = 0
+    total = bad_rows = end = 0
+    line = first_line
     for piece in line_pieces(body, limits.PUSH_SMALL_BYTES):
-        found = coerce_lines(piece, _wider(known, added), first_line=line + 1)
-        text = without_bom(piece, first_line=line + 1)
+        found = coerce_lines(piece, _wider(known, added), first_line=line)
+        text = without_bom(piece, first_line=line)
         total, bad_rows = total + found.error_total, bad_rows + len(found.bad)
         errors += found.errors[: limits.MAX_BAD_ROWS - len(errors)]
         end += len(piece)
         if most_bad is None or bad_rows <= most_bad:
-            bad += bad_lines(text, found.bad, first_line=line + 1) if found.bad else ()
-            parts.append(_evolved(text, found, known, added, evolve=evolve, first_line=line + 1))
+            bad += bad_lines(text, found.bad, first_line=line) if found.bad else ()
+            parts.append(_evolved(text, found, known, added, evolve=evolve, first_line=line))
             added = parts[-1].added
             columns = len(known.columns) + len(added)
             if sum(part.rows for part in parts) * columns > limits.BATCH_CELLS:

@@ -38,8 +38,8 @@ class PushTable:
 
 @dataclass(frozen=True)
 class Push:
-    """One batch: NDJSON, decompressed, or what `reader` reads. What lands of it lands at once. Without a `key` nobody can tell whether it was
-    sent before."""
+    """One batch: NDJSON, decompressed, or what `reader` reads. What lands of it lands at once. Without a `key` nobody can
+    tell whether it was sent before."""
 
     target: PushTable
     body: bytes

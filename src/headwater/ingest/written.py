@@ -66,7 +66,7 @@ def land_written(store: Store, push: Push, write: Write, *, on_landed: Callable[
                 return replay(taken[push.key], sent)
             base = base_of(connection, push.target)
         if base.evolution.refused:
-            refuse_change_of(store, push, base)
+            refuse_change_of(store, push.target, base, actor=push.actor)
         with _writer(store.catalog) as files:
             found = _land(store, push, sent, base, files, write(base, files))
         if not isinstance(found, HeadwaterError):

@@ -262,6 +262,11 @@ class PipelineSpec(Spec):
         """The cursor column of a table: its own, else the pipeline's."""
         return table.incremental or self.incremental
 
+    @property
+    def is_pushed(self) -> bool:
+        """Whether rows are pushed to its tables, instead of read from a source."""
+        return self.source is not None and self.source.connector == "push"
+
     def timeout_of(self, ripple: RippleSpec) -> str | None:
         """How long an execution of a ripple may take: what it says itself, else what the pipeline says."""
         return ripple.timeout or self.timeout

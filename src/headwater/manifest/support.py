@@ -101,7 +101,7 @@ def _pipeline_parts(spec: PipelineSpec, connectors: Collection[str]) -> Iterator
         if getattr(spec, key):
             yield (key,), comes_with
     for index, table in enumerate(spec.tables):
-        if table.mode == "replace" and spec.source is not None and spec.source.connector == "push":
+        if table.mode == "replace" and spec.is_pushed:
             yield ("tables", index, "mode"), _LATER
         yield from _table_parts(("tables", index), table)
     for index, ripple in enumerate(spec.ripples):

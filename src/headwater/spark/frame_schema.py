@@ -42,6 +42,7 @@ from headwater.base.types import (
     struct_of,
 )
 from headwater.coerce.at_path import is_json
+from headwater.spark.arrow_function import arrow_function
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -220,15 +221,11 @@ def _no_json() -> Callable[[Column], Column]:
     """Whether a text is not JSON, by the rule for pushed rows. Spark's own rule would take texts that DuckDB cannot read,
     and refuse a pushed object that has a key twice."""
     import pyarrow as pa
-    from pyspark.sql.pandas.functions import arrow_udf
 
     def wrong(texts: pa.Array) -> pa.Array:
         return pa.array([text is not None and not is_json(text) for text in texts.to_pylist()], pa.bool_())
 
-    # As in `promoted.py`: Spark wants real types here.
-    wrong.__annotations__ = {"texts": pa.Array, "return": pa.Array}
-    made: Callable[[Column], Column] = arrow_udf(wrong, "boolean")  # type: ignore[call-overload]
-    return made
+    return arrow_function(wrong, "boolean")
 
 
 def _once(column: Column, key: tuple[str, ...]) -> Column:

@@ -203,7 +203,7 @@ def test_a_busy_server_is_asked_again_and_then_left_alone(
 
 
 def test_a_server_that_hangs_is_not_waited_for(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "RETRY_MAX_SECONDS", 0.05)
+    monkeypatch.setattr(limits, "SERVER_HEALTH_SECONDS", 0.05)
     left_alone = threading.Event()
 
     class Slow(BaseHTTPRequestHandler):

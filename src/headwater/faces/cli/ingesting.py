@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Place
-from headwater.faces.cli.output import Face, JsonOption, answer, count_text, say, size_text, table
+from headwater.faces.cli.output import Face, Interrupted, JsonOption, answer, count_text, say, size_text, table
 
 STDIN = "-"
 ANSWERED = ("snapshot_id", "rows_ingested", "rows_refused", "bytes_written", "replayed")
@@ -53,7 +54,12 @@ def ingest(
         )
     face: Face = context.obj
     landed: list[dict[str, Any]] = []
-    with workspace(face.start) as opened, closing(Sender(opened)) as sender, batches_bar(table_, len(names)) as bar:
+    with (
+        _interruptible(key),
+        workspace(face.start) as opened,
+        closing(Sender(opened)) as sender,
+        batches_bar(table_, len(names)) as bar,
+    ):
         for name in names:
             try:
                 body = _read(name)
@@ -115,6 +121,17 @@ def clear(
         answer({"table": table_, "cleared": cleared})
     else:
         say(f"{table_}: {count_text(cleared, 'key')} forgotten")
+
+
+@contextmanager
+def _interruptible(key: str | None) -> Iterator[None]:
+    """A batch without a key that was under way may be there, and would then land twice."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if key is not None:
+            raise
+        raise Interrupted("batches may have landed: look before you send them again") from error
 
 
 def _read(name: str) -> bytes:

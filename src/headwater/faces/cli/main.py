@@ -28,7 +28,7 @@ from headwater.faces.cli import (
     serving,
     simulate,
 )
-from headwater.faces.cli.output import Face, say, show_error
+from headwater.faces.cli.output import Face, Interrupted, say, show_error
 from headwater.observe.tracing import shutdown
 
 app = typer.Typer(
@@ -89,12 +89,14 @@ def _main(arguments: list[str]) -> int:
     try:
         code = app(arguments, standalone_mode=False, prog_name="headwater")
         if code == Exit.INTERRUPTED:  # what typer makes of a Ctrl-C, without a word
-            return _interrupted(arguments)
+            return _interrupted()
         return int(code) if isinstance(code, int) else Exit.DONE
     except typer.Abort:
-        return _interrupted(arguments)
+        return _interrupted()
     except KeyboardInterrupt:
-        return _interrupted(arguments)
+        return _interrupted()
+    except Interrupted as error:
+        return _interrupted(str(error))
     except typer.TyperException as error:
         return _usage(error, as_json=as_json)
     except HeadwaterError as error:
@@ -118,10 +120,7 @@ def _end_quickly() -> None:
         gc.freeze()
 
 
-def _interrupted(arguments: list[str]) -> int:
-    hint = "run the same command again to go on"
-    if "ingest" in arguments and not any(word.startswith("--key") for word in arguments):
-        hint = "batches may have landed: look before you send them again"  # without a key they would land twice
+def _interrupted(hint: str = "run the same command again to go on") -> int:
     say(f"interrupted; {hint}")
     return Exit.INTERRUPTED
 

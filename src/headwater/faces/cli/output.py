@@ -20,6 +20,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON o
 PipelinesArgument = Annotated[list[str] | None, typer.Argument(metavar="PIPELINE", help="Default: all.")]
 
 
+class Interrupted(Exception):
+    """A Ctrl-C in a command that is not to be run again just like that; the message says what to do instead."""
+
+
 @dataclass(frozen=True)
 class Face:
     """What every command knows: where the project is looked for."""

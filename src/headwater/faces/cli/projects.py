@@ -7,6 +7,7 @@ import shutil
 import sys
 import threading
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -140,7 +141,7 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
     say("new orders arrive; `sales` has a Wave on it, `goods` a Tide of 20 s. Ctrl-C ends it. In another terminal:")
     say(f"  {_program()} --project {directory} why {projects.DEMO_PIPELINE}")
     say("")
-    with until_signal(served.stop), Arrivals(directory / "data" / "orders") as arrivals:
+    with closing(door), until_signal(served.stop), Arrivals(directory / "data" / "orders") as arrivals:
         clock = threading.Timer(seconds, served.stop) if seconds is not None else None
         if clock is not None:
             clock.daemon = True
@@ -150,7 +151,6 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
         finally:
             if clock is not None:
                 clock.cancel()
-            door.close()
     counted = ", ".join(f"{name} {count}" for name, count in sorted(runs.items()))
     arrived = f"{count_text(arrivals.files, 'file')} with {count_text(arrivals.orders, 'order')}"
     say(f"\n{arrived} arrived; runs: {counted or 'none'}. Started again, it goes on from here")

@@ -1,0 +1,24 @@
+"""Functions on columns of Arrow as functions on Spark's columns. They run in Python workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column
+
+
+def arrow_function(work: Callable[[pa.Array], pa.Array], type_: str) -> Callable[[Column], Column]:
+    """`work` makes one value of each, of Spark's type `type_`."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    def column(values: pa.Array) -> pa.Array:
+        return work(values)
+
+    # Spark wants real types here, not the names of them, and finds out by itself what kind of function this is.
+    column.__annotations__ = {"values": pa.Array, "return": pa.Array}
+    made: Callable[[Column], Column] = arrow_udf(column, type_)  # type: ignore[call-overload]
+    return made
