@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from headwater.base.printable import printable, printable_lines
+
 
 class Exit(IntEnum):
     """Exit codes of the command line."""
@@ -102,7 +104,7 @@ class Place:
 
 @dataclass
 class HeadwaterError(Exception):
-    """What went wrong, in words for the person who can mend it. Never holds a secret or a row's value."""
+    """What went wrong, in words for the person who can fix it. Never holds a secret or a row's value."""
 
     code: str
     message: str
@@ -126,10 +128,12 @@ class HeadwaterError(Exception):
         return CODES[self.code][1]
 
     def render(self) -> str:
-        lines = [f"error[{self.code}]: {self.message}"]
-        lines += [f"  {place}" for place in self.places]
+        """The error as text. Control characters are shown as escapes, and further lines of a message are indented: no
+        name in it can pass for another error."""
+        lines = [f"error[{self.code}]: {_indented(self.message)}"]
+        lines += [f"  {printable(str(place))}" for place in self.places]
         if self.hint:
-            lines.append(f"hint: {self.hint}")
+            lines.append(f"hint: {_indented(self.hint)}")
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, object]:
@@ -178,6 +182,10 @@ def as_headwater(error: BaseException) -> HeadwaterError:
         f"an error of Headwater itself: {type(error).__name__}: {error}",
         hint="run the command again with HEADWATER_DEBUG=1 and report what it prints",
     )
+
+
+def _indented(text: str) -> str:
+    return printable_lines(text).replace("\n", "\n  ")
 
 
 def word_for(value: object) -> str:

@@ -117,6 +117,18 @@ def test_csv_is_read_back_as_it_was(landed: Path, say: Any) -> None:
     ]
 
 
+def test_a_control_character_is_data_in_csv_and_an_escape_in_a_table(landed: Path, say: Any) -> None:
+    sql = "SELECT chr(27) || '[31m' || chr(0) || chr(8238) AS t"
+    assert say("--project", landed, "query", sql, "--format", "csv").out == "t\n\x1b[31m\x00\u202e\n"
+    assert "\\x1b[31m\\x00\\u202e" in say("--project", landed, "query", sql).out
+
+
+def test_messages_name_files_and_pipelines_without_control_characters(project: Path, say: Any) -> None:
+    (project / "data" / "a\x1b[2J\u202e.ndjson").write_text('{"id": 3}\n')
+    assert "data/a\\x1b[2J\\u202e.ndjson" in say("--project", project, "plan").out
+    assert "`\\x00\\x1b[2J`" in say("--project", project, "why", "\x00\x1b[2J").err
+
+
 def test_csv_cells_that_have_parts_are_json(landed: Path, say: Any) -> None:
     sql = "SELECT true AS t, [1.5::DOUBLE, NULL] AS l, {'a': 'x', 'b': DATE '2026-01-02'} AS s, 0.1 AS n"
     said = say("--project", landed, "query", sql, "--format", "csv")

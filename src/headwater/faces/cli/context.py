@@ -8,7 +8,7 @@ import typer
 
 from headwater.base import limits
 from headwater.base.errors import Exit, HeadwaterError
-from headwater.faces.cli.output import Face, JsonOption, answer, count_text, say, size_text
+from headwater.faces.cli.output import Face, JsonOption, answer, count_text, say, show, size_text
 
 app = typer.Typer(help="The context store itself.", no_args_is_help=True)
 
@@ -26,9 +26,9 @@ def verify(context: typer.Context, json_: JsonOption = False) -> int:
         answer({"ok": not found.problems, "verification": found})
     else:
         for problem in found.problems:
-            typer.echo(f"{problem.kind.replace('_', ' ')}: {problem.path}")
+            show(f"{problem.kind.replace('_', ' ')}: {problem.path}")
         for path in found.extra:
-            typer.echo(f"extra: {path}")
+            show(f"extra: {path}")
         files, size = count_text(found.files_checked, "file"), size_text(found.bytes_checked)
         say(f"{files} ({size}) and {count_text(found.log_records_checked, 'log record')} checked")
         say("the store is whole" if not found.problems else count_text(len(found.problems), "problem"))
@@ -47,7 +47,7 @@ def rebuild_catalog(context: typer.Context, json_: JsonOption = False) -> None:
     if json_:
         answer({"rebuilt": rebuilt})
         return
-    typer.echo(f"rebuilt from {count_text(rebuilt.commits, 'commit')}")
+    show(f"rebuilt from {count_text(rebuilt.commits, 'commit')}")
     if rebuilt.kept_as is not None:
         say(f"the old catalog is kept as {rebuilt.kept_as}")
 
@@ -76,7 +76,7 @@ def gc(
     files = (
         f"{count_text(collected.retired_files, 'retired file')} and {count_text(collected.orphan_files, 'leftover')}"
     )
-    typer.echo(f"{verb} {files}, {size_text(collected.bytes)}")
+    show(f"{verb} {files}, {size_text(collected.bytes)}")
 
 
 def _seconds(text: str) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, assert_never
 import typer
 
 from headwater.base import limits
-from headwater.faces.cli.output import Face, JsonOption, answer, count_text, say, table
+from headwater.faces.cli.output import Face, JsonOption, answer, count_text, say, show, table
 
 if TYPE_CHECKING:
     from headwater.app.dead_letters import LetterView
@@ -62,7 +62,7 @@ def _list(opened: Workspace, name: str, place: str | None, *, rows: bool, limit:
         answer({"table": name, "total": found.total, "letters": found.letters})
         return
     columns = ("place", "line", "column", "reason", "kept at", *(["row"] if rows else []))
-    typer.echo(table(columns, [_line(each, rows=rows) for each in found.letters], cut=False if rows else None))
+    show(table(columns, [_line(each, rows=rows) for each in found.letters], cut=False if rows else None))
     if found.total > len(found.letters):
         say(f"the newest {len(found.letters)} of {found.total}; `--limit` shows more")
 
@@ -82,7 +82,7 @@ def _retry(opened: Workspace, name: str, place: str | None, *, json_: bool) -> N
         answer({"retried": found})
         return
     visible = f", visible at {found.snapshot_id}" if found.snapshot_id is not None else ""
-    typer.echo(f"{name}: {count_text(found.landed, 'row')} landed, {found.still_bad} still bad{visible}")
+    show(f"{name}: {count_text(found.landed, 'row')} landed, {found.still_bad} still bad{visible}")
     for warning in found.warnings:
         say(f"warning: {warning}")
 
@@ -94,4 +94,4 @@ def _drop(opened: Workspace, name: str, place: str | None, *, json_: bool) -> No
     if json_:
         answer({"table": name, "dropped": dropped})
     else:
-        typer.echo(f"{name}: {count_text(dropped, 'bad row')} dropped")
+        show(f"{name}: {count_text(dropped, 'bad row')} dropped")

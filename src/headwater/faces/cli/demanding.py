@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headwater.faces.cli.output import Face, JsonOption, answer, say, table
+from headwater.faces.cli.output import Face, JsonOption, answer, say, show, table
 
 PipelineArgument = Annotated[str, typer.Argument(metavar="PIPELINE")]
 ForOption = Annotated[
@@ -84,7 +84,7 @@ def list_(context: typer.Context, json_: JsonOption = False) -> None:
         return
     columns = ("pipeline", "trigger", "kind", "when", "set by", "until")
     rows = [[t.pipeline, t.trigger_id, t.kind, _when(t), t.actor, t.expires_at] for t in found]
-    typer.echo(table(columns, rows))
+    show(table(columns, rows))
 
 
 @trigger.command("remove")

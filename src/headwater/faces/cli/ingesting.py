@@ -12,7 +12,7 @@ import typer
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Place
-from headwater.faces.cli.output import Face, Interrupted, JsonOption, answer, count_text, say, size_text, table
+from headwater.faces.cli.output import Face, Interrupted, JsonOption, answer, count_text, say, show, size_text, table
 
 STDIN = "-"
 ANSWERED = ("snapshot_id", "rows_ingested", "rows_refused", "bytes_written", "replayed")
@@ -72,7 +72,7 @@ def ingest(
             if not json_:
                 told = f"{table_}: {count_text(found.rows_ingested, 'row')}, {size_text(found.bytes_written)}"
                 again = " (landed before with this key; nothing was written)" if found.replayed else ""
-                typer.echo(f"{told}, visible at {found.snapshot_id}{again}")
+                show(f"{told}, visible at {found.snapshot_id}{again}")
                 if found.rows_refused:
                     say(f"{count_text(found.rows_refused, 'bad row')} kept: see `headwater deadletters {table_} list`")
     if json_:
@@ -100,7 +100,7 @@ def list_(
     rows = [
         [k.table, k.key, k.snapshot_id, k.rows, k.taken_at, "expired" if k.expired else k.expires_at] for k in found
     ]
-    typer.echo(table(columns, rows))
+    show(table(columns, rows))
 
 
 @ledger.command("clear")

@@ -17,6 +17,7 @@ from headwater.faces.cli.output import (
     color,
     count_text,
     say,
+    show,
     show_error,
     size_text,
 )
@@ -55,7 +56,7 @@ def plan(
     else:
         for pipeline in found.pipelines:
             _show_plan(pipeline)
-        typer.echo(_plan_summary(found))
+        show(_plan_summary(found))
     return Exit.CHANGES if detailed_exitcode and found.has_changes else Exit.DONE
 
 
@@ -119,17 +120,17 @@ def _apply(face: Face, pipelines: list[str], *, json_: bool, plan_file: Path | N
 def _show_result(result: Any) -> None:
     if result.state == "waiting":
         until = f"it opens at {result.waits_until}" if result.waits_until else "none will open any more"
-        typer.echo(f"{result.pipeline}: waits for a window of its source: {until}")
+        show(f"{result.pipeline}: waits for a window of its source: {until}")
         return
     for name in result.evolved:
-        typer.echo(f"{result.pipeline}: the schema of {name} changed")
+        show(f"{result.pipeline}: the schema of {name} changed")
     if result.state == "unchanged" or (result.evolved and result.run_id is None and result.error is None):
         return
     rows, size = count_text(result.rows, "row"), size_text(result.bytes)
     mark = {"success": color("landed", "green"), "failed": color("failed", "red")}.get(result.state, result.state)
-    typer.echo(f"{result.pipeline}: {mark}, {rows}, {size}, {count_text(result.slices, 'slice')}")
+    show(f"{result.pipeline}: {mark}, {rows}, {size}, {count_text(result.slices, 'slice')}")
     for name, count in result.bad_rows.items():
-        typer.echo(f"{result.pipeline}: {bad_rows_text(name, count)}")
+        show(f"{result.pipeline}: {bad_rows_text(name, count)}")
     if result.error is not None:
         show_error(result.error, as_json=False)
 
@@ -145,38 +146,38 @@ def _show_plan(plan: Any) -> None:
         "nothing": "nothing to do",
     }
     new = " (new)" if plan.is_new and plan.action in ("land", "run") else ""
-    typer.echo(f"{plan.pipeline}{new}: {words[plan.action]}")
+    show(f"{plan.pipeline}{new}: {words[plan.action]}")
     if plan.resumes_run is not None:
         done = f"{plan.units_done} done, {plan.units_pending} to go"
-        typer.echo(f"  goes on with run {plan.resumes_run}: {done}")
+        show(f"  goes on with run {plan.resumes_run}: {done}")
     if plan.error is not None:
-        typer.echo(f"  {plan.error['message']}")
+        show(f"  {plan.error['message']}")
         if plan.error["hint"]:
-            typer.echo(f"  hint: {plan.error['hint']}")
+            show(f"  hint: {plan.error['hint']}")
     for table in plan.tables:
         _show_table_plan(table)
 
 
 def _show_table_plan(table: Any) -> None:
     if table.runs:
-        typer.echo(f"  {table.table} ({table.mode})")
+        show(f"  {table.table} ({table.mode})")
     if table.slices:
         rows = f"about {count_text(table.estimated_rows, 'row')}, " if table.estimated_rows is not None else ""
         size = size_text(table.estimated_bytes)
-        typer.echo(f"  {table.table} ({table.mode}): {count_text(table.slices, 'slice')}, {rows}{size}")
+        show(f"  {table.table} ({table.mode}): {count_text(table.slices, 'slice')}, {rows}{size}")
         for line in table.shown_slices:
-            typer.echo(f"    {line}")
+            show(f"    {line}")
         if table.slices > len(table.shown_slices):
-            typer.echo(f"    and {table.slices - len(table.shown_slices)} more")
+            show(f"    and {table.slices - len(table.shown_slices)} more")
     for change in table.schema_changes:
         sure = "" if change.sure else " (guessed from a sample)"
-        typer.echo(f"    {change.kind.replace('_', ' ')} {_change_text(change)}{sure}")
+        show(f"    {change.kind.replace('_', ' ')} {_change_text(change)}{sure}")
     for change in table.refused:
-        typer.echo(f"    {color('refused', 'red')}: {change.note}")
+        show(f"    {color('refused', 'red')}: {change.note}")
     if table.refused:
-        typer.echo(f"    hint: `headwater schema accept {table.table}` takes it knowingly")
+        show(f"    hint: `headwater schema accept {table.table}` takes it knowingly")
     for warning in table.warnings:
-        typer.echo(f"    {color('warning', 'yellow')}: {warning}")
+        show(f"    {color('warning', 'yellow')}: {warning}")
 
 
 def _change_text(change: Any) -> str:

@@ -20,6 +20,7 @@ from headwater.faces.cli.output import (
     bad_rows_text,
     count_text,
     say,
+    show,
     size_text,
     table,
 )
@@ -59,7 +60,7 @@ def validate(context: typer.Context, json_: JsonOption = False) -> None:
     for warning in project.warnings:
         say(f"warning: {warning}")
     for part in project.unsupported:
-        typer.echo(f"{part.place}: not supported yet: {part.what}")
+        show(f"{part.place}: not supported yet: {part.what}")
     say(f"{count_text(len(project.pipelines), 'pipeline')}, no error")
 
 
@@ -80,16 +81,16 @@ def status(context: typer.Context, pipelines: PipelinesArgument = None, json_: J
         size = size_text(sum(info.bytes for info in p.tables))
         names = ", ".join(info.name for info in p.tables)
         rows.append([p.pipeline, p.state, age_text(p.staleness_seconds), _asked(p), names or None, stored, size])
-    typer.echo(table(("pipeline", "state", "staleness", "demand", "tables", "stored rows", "size"), rows))
+    show(table(("pipeline", "state", "staleness", "demand", "tables", "stored rows", "size"), rows))
     for p in found:
         if p.error is not None:
-            typer.echo(f"{p.pipeline}: {p.error}")
+            show(f"{p.pipeline}: {p.error}")
         for name, count in p.bad_rows.items():
-            typer.echo(f"{p.pipeline}: {bad_rows_text(name, count)}")
+            show(f"{p.pipeline}: {bad_rows_text(name, count)}")
     for p in found if pipelines else []:
         if p.next_window is not None:
-            typer.echo(f"{p.pipeline}: the next window of its source opens at {p.next_window}")
-        typer.echo(f"\nruns of {p.pipeline}")
+            show(f"{p.pipeline}: the next window of its source opens at {p.next_window}")
+        show(f"\nruns of {p.pipeline}")
         columns = ("run", "started", "state", "seconds", "rows", "size", "asked by", "who", "error")
         lines = [
             [
@@ -105,7 +106,7 @@ def status(context: typer.Context, pipelines: PipelinesArgument = None, json_: J
             ]
             for r in p.runs
         ]
-        typer.echo(table(columns, lines))
+        show(table(columns, lines))
 
 
 def _asked(status: Any) -> str | None:
@@ -145,7 +146,7 @@ def crash_points(json_: JsonOption = False) -> None:
     if json_:
         answer({"crash_points": POINTS})
     else:
-        typer.echo(table(("name", "what is true there"), list(POINTS.items())))
+        show(table(("name", "what is true there"), list(POINTS.items())))
 
 
 def _interactive(session: duckdb.DuckDBPyConnection, format_: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from headwater.base.errors import HeadwaterError
+from headwater.base.printable import printable, printable_lines
 from headwater.faces.answers import answer_text, plain
 
 CELL_WIDTH = 60
 """Longer texts of a table are cut on a terminal; `--format` gives them whole."""
+
+_COLORS = re.compile(r"(\x1b\[(?:3[0-7]|0)m)")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
 PipelinesArgument = Annotated[list[str] | None, typer.Argument(metavar="PIPELINE", help="Default: all.")]
@@ -36,9 +40,14 @@ def answer(value: dict[str, Any]) -> None:
     typer.echo(answer_text(value))
 
 
+def show(text: str = "") -> None:
+    """A line of an answer for people: stdout."""
+    typer.echo(_safe(text, sys.stdout))
+
+
 def say(text: str = "") -> None:
     """Talk: stderr."""
-    typer.echo(text, err=True)
+    typer.echo(_safe(text, sys.stderr), err=True)
 
 
 def show_error(error: HeadwaterError, *, as_json: bool) -> None:
@@ -100,6 +109,13 @@ def color(text: str, name: str) -> str:
     return typer.style(text, fg=name) if sys.stdout.isatty() and "NO_COLOR" not in _environ() else text
 
 
+def _safe(text: str, stream: Any) -> str:
+    """The text without what could steer a terminal; our own colors stay where there are any."""
+    if not (stream.isatty() and "NO_COLOR" not in _environ()):
+        return printable_lines(text)
+    return "".join(part if i % 2 else printable_lines(part) for i, part in enumerate(_COLORS.split(text)))
+
+
 def _environ() -> dict[str, str]:
     import os
 
@@ -112,5 +128,5 @@ def _cell(value: object, *, cut: bool) -> str:
     if isinstance(value, float):
         return f"{value:.6g}" if abs(value) < 1e15 else repr(value)
     text = str(plain(value)) if not isinstance(value, str | int) else str(value)
-    text = text.replace("\n", "\\n")
+    text = printable(text)
     return text[: CELL_WIDTH - 1] + "…" if cut and len(text) > CELL_WIDTH else text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from headwater.base.errors import HeadwaterError
-from headwater.faces.cli.output import Face, JsonOption, answer, say, table
+from headwater.faces.cli.output import Face, JsonOption, answer, say, show, table
 
 if TYPE_CHECKING:
     from headwater.manifest.edit import EditPlan
@@ -34,7 +34,7 @@ def list_(context: typer.Context, json_: JsonOption = False) -> None:
         answer({"pipelines": found})
         return
     rows = [[p.pipeline, p.kind, p.reads, ", ".join(p.tables), p.place] for p in found]
-    typer.echo(table(("pipeline", "kind", "reads", "tables", "where"), rows))
+    show(table(("pipeline", "kind", "reads", "tables", "where"), rows))
 
 
 @app.command()
@@ -109,9 +109,9 @@ def _show(plan: EditPlan, *, as_json: bool) -> None:
         answer({"written": written, "deleted": deleted, "comments_lost": plan.comments_lost})
         return
     for file in written:
-        typer.echo(f"wrote {file}")
+        show(f"wrote {file}")
     for file in deleted:
-        typer.echo(f"deleted {file}")
+        show(f"deleted {file}")
     if not plan.changes:
         say("nothing to change")
     if plan.comments_lost:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.base.errors import HeadwaterError
-from headwater.faces.cli.output import JsonOption, age_text, answer, count_text, say, show_error, table
+from headwater.faces.cli.output import JsonOption, age_text, answer, count_text, say, show, show_error, table
 from headwater.faces.cli.serving import until_signal
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def init(directory: DirectoryArgument = Path(), json_: JsonOption = False) -> No
         answer({"written": written})
         return
     for path in written:
-        typer.echo(path)
+        show(str(path))
     here = "" if directory == Path() else f"cd {directory} && "
     say(f"next: {here}headwater plan, then headwater apply")
 
@@ -93,19 +93,19 @@ def _show(opened: Workspace, directory: Path, result: ApplyResult, *, json_: boo
         return
     landed = sum(p.rows for p in result.pipelines)
     say(f"landed {landed:,} rows" if result.changed else "nothing new to land")
-    typer.echo(f"\n{projects.DEMO_QUESTION}\n")
-    typer.echo(table(columns, rows))
-    typer.echo("")
+    show(f"\n{projects.DEMO_QUESTION}\n")
+    show(table(columns, rows))
+    show("")
     _show_status(opened)
-    typer.echo(f"\nwhy {why.pipeline}: {why.sentence}\n")
+    show(f"\nwhy {why.pipeline}: {why.sentence}\n")
     if serves:
         return
     program = f"{_program()} --project {directory}"
-    typer.echo("Try next:")
-    typer.echo(f"  {_program()} demo {directory} --serve")
-    typer.echo(f"  {program} simulate --until 2m")
-    typer.echo(f'  {program} query "FROM goods ORDER BY sold DESC"')
-    typer.echo(f"  {program} plan")
+    show("Try next:")
+    show(f"  {_program()} demo {directory} --serve")
+    show(f"  {program} simulate --until 2m")
+    show(f'  {program} query "FROM goods ORDER BY sold DESC"')
+    show(f"  {program} plan")
 
 
 def _show_status(opened: Workspace) -> None:
@@ -115,7 +115,7 @@ def _show_status(opened: Workspace) -> None:
         [p.pipeline, p.state, age_text(p.staleness_seconds), ", ".join(p.triggers) or None, len(p.tables)]
         for p in status(opened)
     ]
-    typer.echo(table(("pipeline", "state", "staleness", "standing demand", "tables"), rows))
+    show(table(("pipeline", "state", "staleness", "standing demand", "tables"), rows))
 
 
 def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:

@@ -34,7 +34,7 @@ def write_rows(session: duckdb.DuckDBPyConnection, sql: str, format_: str, outpu
         return
     text = _text(list(result.columns), list(result.rows()), format_)
     if output is None:
-        typer.echo(text, nl=not text.endswith("\n"))
+        typer.echo(text, nl=not text.endswith("\n"), color=True)  # data as it is: nothing is stripped
         return
     with _writing(output):
         output.write_text(text if text.endswith("\n") else text + "\n")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.faces.cli.output import Face, JsonOption, answer, say, table
+from headwater.faces.cli.output import Face, JsonOption, answer, say, show, table
 
 app = typer.Typer(help="Table schemas, and the schema of the manifest.", no_args_is_help=True)
 
@@ -23,7 +23,7 @@ def export(context: typer.Context, json_: JsonOption = False) -> None:
     if json_:
         answer({"written": paths})
     else:
-        typer.echo("\n".join(paths))
+        show("\n".join(paths))
 
 
 @app.command()
@@ -44,7 +44,7 @@ def log(
         return
     columns = ("seq", "at", "table", "kind", "column", "before", "after", "note", "decided_by")
     shown = [{**e, "after": None, "before": None} if e["kind"] == "created" else e for e in events]
-    typer.echo(table(columns, [[event[name] for name in columns] for event in shown]))
+    show(table(columns, [[event[name] for name in columns] for event in shown]))
 
 
 @app.command()
@@ -64,7 +64,7 @@ def accept(
         answer({"accepted": accepted})
         return
     for change in accepted.changes:
-        typer.echo(f"{name}: {change}")
+        show(f"{name}: {change}")
     say(f"accepted by {accepted.decided_by}, schema {accepted.schema_id}; `headwater apply` goes on")
 
 
@@ -86,7 +86,7 @@ def promote(
     if json_:
         answer({"promoted": found})
         return
-    typer.echo(f"{found.table}: {found.column} {found.type} from {found.path}")
+    show(f"{found.table}: {found.column} {found.type} from {found.path}")
     if found.seq is None:
         say("it was promoted before; nothing was written")
     else:
@@ -109,4 +109,4 @@ def regen_view(
     if json_:
         answer({"changed": changed})
     else:
-        typer.echo("\n".join(f"views/{name}.sql" for name in changed) or "every view is as the catalog says")
+        show("\n".join(f"views/{name}.sql" for name in changed) or "every view is as the catalog says")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.faces.cli.output import Face, JsonOption, answer, bad_rows_text, size_text, table
+from headwater.faces.cli.output import Face, JsonOption, answer, bad_rows_text, show, size_text, table
 
 
 def register(app: typer.Typer) -> None:
@@ -31,16 +31,16 @@ def why(
     if json_:
         answer(vars(found))
         return
-    typer.echo(f"{found.pipeline}: {found.state}")
-    typer.echo(found.sentence)
+    show(f"{found.pipeline}: {found.state}")
+    show(found.sentence)
     for origin in found.origins:
         stands = f" ({', '.join(origin['triggers'])})" if origin["triggers"] else ""
         if origin["pipeline"] != pipeline or stands:
-            typer.echo(f"  demanded by {origin['pipeline']}{stands}")
+            show(f"  demanded by {origin['pipeline']}{stands}")
     if found.error is not None:
-        typer.echo(f"  {found.error['code']}: {found.error['message']}")
+        show(f"  {found.error['code']}: {found.error['message']}")
         if found.error["hint"]:
-            typer.echo(f"  hint: {found.error['hint']}")
+            show(f"  hint: {found.error['hint']}")
 
 
 def runs(
@@ -65,10 +65,10 @@ def runs(
         [r.run_id, r.pipeline, r.state, r.started_at, r.seconds, r.rows, size_text(r.bytes), r.trigger, _words(r.error)]
         for r in found
     ]
-    typer.echo(table(columns, rows))
+    show(table(columns, rows))
     for r in found:
         for name, count in r.bad_rows.items():
-            typer.echo(f"{r.run_id}: {bad_rows_text(name, count)}")
+            show(f"{r.run_id}: {bad_rows_text(name, count)}")
 
 
 def logs(
@@ -88,21 +88,21 @@ def logs(
         return
     r = found.run
     took = f" in {r.seconds:.3g} s" if r.seconds is not None else ""
-    typer.echo(f"{r.pipeline} {r.run_id}: {r.state}{took}, {r.rows} rows, asked by {r.trigger} ({r.actor})")
-    typer.echo(f"as fresh as {r.freshness}")
+    show(f"{r.pipeline} {r.run_id}: {r.state}{took}, {r.rows} rows, asked by {r.trigger} ({r.actor})")
+    show(f"as fresh as {r.freshness}")
     columns = ("job", "state", "attempt", "started", "seconds", "rows", "size", "worker", "error")
     rows = [
         [j.ripple, j.state, j.attempt, j.started_at, j.seconds, j.rows, size_text(j.bytes), j.holder, _words(j.error)]
         for j in found.jobs
     ]
-    typer.echo(table(columns, rows))
+    show(table(columns, rows))
     for line in found.lines:
         what = ", ".join(f"{key} {value}" for key, value in line.what.items() if key != "freshness")
-        typer.echo(f"{line.at} {line.event}" + (f" {what}" if what else ""))
+        show(f"{line.at} {line.event}" + (f" {what}" if what else ""))
     for name, count in r.bad_rows.items():
-        typer.echo(bad_rows_text(name, count))
+        show(bad_rows_text(name, count))
     if r.error is not None:
-        typer.echo(_words(r.error))
+        show(_words(r.error) or "")
 
 
 def _words(error: Mapping[str, Any] | None) -> str | None:

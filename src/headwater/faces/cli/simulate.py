@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.base.errors import HeadwaterError
-from headwater.faces.cli.output import Face, JsonOption, answer, count_text, say, table
+from headwater.faces.cli.output import Face, JsonOption, answer, count_text, say, show, table
 
 if TYPE_CHECKING:
     from headwater.app.simulating import Simulated
@@ -139,11 +139,11 @@ def _show(found: Mapping[str, Any]) -> None:
         ]
         for name, p in found["pipelines"].items()
     ]
-    typer.echo(_table(_COLUMNS, rows, seconds=(6, 7, 8)))
+    show(_table(_COLUMNS, rows, seconds=(6, 7, 8)))
     timeline = found["timeline"]
     if timeline:
         lines = [[_seconds(entry["at"]), entry["pipeline"], _what(entry)] for entry in timeline[:TIMELINE_SHOWN]]
-        typer.echo(f"\n{_table(('at', 'pipeline', 'what'), lines, seconds=(0,))}")
+        show(f"\n{_table(('at', 'pipeline', 'what'), lines, seconds=(0,))}")
     left_out = len(timeline) - TIMELINE_SHOWN
     if left_out > 0:
         say(f"{count_text(left_out, 'line')} left out of the timeline; `--json` has all, `--svg FILE` draws it")
