@@ -79,7 +79,7 @@ def land_unit(work: UnitWork) -> Landed:
     observed = work.read.observed if isinstance(work.read, ArrowRead) else None
     for attempt in range(SCHEMA_TRIES):
         entry = _entry(work)
-        if observed is None and attempt == 0 and entry is None and not work.table.declared:
+        if observed is None and attempt == 0 and entry is None and not _declares_enough(work.table):
             observed = _observe(work)
         evolution = evolve_table(entry, work.table, shown_to(entry, observed))
         if evolution.refused:
@@ -127,6 +127,11 @@ def _entry(work: UnitWork) -> TableEntry | None:
     with work.store.catalog.snapshot() as connection:
         name = work.table.ask.name
         return table_entries(connection, [name]).get(name)
+
+
+def _declares_enough(table: InletTable) -> bool:
+    """Whether a table can be made before its rows are read: it has declared columns, its key among them."""
+    return bool(table.declared) and table.declared.keys() >= set(table.ask.primary_key)
 
 
 def _observe(work: UnitWork) -> Observed | None:
@@ -193,7 +198,7 @@ def _commit(
 ) -> Landed:
     """One commit for all that the slice changes."""
     made = TableChanges(work.table.ask.name, work.lease.pipeline, work.table.ask.mode, work.lease.run_id)
-    schema_id = made.set_schema(entry, evolution)
+    schema_id = made.set_schema(entry, evolution, has_rows=bool(written.files))
     if written.files:
         directory = written.files[0].path.rsplit("/", 1)[0]
         write_manifest(work.store.root, directory, written.files)

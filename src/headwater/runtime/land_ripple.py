@@ -257,7 +257,7 @@ class _Landing:
         """One commit for all that the execution changes."""
         work, ripple = self.work, self.ripple
         made = TableChanges(ripple.table, ripple.pipeline, ripple.mode, work.run_id)
-        schema_id = made.set_schema(entry, evolution)
+        schema_id = made.set_schema(entry, evolution, has_rows=bool(written.files))
         files = tuple(written.files)
         if ripple.mode == "replace":
             lands = made.replace_files(live.files if live is not None else (), [(schema_id, files)] if files else [])

@@ -29,14 +29,15 @@ class TableChanges:
     changes: list[r.Change] = field(default_factory=list)
     requires: list[r.Requirement] = field(default_factory=list)
 
-    def set_schema(self, entry: TableEntry | None, evolution: Evolution) -> int:
-        """Add what the schema needs; answers with the schema id that the new files have."""
+    def set_schema(self, entry: TableEntry | None, evolution: Evolution, *, has_rows: bool) -> int:
+        """Add what the schema needs; answers with the schema id that the new files have. Rows make a table even if
+        none of them has a value, and so no column is known yet."""
         if not evolution.events:
             assert entry is not None
             return entry.schema_id
         old_id = entry.schema_id if entry is not None else 0
         if entry is None:
-            if not evolution.schema.columns:
+            if not evolution.schema.columns and not has_rows:
                 return 0  # an empty source shows no column: the table is made when there is something to put into it
             self.changes.append(r.TableCreated(table=self.table, pipeline=self.pipeline, mode=self.mode))
         self.requires.append(r.SchemaIs(table=self.table, schema_id=old_id))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.schema import Column, TableSchema
 from headwater.base.types import Type, to_arrow
+from headwater.coerce.batches import record_batch
 from headwater.store.system_columns import SOURCE_ID
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
                 hint="let the source fill it, or declare a primary key whose columns are never null",
             )
         columns.append(array)
-    return pa.RecordBatch.from_arrays(columns, schema=fields)
+    return record_batch(columns, schema, rows=batch.num_rows)
 
 
 def _refuse_strangers(batch: pa.RecordBatch, schema: TableSchema) -> None:

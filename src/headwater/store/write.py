@@ -102,7 +102,7 @@ class PartWriter:
             self.rows_dropped += fresh.false_count
             if fresh.false_count:
                 rows, hashes, sources = rows.filter(fresh), hashes.filter(fresh), sources.filter(fresh)
-        count = rows.num_rows
+        count = len(hashes)
         if count == 0:
             return
         run_ids = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), self._run_id)

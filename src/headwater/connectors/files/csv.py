@@ -201,7 +201,11 @@ def _wrong(rows: CsvRows, cells: Sequence[BadCell]) -> dict[int, BadCell]:
 def _without(batch: pa.RecordBatch, wrong: Collection[int]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    return batch.filter(pa.array([row not in wrong for row in range(batch.num_rows)])) if wrong else batch
+    if not wrong:
+        return batch
+    if not batch.num_columns:  # such a batch cannot be filtered: Arrow gives all of its rows
+        return batch.slice(len(wrong))
+    return batch.filter(pa.array([row not in wrong for row in range(batch.num_rows)]))
 
 
 def _source(batch: pa.RecordBatch, row: int, rows: CsvRows) -> bytes:
