@@ -364,7 +364,7 @@ def must_be_whole(project: Project, resident: Resident) -> None:
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, table: str) -> Rows:
-    relation = connection.sql(f'from "{table}"')
+    relation = connection.sql(f'from meta."{table}"')
     kept = [name for name in relation.columns if name not in ("_run_id", "_ingested_at", "_commit_seq")]
     rows = relation.select(*(duckdb.ColumnExpression(name) for name in kept)).fetchall()
     return sorted((dict(zip(kept, row)) for row in rows), key=repr)

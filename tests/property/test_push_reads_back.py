@@ -140,7 +140,7 @@ def must_be_queried(store: Store, state: TableState, schema: TableSchema, expect
     if not asked:
         return
     with connect(store.root, [state], tables_info=[]) as session:
-        found = session.execute(f"SELECT {asked} FROM {state.name}").fetchall()
+        found = session.execute(f"SELECT {asked} FROM meta.{state.name}").fetchall()
     got = [{c.name: _value(value, c.type) for c, value in zip(columns, row)} for row in found]
     assert repr(got) == repr([{c.name: row[c.name] for c in columns} for row in expected])
 

@@ -215,7 +215,7 @@ def check_store(project: Path, spark: SparkSession) -> None:
         with store.catalog.snapshot() as connection:
             states = table_states(connection)
         for state in states:
-            view: pa.Table = session.sql(f'SELECT * FROM "{state.name}"').to_arrow_table()
+            view: pa.Table = session.sql(f'SELECT * FROM meta."{state.name}"').to_arrow_table()
             frame = table_frame(spark, store.root, state).toArrow()
             assert frame.schema.names == view.schema.names, f"{frame.schema.names} {view.schema.names}"
             ours, theirs = _rows(frame), _rows(view)

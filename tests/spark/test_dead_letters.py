@@ -73,7 +73,7 @@ def test_what_reads_a_table_runs_after_its_letters_have_landed(tmp_path: Path, s
     assert "newer than rows with its key" in retried.err
     assert project.command("apply").exit == 0
     assert project.query("SELECT n FROM sums") == [[2]]
-    assert project.query("SELECT id, n, _source_id FROM t WHERE id = 2") == [[2, "twenty", "in/a.ndjson"]]
+    assert project.query("SELECT id, n, _source_id FROM meta.t WHERE id = 2") == [[2, "twenty", "in/a.ndjson"]]
 
 
 def test_a_file_that_is_mended_while_its_letters_are_landed_has_its_rows_once(

@@ -97,7 +97,9 @@ def test_many_files_land_in_several_slices_and_each_file_once(tmp_path: Path, sp
         project.write(f"data/{number:05d}.ndjson", f'{{"id": {number}}}\n')
     (result,) = project.command("apply", "--json").json()["pipelines"]
     assert (result["state"], result["rows"], result["slices"]) == ("success", files, 2)
-    assert project.query("SELECT count(*), count(DISTINCT id), count(DISTINCT _source_id) FROM orders") == [[files] * 3]
+    assert project.query("SELECT count(*), count(DISTINCT id), count(DISTINCT _source_id) FROM meta.orders") == [
+        [files] * 3
+    ]
     check_store(tmp_path, spark)
 
 

@@ -92,7 +92,7 @@ def test_rows_land_once_and_later_only_what_is_new(shop: Shop, spark: SparkSessi
     shop.sql("insert into orders values (351, 1, null, null, null, '2026-02-01T00:00:01Z')")
     assert shop.apply()["rows"] == 2
     assert shop.query("SELECT count(*), sum(amount) FILTER (id = 5) FROM orders") == [[351, "0.00"]]
-    assert shop.query("SELECT updated_at_ns FROM orders WHERE id = 5") == [[1769904000123456000]]
+    assert shop.query("SELECT updated_at_ns FROM meta.orders WHERE id = 5") == [[1769904000123456000]]
     check_store(shop.root, spark)
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from headwater.app.declared import columns_by_table
 from headwater.app.workspace import Workspace, actor
-from headwater.base.types import Type
-from headwater.ingest.first_columns import first_columns
 from headwater.runtime.apply import Applier
 from headwater.runtime.compile import Compiled
-from headwater.runtime.definition import declared_columns
 from headwater.runtime.events import Event
-from headwater.runtime.model import MadeTable, project_tables
 from headwater.runtime.worker import Definitions, Look, Workshop
 from headwater.store.jobs import Slots
 
@@ -20,7 +17,7 @@ OnEvent = Callable[[Event], None]
 
 
 def definitions_of(workspace: Workspace, compiled: Compiled, look: Look) -> Definitions:
-    return Definitions(compiled=compiled, root=workspace.project.root, look=look, declared=_declared(workspace))
+    return Definitions(compiled=compiled, root=workspace.project.root, look=look, declared=columns_by_table(workspace))
 
 
 def make_workshop(
@@ -62,15 +59,3 @@ def _cancel_spark() -> None:
     from headwater.spark.session import cancel_jobs
 
     cancel_jobs()
-
-
-def _declared(workspace: Workspace) -> dict[str, dict[str, Type]]:
-    return {table: _columns(table, made) for table, made in project_tables(workspace.project.pipelines).items()}
-
-
-def _columns(table: str, made: MadeTable) -> dict[str, Type]:
-    """The columns that the manifest declares, and those that a pushed table has from its first row on."""
-    declared = {name: column.type for name, column in declared_columns(made.settings).items()}
-    if not made.pipeline.spec.is_pushed:
-        return declared
-    return first_columns(table, declared, made.settings.primary_key)

@@ -20,7 +20,7 @@ from headwater.store.duck_types import literal, quote, shown_type
 from headwater.store.records import VIEW_INPUT, ViewDefinition
 from headwater.store.state import TableState
 from headwater.store.system_columns import SYSTEM_COLUMNS
-from headwater.store.view_sql import column_names, view_select
+from headwater.store.view_sql import column_names, meta_name, view_select
 
 _Source = Callable[[str], str]
 """How a table or view is named in a FROM."""
@@ -132,7 +132,7 @@ class Visible:
 
     def select(self, view: ViewDefinition) -> str:
         """The view's SELECT in a database that has all views of the store."""
-        return self._select(view, quote)
+        return self._select(view, lambda name: quote(name) if name in self.views else meta_name(name))
 
     def select_files(self, view: ViewDefinition, *, root: str | None) -> str:
         """The view's SELECT by itself, over files. Paths are relative to the store, or absolute under `root`."""

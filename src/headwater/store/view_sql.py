@@ -1,4 +1,6 @@
-"""The SELECT behind a table's view: explicit files, one conversion per column, last write wins. Pure text.
+"""The SELECTs behind a table's two views: explicit files, one conversion per column, last write wins. Pure text.
+
+`meta.<table>` has every column; the view `<table>` has the user's columns of it.
 
 Files are read in groups of one schema, with the names and types that they were written with, so that neither a
 rename nor a re-used name can mislead a reader; each group is then converted and all are united. Where DuckDB would
@@ -17,7 +19,7 @@ from headwater.base.schema import Column, TableSchema
 from headwater.store.duck_paths import floored_micros, value_at
 from headwater.store.duck_types import default_value, exact, literal, nanoseconds, quote, shown, shown_type, stored_type
 from headwater.store.state import LiveFile, TableState
-from headwater.store.system_columns import COMMIT_SEQ, SYSTEM_COLUMNS
+from headwater.store.system_columns import COMMIT_SEQ, RUN_ID, SYSTEM_COLUMNS
 
 _POSITION, _ROW = "_hw_file", "_hw_row"
 _NEWER = "_hw_newer"
@@ -25,8 +27,26 @@ _VIRTUAL = frozenset({"filename", "file_index", "file_row_number"})
 """Columns that DuckDB adds to those of a file."""
 
 
+META = "meta"
+"""The schema of the views that show every column."""
+
+
+def plain_select(state: TableState) -> str:
+    """The table as a user knows it, over its view in `meta`: declared columns, then the others in the order in which
+    they were first seen. DuckDB has no view without columns, so a table without any shows `_run_id`."""
+    names, _ = column_names(state.schema)
+    columns = [quote(names[column.id]) for column in state.schema.columns] or [RUN_ID.name]
+    return f"SELECT {', '.join(columns)} FROM {meta_name(state.name)}"
+
+
+def meta_name(table: str) -> str:
+    """The view with every column of a table, in a FROM."""
+    return f"{META}.{quote(table)}"
+
+
 def view_select(state: TableState, *, root: str | None) -> str:
-    """The rows of the table at the state's cut. Paths are relative to the store, or absolute under `root`."""
+    """The rows of the table at the state's cut, with every column: the user's, the exact nanoseconds of times, the
+    system columns. Paths are relative to the store, or absolute under `root`."""
     if not state.files:
         return _empty(state)
     select = _Select(state, root)

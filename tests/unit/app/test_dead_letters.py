@@ -72,7 +72,7 @@ def rows(opened: Workspace, sql: str) -> list[tuple[Any, ...]]:
 
 
 def orders(opened: Workspace) -> list[tuple[Any, ...]]:
-    return rows(opened, "SELECT id, name, _source_id FROM orders WHERE id >= 10 ORDER BY id")
+    return rows(opened, "SELECT id, name, _source_id FROM meta.orders WHERE id >= 10 ORDER BY id")
 
 
 LANDED = [(10, "late", "data/0.ndjson"), (11, "late", "data/1.ndjson")]
@@ -128,7 +128,7 @@ def test_very_many_letters_are_landed_in_parts_and_counted_once(
     done = retry(shop, "orders")
     assert (done.landed, done.still_bad) == (10, 2)
     assert rows(shop, "SELECT count(*), count(DISTINCT id) FROM orders WHERE id >= 10") == [(10, 10)]
-    assert [row[0] for row in rows(shop, "SELECT max(_commit_seq) FROM orders")] == [int(done.snapshot_id or 0)]
+    assert [row[0] for row in rows(shop, "SELECT max(_commit_seq) FROM meta.orders")] == [int(done.snapshot_id or 0)]
     assert [(letter.place, letter.line) for letter in list_letters(shop, "orders").letters] == [
         ("data/0.ndjson", 2),
         ("data/1.ndjson", 2),
@@ -204,7 +204,7 @@ def test_letters_of_a_pushed_table_are_taken_as_pushes_are(shop: Workspace) -> N
         accept(opened, "numbers")
         done = retry(opened, "numbers")
         assert (done.landed, done.still_bad, len(done.warnings)) == (1, 1, 1)
-        assert rows(opened, "SELECT id, n, more, _source_id FROM numbers ORDER BY id") == [
+        assert rows(opened, "SELECT id, n, more, _source_id FROM meta.numbers ORDER BY id") == [
             (1, "1", None, None),
             (2, "two", "x", None),
         ]

@@ -107,7 +107,12 @@ def test_a_project_is_found_from_below(landed: Path, say: Any, monkeypatch: pyte
 
 def test_csv_is_read_back_as_it_was(landed: Path, say: Any) -> None:
     said = say(
-        "--project", landed, "query", "SELECT id, name, amount, ts_ns, j FROM orders ORDER BY id", "--format", "csv"
+        "--project",
+        landed,
+        "query",
+        "SELECT id, name, amount, ts_ns, j FROM meta.orders ORDER BY id",
+        "--format",
+        "csv",
     )
     assert said.err == ""
     assert list(csv.reader(io.StringIO(said.out))) == [
@@ -212,6 +217,39 @@ def test_the_tables_are_listed_with_what_is_in_them(landed: Path, say: Any) -> N
     sql = "SELECT name, pipeline, mode, rows, files, bytes > 0, freshness FROM headwater.tables"
     (row,) = say("--project", landed, "query", sql, "--json").json()["rows"]
     assert list(row.values()) == ["orders", "orders", "append", 2, 1, True, "1970-01-01T00:00:00.000001Z"]
+
+
+def columns_of(say: Any, project: Path, table: str) -> list[str]:
+    found = say("--project", project, "query", f"DESCRIBE {table}", "--json")
+    assert found.code == 0, found.err
+    return [row["column_name"] for row in found.json()["rows"]]
+
+
+SYSTEM = ["_run_id", "_ingested_at", "_content_hash", "_source_id", "_commit_seq"]
+
+
+def test_a_table_shows_the_users_columns_and_meta_shows_every_one(landed: Path, say: Any) -> None:
+    own = ["id", "name", "amount", "ts", "j"]
+    assert columns_of(say, landed, "orders") == own
+    assert columns_of(say, landed, "meta.orders") == [*own, "ts_ns", *SYSTEM]
+
+
+def test_a_declared_table_without_rows_is_there_and_empty(project: Path, say: Any) -> None:
+    more = """
+[[pipeline]]
+id = "clicks"
+source = { connector = "push" }
+[[pipeline.tables]]
+name = "clicks"
+columns = { url = "string", at = "timestamp" }
+"""
+    with (project / "headwater.toml").open("a") as manifest:
+        manifest.write(more)
+    assert columns_of(say, project, "clicks") == ["url", "at"]
+    assert columns_of(say, project, "meta.clicks") == ["url", "at", "at_ns", *SYSTEM]
+    for table, rows in (("clicks", 0), ("meta.clicks", 0), ("orders", 2)):
+        found = say("--project", project, "query", f"SELECT count(*) AS n FROM {table}", "--json")
+        assert found.json()["rows"] == [{"n": rows}]
 
 
 # ---- terminals

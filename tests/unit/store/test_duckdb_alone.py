@@ -66,7 +66,7 @@ assert times[13:15] == ("2024-02-29", "True"), times
 assert times[15:17] == ("2024-02-29 13:34:56.123456", "True"), times
 assert times[17:] == (
     "29 days, 0:00:00", "2024-01-29 12:34:56.123456+00:00", "2024-02-29 13:34:56.123456+00:00"), times
-assert text("SELECT ordered_ns FROM orders WHERE id = 1") == [("1709210096123456789",)]
+assert text("SELECT ordered_ns FROM meta.orders WHERE id = 1") == [("1709210096123456789",)]
 assert text("SELECT props->>'$.who.name', props->'$.tags[1]', json_extract_string(props, '$.n') FROM orders WHERE id = 1"
     ) == [("ann", '"b"', "12345678901234567890")]
 assert text("SELECT id FROM orders WHERE v IS NOT NULL ORDER BY array_distance(v, [1, 0, 0]::FLOAT[3]) LIMIT 1"
@@ -77,6 +77,22 @@ assert text("SELECT name, rows, stored_rows, mode, seq FROM headwater.tables") =
 assert not [name for name in sys.modules if name.split(".")[0] in ("headwater", "pyarrow", "pyspark")]
 print("done")
 '''
+
+NO_PYTZ = """
+import sys
+sys.modules["pytz"] = None
+import duckdb
+connection = duckdb.connect()
+if sys.argv[1] == "attach":
+    connection.execute(f"ATTACH '{sys.argv[2]}/duck.db' AS store (READ_ONLY)")
+    connection.execute("USE store")
+else:
+    connection.execute(open("views/plain.sql").read())
+assert connection.execute("SELECT * FROM plain ORDER BY id").fetchall() == [(1, "a", 1.5), (2, "b", None)]
+assert [row[0] for row in connection.execute("DESCRIBE meta.plain").fetchall()] == [
+    "id", "name", "share", "_run_id", "_ingested_at", "_content_hash", "_source_id", "_commit_seq"]
+print("done")
+"""
 
 
 @pytest.fixture
@@ -101,6 +117,16 @@ def store(tmp_path: Path) -> Path:
     )
     refresh_views(table.root, [table.state()], tables_info=[table.info(rows=3)])
     return table.root
+
+
+@pytest.mark.parametrize("way", ["attach", "files"])
+def test_a_table_without_times_needs_no_pytz(tmp_path: Path, way: str) -> None:
+    table = HandMade(tmp_path, schema_of({"id": "long", "name": "string", "share": "real"}), name="plain")
+    table.commit([{"id": 1, "name": "a", "share": 1.5}, {"id": 2, "name": "b"}])
+    refresh_views(table.root, [table.state()], tables_info=[table.info(rows=2)])
+    command = [sys.executable, "-I", "-c", NO_PYTZ, way, str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 @pytest.mark.parametrize("way", ["attach", "files"])

@@ -23,7 +23,7 @@ from headwater.base.types import parse_type
 from headwater.store.records import ColumnStats
 from headwater.store.state import LiveFile, TableState
 from headwater.store.view_sql import split_base
-from headwater.store.views import base_prefix, column_names, refresh_views, view_file_text
+from headwater.store.views import base_prefix, column_names, refresh_views, view_file_text, views_seq
 from headwater.store.write import rewrite_without
 from unit.store.tables import INGESTED_AT_US, HandMade, ask
 
@@ -335,11 +335,43 @@ def test_the_file_says_what_it_was_made_from(tmp_path: Path) -> None:
     table = HandMade(tmp_path, schema_of({"a": "long"}))
     table.commit([{"a": 1}])
     text = view_file_text(table.state(changed_seq=12))
-    head = text.split("CREATE OR REPLACE VIEW")[0]
+    head = text.split("CREATE SCHEMA")[0]
     assert table.schema.fingerprint in head
     assert "(rev 1)" in head
     assert "Commit sequence: 12" in head
     assert str(tmp_path) not in text
+
+
+def columns_shown(root: Path, table: HandMade, name: str) -> list[str]:
+    refresh_views(root, [table.state()], tables_info=[table.info()])
+    with duckdb.connect(str(root / "duck.db"), read_only=True) as connection:
+        return [row[0] for row in connection.execute(f"DESCRIBE {name}").fetchall()]
+
+
+def test_the_plain_view_has_the_users_columns_in_the_order_of_the_schema(tmp_path: Path) -> None:
+    table = HandMade(tmp_path, schema_of({"z": "timestamp", "Z": "long", "z_ns": "long"}))
+    table.commit([{"z": 1, "Z": 2, "z_ns": 3}])
+    assert columns_shown(tmp_path, table, "orders") == ["z", "Z_2", "z_ns"]
+    assert columns_shown(tmp_path, table, "meta.orders")[:4] == ["z", "Z_2", "z_ns", "z_ns_2"]
+    table.evolve(table.schema.added("a", parse_type("string")).added("_rescued", parse_type("dynamic")))
+    table.commit([{"a": "x", "_rescued": "{}"}])
+    assert columns_shown(tmp_path, table, "orders") == ["z", "Z_2", "z_ns", "a", "_rescued"]
+
+
+def test_a_table_without_columns_shows_the_runs_of_its_rows(tmp_path: Path) -> None:
+    table = HandMade(tmp_path, TableSchema())
+    assert columns_shown(tmp_path, table, "orders") == ["_run_id"]
+
+
+def test_views_of_an_older_format_are_made_again(tmp_path: Path) -> None:
+    table = HandMade(tmp_path, schema_of({"a": "long"}))
+    table.commit([{"a": 1}])
+    assert columns_shown(tmp_path, table, "orders") == ["a"]
+    mark = tmp_path / "views" / ".duck.json"
+    mark.write_text(mark.read_text().replace('"format": 2', '"format": 1'))
+    assert views_seq(tmp_path) == 0
+    assert columns_shown(tmp_path, table, "orders") == ["a"]
+    assert views_seq(tmp_path) == 1
 
 
 def snapshot(root: Path) -> dict[str, tuple[int, int]]:
@@ -394,6 +426,8 @@ def test_views_of_tables_that_are_gone_are_removed_and_others_left(tmp_path: Pat
     ]
     with duckdb.connect(str(tmp_path / "duck.db"), read_only=True) as connection:
         assert connection.execute("SELECT name FROM headwater.tables").fetchall() == [("a",)]
+        views = "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL"
+        assert connection.execute(views).fetchall() == [("headwater", "tables"), ("main", "a"), ("meta", "a")]
 
 
 def test_one_changed_view_leaves_the_others_as_they_are(tmp_path: Path) -> None:

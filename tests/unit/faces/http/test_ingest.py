@@ -49,7 +49,7 @@ def test_an_answer_tells_where_the_rows_are_and_they_are_there(client: httpx.Cli
         "replayed",
     }
     assert (body["rows_ingested"], body["replayed"]) == (3, False)
-    (seq,) = {row["_commit_seq"] for row in rows_of(client, "seen")}
+    (seq,) = {row["_commit_seq"] for row in rows_of(client, "meta.seen")}
     assert body["snapshot_id"] == str(seq)
     assert rows_of(client, "seen", 'label, "user"') == [{"label": "a", "user": "ada"}] * 3
 

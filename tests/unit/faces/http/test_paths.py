@@ -160,7 +160,7 @@ def test_a_webhook_is_a_tap_unless_it_asks_for_a_pulse(client: httpx.Client) -> 
 
 def test_a_query_answers_in_rows(client: httpx.Client) -> None:
     found = client.post(
-        "/v1/query", json={"sql": "select id, id, amount, ts_ns, 'NaN'::double as x from orders"}
+        "/v1/query", json={"sql": "select id, id, amount, ts_ns, 'NaN'::double as x from meta.orders"}
     ).json()
     assert found["columns"] == ["id", "id_1", "amount", "ts_ns", "x"]
     assert found["types"][2] == "DECIMAL(8,2)"

@@ -64,7 +64,7 @@ class Taking:
         return self.http.post(f"/v1/{signal}", content=body, headers={"Content-Type": form, **named})
 
     def rows(self, table: str, columns: str = "*", *, order: str = "1") -> list[dict[str, Any]]:
-        sql = f"select {columns} from {table} order by {order}"
+        sql = f"select {columns} from meta.{table} order by {order}"
         found = answer_query(self.workspace, sql, limit=1000, timeout_seconds=60)
         return [dict(zip(found.columns, row)) for row in found.rows]
 
