@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from headwater.coerce.malformed import Fault
+
 
 @dataclass(frozen=True)
 class RowError:
     """One error of one row. `line` is the physical line (of a document: the element's number from 1, and 0 for the
     document itself), `value_type` one of object, array, string, number, boolean, null, absent, text; `detail` adds
-    numbers and the place inside a nested value, such as `[3].price: expected 3, got 2`."""
+    numbers and the place inside a nested value, such as `[3].price: expected 3, got 2`. Of `invalid_json`, `fault` says
+    where in the text that is, counted from this line, or from the document's first."""
 
     line: int
     column: str | None
@@ -24,6 +27,13 @@ class RowError:
     value_type: str | None = None
     detail: str = ""
     place: str = ""
+    fault: Fault | None = None
+
+    @property
+    def text(self) -> str:
+        """The reason, and what is known beside it."""
+        more = self.detail or self.value_type
+        return f"{self.reason} ({more})" if more else self.reason
 
     def as_json(self) -> dict[str, object]:
         """As the `detail` of an error has it, which names the place once for all."""
@@ -32,8 +42,11 @@ class RowError:
             "column": self.column,
             "reason": self.reason,
             "type": self.value_type,
-            "detail": self.detail,
+            "detail": self.detail if self.fault is None else self._position(self.fault),
         }
+
+    def _position(self, fault: Fault) -> dict[str, object]:
+        return {"line": max(self.line, 1) + fault.line - 1, "column": fault.column, "reason": fault.reason}
 
 
 @dataclass(frozen=True)
@@ -54,9 +67,9 @@ def first_of_each_row(errors: Iterable[RowError]) -> tuple[RowError, ...]:
 class Refused(Exception):
     """A value that cannot become one of the asked type. `path` is the place inside the column's value."""
 
-    def __init__(self, reason: str, value_type: str, *, detail: str = "", path: str = ""):
+    def __init__(self, reason: str, value_type: str, *, detail: str = "", path: str = "", fault: Fault | None = None):
         super().__init__(reason)
-        self.reason, self.value_type, self.detail, self.path = reason, value_type, detail, path
+        self.reason, self.value_type, self.detail, self.path, self.fault = reason, value_type, detail, path, fault
 
     def under(self, part: str) -> Refused:
         """The same refusal, seen from the value that holds this one as `part`."""
@@ -64,7 +77,7 @@ class Refused(Exception):
 
     def at(self, line: int, column: str | None, place: str) -> RowError:
         detail = ": ".join(part for part in (self.path, self.detail) if part)
-        return RowError(line, column, self.reason, self.value_type, detail, place)
+        return RowError(line, column, self.reason, self.value_type, detail, place, self.fault)
 
 
 class Unfit(Exception):

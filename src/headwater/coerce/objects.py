@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import msgspec
@@ -19,6 +19,7 @@ from msgspec import Raw
 from headwater.base.errors import HeadwaterError
 from headwater.base.limits import MAX_JSON_DEPTH
 from headwater.coerce.errors import BadRow, Refused, RowError
+from headwater.coerce.malformed import fault_in
 from headwater.coerce.values import nesting, type_of
 
 if TYPE_CHECKING:
@@ -123,10 +124,13 @@ def read_document(data: bytes, *, place: str) -> Objects:
     try:
         sources = elements(data)
     except Refused as refused:
-        found.errors.append(refused.at(0, None, place))
+        error = refused.at(0, None, place)
+        found.errors.append(_located(error, data, in_document=True) if error.reason == "invalid_json" else error)
         return found
     for number, source in enumerate(sources, 1):
         _read_row(source, number, found, place=place, sound=True)
+    if len(sources) == 1 and found.errors and found.errors[0].reason == "invalid_json":
+        found.errors[0] = _located(found.errors[0], data, in_document=True)  # one object, which nothing took apart
     found.seen = len(sources)
     return found
 
@@ -152,7 +156,19 @@ def _read_row(source: bytes, number: int, found: Objects, *, place: str, sound: 
     except _REFUSALS:
         pass
     column, refused = _judge(source)
-    found.errors.append(refused.at(number, column, place))
+    error = refused.at(number, column, place)
+    if error.reason == "invalid_json":
+        error = _located(error, source)
+    found.errors.append(error)
+
+
+def _located(error: RowError, source: bytes, *, in_document: bool = False) -> RowError:
+    """The error, with the position in its line, or in the document, at which the text is no longer JSON."""
+    fault = fault_in(source)
+    if fault is None:
+        return error
+    line = f"line {fault.line}, " if in_document else ""
+    return replace(error, detail=f"{line}column {fault.column}: {fault.reason}", fault=fault)
 
 
 def _judge(source: bytes) -> tuple[str | None, Refused]:

@@ -20,6 +20,7 @@ from headwater.coerce.batches import Coerced, record_batch
 from headwater.coerce.columns import column_from_values
 from headwater.coerce.errors import Refused, RowError, first_of_each_row
 from headwater.coerce.infer import join_types, number_type
+from headwater.coerce.malformed import fault_in
 from headwater.coerce.numbers import PLAIN_INTEGER, PLAIN_NUMBER, castable_decimal
 from headwater.coerce.times import timestamps
 from headwater.coerce.values import Value, coerce_text, coerce_value, nesting
@@ -186,4 +187,6 @@ def _value(text: str, type_: Type) -> Value:
     try:
         return coerce_value(str(_json(source), "utf-8"), type_)
     except (msgspec.DecodeError, RecursionError):
-        raise Refused("invalid_json", "string") from None
+        fault = fault_in(source)
+        detail = f"character {fault.column} of the text: {fault.reason}" if fault is not None else ""
+        raise Refused("invalid_json", "string", detail=detail) from None

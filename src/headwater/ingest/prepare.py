@@ -204,12 +204,11 @@ def refuse_rows(errors: Sequence[RowError], total: int, table: str, *, at_least:
     """Raises HW-I02 for a batch with so many errors (`at_least` so many), of which the first are given."""
     first, shown = errors[0], errors[: limits.ERRORS_SHOWN]
     column = f", column `{first.column}`" if first.column else ""
-    kind = f" ({first.value_type})" if first.value_type else ""
     more = f", and {'at least ' if at_least else ''}{total - 1} more" if total > 1 else ""
     raise HeadwaterError(
         "HW-I02",
-        f"`{table}` took nothing of the batch: line {first.line}{column}: {first.reason}{kind}{more}",
-        hint="mend the rows and send the batch again; nothing was written",
+        f"`{table}` took nothing of the batch: line {first.line}{column}: {first.text}{more}",
+        hint="fix the rows and send the batch again; nothing was written",
         detail={"table": table, "total": total, "rows": [error.as_json() for error in shown]},
     )
 

@@ -106,19 +106,18 @@ def land_unit(work: UnitWork) -> Landed:
 
 def bad_rows_error(ask: TableAsk, error: BadRows) -> HeadwaterError:
     """What is wrong with which rows, never their values."""
-    table, hint = ask.name, "mend the rows at the source, or declare the column with a type that takes them"
+    table, hint = ask.name, "fix the rows at the source, or declare the column with a type that takes them"
     if 0 < ask.max_bad_rows < error.total:
-        hint = f"mend the rows at the source; up to {ask.max_bad_rows} of a slice are kept (`max_bad_rows`)"
+        hint = f"fix the rows at the source; up to {ask.max_bad_rows} of a slice are kept (`max_bad_rows`)"
     shown = error.errors[: limits.ERRORS_SHOWN]
     first = shown[0]
     column = f", column `{first.column}`" if first.column else ""
-    found = f" ({first.detail or first.value_type})" if first.detail or first.value_type else ""
     more = f", and {error.total - 1} more" if error.total > 1 else ""
     return HeadwaterError(
         "HW-C04",
-        f"a row cannot be landed in `{table}`{column}: {first.reason}{found}{more}",
+        f"a row cannot be landed in `{table}`{column}: {first.text}{more}",
         hint=hint,
-        places=tuple(Place(e.place, e.line) for e in shown),
+        places=tuple(Place(e.place, e.line, e.fault.column if e.fault else 0) for e in shown),
         detail={"table": table, "total": error.total, "rows": [e.as_json() for e in shown]},
     )
 

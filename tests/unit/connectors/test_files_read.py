@@ -19,6 +19,7 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import DYNAMIC, LONG, REAL, STRING, TIMESTAMP, Type
 from headwater.coerce.errors import RowError
+from headwater.coerce.malformed import Fault
 from headwater.connectors.files import streams as files_streams
 from headwater.connectors.files import text as files_text
 from headwater.connectors.files.streams import reading
@@ -170,10 +171,12 @@ def test_bad_rows_name_file_and_line_also_behind_a_cut(tmp_path: Path, monkeypat
             list(read.read(partition, table.schema))
         except BadRows as bad:
             found += bad.errors
+    detail, fault = "column 2: unexpected character", Fault(1, 2, "unexpected character")
     assert found == [
         RowError(21, "id", "not_a_number", "string", place="a.ndjson"),
-        RowError(23, None, "invalid_json", "text", place="a.ndjson"),
+        RowError(23, None, "invalid_json", "text", detail, "a.ndjson", fault),
     ]
+    assert found[1].as_json()["detail"] == {"line": 23, "column": 2, "reason": "unexpected character"}
 
 
 def test_all_bad_rows_of_a_partition_are_counted_and_the_first_ones_listed(tmp_path: Path) -> None:

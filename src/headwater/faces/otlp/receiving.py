@@ -90,5 +90,4 @@ def _refusals(found: Accepted) -> str:
 
 def _reason(error: RowError) -> str:
     column = f", column `{error.column}`" if error.column else ""
-    kind = f" ({error.value_type})" if error.value_type else ""
-    return f"row {error.line}{column}: {error.reason}{kind}"
+    return f"row {error.line}{column}: {error.text}"

@@ -132,6 +132,14 @@ def test_bad_rows_refuse_the_batch_with_line_column_and_reason(client: httpx.Cli
     problem_of(client.post("/v1/query", json={"sql": "select * from bad"}), 400, "HW-Q01")
 
 
+def test_a_line_that_is_not_json_is_refused_with_its_position(client: httpx.Client) -> None:
+    error = problem_of(push(client, "torn", b'{"ts": 1}\n{"body": "secret" 7}\n'), 422, "HW-I02")
+    assert "line 2: invalid_json (column 19: expected `,` or `}`)" in error["message"]
+    (row,) = error["detail"]["rows"]
+    assert row["detail"] == {"line": 2, "column": 19, "reason": "expected `,` or `}`"}
+    assert "secret" not in str(error)
+
+
 def test_headers_turn_new_columns_and_new_tables_off(client: httpx.Client) -> None:
     problem_of(push(client, "absent", ROW, X_Auto_Create="false"), 404, "HW-T07")
     push(client, "narrow", ROW, X_Schema_Evolve="false")

@@ -1,0 +1,83 @@
+"""Where a text stops being JSON, and what was expected there. Never the text itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import NoReturn
+
+import msgspec
+from msgspec import Raw
+
+_any = msgspec.json.Decoder(Raw).decode
+_at_byte = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)")
+_END = "the text ends too early"
+_REASONS = {
+    "invalid character": "unexpected character",
+    "trailing characters": "expected nothing after the value",
+    "trailing comma in object": "expected a key after the comma",
+    "trailing comma in array": "expected a value after the comma",
+    "expected '\"'": "expected a key in double quotes",
+    "expected ':'": "expected `:`",
+    "expected ',' or '}'": "expected `,` or `}`",
+    "expected ',' or ']'": "expected `,` or `]`",
+    "invalid number": "not a number of JSON",
+    "invalid escaped character": "unknown escape",
+    "invalid character in unicode escape": "expected four hexadecimal digits",
+    "invalid utf-16 surrogate pair": "half of a surrogate pair",
+}
+"""The decoder's words, and ours."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A position in a text, in characters from 1, and what is wrong there."""
+
+    line: int
+    column: int
+    reason: str
+
+
+def fault_in(source: bytes) -> Fault | None:
+    """The first thing in a text that is not JSON; None if all of it is, or no position is known."""
+    try:
+        source.decode()
+        _any(source)
+    except UnicodeDecodeError as error:
+        return _fault(source, error.start, "not UTF-8")
+    except msgspec.DecodeError as error:
+        found = _at_byte.fullmatch(str(error))
+        if found is None:
+            return _cut_short(source)
+        words, offset = found[1], int(found[2])
+        # The decoder has read one character too many when it finds that the value was over.
+        return _fault(source, offset - (words == "trailing characters"), _REASONS.get(words, words))
+    except RecursionError:
+        pass
+    return None
+
+
+def _cut_short(source: bytes) -> Fault:
+    """The decoder gives no position for a text that ends too early, and says so too where a lone surrogate stands
+    near the end."""
+    text = source.decode()
+    try:
+        json.loads(text, parse_constant=_bare_word)
+    except json.JSONDecodeError as error:
+        is_open = error.msg.startswith("Unterminated string")
+        reason = "a string that does not end" if is_open else _END if error.pos >= len(text.rstrip()) else error.msg
+        return _fault(source, len(text[: error.pos].encode()), reason)
+    except (ValueError, RecursionError):
+        pass
+    return _fault(source, len(source), _END)
+
+
+def _bare_word(_word: str) -> NoReturn:
+    raise ValueError
+
+
+def _fault(source: bytes, offset: int, reason: str) -> Fault:
+    before = source[:offset]
+    line_start = before.rfind(b"\n") + 1
+    return Fault(before.count(b"\n") + 1, len(before[line_start:].decode(errors="replace")) + 1, reason)
