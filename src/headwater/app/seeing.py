@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.app.status import RunStatus, run_status
 from headwater.app.workspace import Workspace
+from headwater.base import limits
 from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
 from headwater.freshness.events import Demand
@@ -16,12 +17,25 @@ from headwater.freshness.explain import explain
 from headwater.runtime.compile import compile_pipelines
 from headwater.runtime.engine import restored
 from headwater.store.engine_state import load_engine
-from headwater.store.history import ToldEvent, engine_events, pond_run, pond_runs
+from headwater.store.history import (
+    ID_LENGTH,
+    PondRun,
+    ToldEvent,
+    engine_events,
+    pond_runs,
+    runs_like,
+    short_ids,
+)
 from headwater.store.inbox import take
 from headwater.store.jobs import Job, jobs, last_error
 from headwater.store.kept_letters import letters_by_engine_run
 from headwater.store.ownership import engine_owner
 from headwater.store.reading import run_record
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_ID_MARKS = "0123456789abcdefABCDEF-"
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,9 @@ def why(workspace: Workspace, pipeline: str) -> Why:
         asked = any(isinstance(each.event, Demand) and each.event.pond == pipeline for each in take(connection))
     served = owner is not None and owner.held
     if asked and not served:
-        sentence = f"`{pipeline}` is demanded, and nobody runs the engine: `headwater serve` or `headwater apply` does"
+        sentence = (
+            f"`{pipeline}` is demanded, and no server is running: start `headwater serve`, or run `headwater apply`"
+        )
         return Why(pipeline, "queued", "not-taken", sentence)
     if pipeline not in saved.ponds:
         return _never(pipeline)
@@ -95,7 +111,7 @@ def why(workspace: Workspace, pipeline: str) -> Why:
     found = explain(state, pipeline, clock=to_text)
     sentence = found.sentence
     if found.state in ("running", "queued") and not served:
-        sentence += "; nobody runs the engine now: `headwater serve` or `headwater apply` goes on"
+        sentence += "; no server is running: `headwater serve` or `headwater apply` goes on"
     return Why(
         pipeline=pipeline,
         state=found.state,
@@ -118,30 +134,78 @@ def runs(
     if store is None:
         return []
     with store.catalog.snapshot() as connection:
+        if before is not None and 0 < len(before) < ID_LENGTH and before.strip(_ID_MARKS) == "":
+            before = _one_run(connection, before).run_id
         found = pond_runs(connection, pond=pipeline, before=before, limit=limit)
-        bad = letters_by_engine_run(connection, [run.run_id for run in found])
-    return [run_status(run, bad.get(run.run_id)) for run in found]
+        ids = [run.run_id for run in found]
+        bad, short = letters_by_engine_run(connection, ids), short_ids(connection, ids)
+    return [run_status(run, short[run.run_id], bad.get(run.run_id)) for run in found]
+
+
+def newest_log(workspace: Workspace, name: str) -> RunLog:
+    """The log of a run, or of the newest run of a pipeline: `name` is the id of either. A pipeline is meant where both
+    could be, also one that is no longer in the manifest."""
+    store = workspace.landed_store()
+    with store.catalog.snapshot() as connection:
+        newest = pond_runs(connection, pond=name, limit=1)
+    if newest:
+        return run_log(workspace, newest[0].run_id)
+    if any(loaded.spec.id == name for loaded in workspace.project.pipelines):
+        hint = f"`headwater why {name}` says what it waits for; a scan that found nothing new is not kept"
+        raise HeadwaterError("HW-U02", f"no run of `{name}` is kept", hint=hint)
+    return run_log(workspace, name)
 
 
 def run_log(workspace: Workspace, run_id: str) -> RunLog:
-    """All that is known of one run; a beginning of its id is enough."""
+    """All that is known of one run. The beginning or the end of its id is enough; raises HW-U02 with the runs that
+    could be meant if there are several."""
     store = workspace.landed_store()
     with store.catalog.snapshot() as connection:
-        run = pond_run(connection, run_id)
-        if run is None:
-            raise HeadwaterError(
-                "HW-U02",
-                f"there is no run `{run_id}`, or several begin so",
-                hint="`headwater runs` lists the newest ones; a look that found nothing new is not kept",
-            )
+        run = _one_run(connection, run_id)
         work = sorted(jobs(connection, run_id=run.run_id, limit=None), key=lambda job: job.job_id)
         told = engine_events(connection, run_id=run.run_id)
         bad = letters_by_engine_run(connection, [run.run_id])
         cuts = {job.job_id: _cut(run_record(connection, job.landed_run_id)) for job in work if job.landed_run_id}
+        short = short_ids(connection, [run.run_id])
     return RunLog(
-        run=run_status(run, bad.get(run.run_id)),
+        run=run_status(run, short[run.run_id], bad.get(run.run_id)),
         jobs=tuple(_work(job, cuts.get(job.job_id, {})) for job in work),
         lines=tuple(LogLine(to_text(event.at_us), event.kind, event.body) for event in told),
+    )
+
+
+def _one_run(connection: Connection, run_id: str) -> PondRun:
+    """The run that is meant by an id, or by the beginning or the end of one."""
+    found = runs_like(connection, run_id, limit=limits.ERRORS_SHOWN + 1)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise HeadwaterError(
+            "HW-U02",
+            f"no run has the id `{run_id[:ID_LENGTH]}`",
+            hint="`headwater runs` lists the newest ones; a scan that found nothing new is not kept",
+        )
+    shown = found[: limits.ERRORS_SHOWN]
+    short = short_ids(connection, [run.run_id for run in shown])
+    lines = [f"{short[run.run_id]}  {run.pond}  {to_text(run.started_us)}  {run.state}" for run in shown]
+    more = ["and more"] if len(found) > len(shown) else []
+    many = f"{len(shown)}" if not more else f"more than {len(shown)}"
+    raise HeadwaterError(
+        "HW-U02",
+        f"{many} runs have an id that begins or ends with `{run_id}`",
+        hint="\n".join(["name one of them:", *lines, *more]),
+        detail={
+            "runs": [
+                {
+                    "run_id": run.run_id,
+                    "short_id": short[run.run_id],
+                    "pipeline": run.pond,
+                    "started_at": to_text(run.started_us),
+                    "state": run.state,
+                }
+                for run in shown
+            ]
+        },
     )
 
 

@@ -13,7 +13,7 @@ from headwater.app.looks import look_patiently
 from headwater.app.workspace import Workspace, actor
 from headwater.base import limits
 from headwater.base.clock import now_us, to_text
-from headwater.base.errors import CODES, HeadwaterError
+from headwater.base.errors import HeadwaterError, error_of
 from headwater.freshness.explain import explain
 from headwater.freshness.state import State
 from headwater.observe.tracing import tracing
@@ -158,7 +158,7 @@ class Settling:
         if found is not None and (found.error is not None or why.state not in ("failed", "blocked")):
             return found
         if why.state in ("failed", "blocked"):
-            hint = f"mend `{why.values['because']}`, then run the same command again" if why.state == "blocked" else ""
+            hint = f"fix `{why.values['because']}`, then run the same command again" if why.state == "blocked" else ""
             return PipelineResult(name, "failed", error=HeadwaterError("HW-R01", why.sentence, hint=hint))
         window = self._window(state, request, name)
         if window is not None:
@@ -209,10 +209,4 @@ def _told(name: str, runs: Sequence[PondRun], bad: Mapping[str, Mapping[str, int
 def _error(run: PondRun) -> HeadwaterError | None:
     if run.state != "failed":
         return None
-    told = run.error or {}
-    code = str(told.get("code", "HW-R01"))
-    return HeadwaterError(
-        code if code in CODES else "HW-R01",
-        str(told.get("message", "the run failed")),
-        hint=str(told.get("hint", "")),
-    )
+    return error_of(run.error or {})

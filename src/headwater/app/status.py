@@ -10,7 +10,7 @@ from headwater.app.workspace import Workspace
 from headwater.base.clock import now_us, to_text
 from headwater.manifest.load import LoadedPipeline
 from headwater.store.engine_state import load_engine
-from headwater.store.history import PondRun, newest_runs, pond_runs
+from headwater.store.history import PondRun, newest_runs, pond_runs, short_ids
 from headwater.store.jobs import last_error
 from headwater.store.kept_letters import count_letters
 from headwater.store.ownership import engine_owner
@@ -23,9 +23,11 @@ RUNS_SHOWN = 10
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run of a pipeline. `trigger` is what asked for it: a command, a trigger; `actor` who."""
+    """A run of a pipeline. `short_id` is the end of its id, enough to name it; `trigger` is what asked for it: a
+    command, a trigger; `actor` who."""
 
     run_id: str
+    short_id: str
     pipeline: str
     state: str
     trigger: str
@@ -74,6 +76,7 @@ class _Known:
     landed: Mapping[str, int] = field(default_factory=dict)
     open_runs: Mapping[str, OpenRun] = field(default_factory=dict)
     runs: Mapping[str, Sequence[PondRun]] = field(default_factory=dict)
+    short_ids: Mapping[str, str] = field(default_factory=dict)
     errors: Mapping[str, str | None] = field(default_factory=dict)
     standing: Sequence[Standing] = ()
     letters: Mapping[str, int] = field(default_factory=dict)
@@ -94,9 +97,10 @@ def status(workspace: Workspace, pipelines: Sequence[str] = ()) -> list[Pipeline
     ]
 
 
-def run_status(run: PondRun, bad_rows: Mapping[str, int] | None = None) -> RunStatus:
+def run_status(run: PondRun, short_id: str, bad_rows: Mapping[str, int] | None = None) -> RunStatus:
     return RunStatus(
         run_id=run.run_id,
+        short_id=short_id,
         pipeline=run.pond,
         state=run.state,
         trigger=run.cause,
@@ -135,6 +139,7 @@ def _known(workspace: Workspace, names: Sequence[str] | None) -> _Known:
             landed=freshness_by_pipeline(connection),
             open_runs=open_runs(connection),
             runs=runs,
+            short_ids=short_ids(connection, [run.run_id for each in runs.values() for run in each]),
             errors=errors,
             standing=standing(connection),
             letters=count_letters(connection),
@@ -159,7 +164,7 @@ def _status(loaded: LoadedPipeline, known: _Known, tables: Sequence[TableSize], 
         staleness_seconds=(now_us() - freshness_us + delay_us) / 1e6 if freshness_us is not None else None,
         units_pending=open_run.pending if open_run is not None else 0,
         tables=tuple(tables),
-        runs=tuple(run_status(run) for run in known.runs.get(name, ())),
+        runs=tuple(run_status(run, known.short_ids[run.run_id]) for run in known.runs.get(name, ())),
         error=known.errors.get(name),
         demand=_demand(record),
         triggers=_triggers(loaded, known.standing),

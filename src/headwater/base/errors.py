@@ -7,9 +7,10 @@ enter. `docs/reference/errors.md` lists the codes; a test compares that page wit
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 from headwater.base.printable import printable, printable_lines
 
@@ -171,6 +172,21 @@ def raise_all(errors: Sequence[HeadwaterError], *, code: str = "HW-M10", where: 
         raise errors[0]
     if errors:
         raise ErrorList(errors, code, where)
+
+
+def error_of(told: Mapping[str, Any]) -> HeadwaterError:
+    """The error that `as_json` made this object of; one of a code that this version does not know is HW-R01."""
+    detail = dict(told.get("detail") or {})
+    places = tuple(Place(p["file"], p["line"], p["column"]) for p in detail.pop("places", ()))
+    code = str(told.get("code"))
+    return HeadwaterError(
+        code if code in CODES else "HW-R01",
+        str(told.get("message", "the run failed")),
+        hint=str(told.get("hint", "")),
+        retryable=bool(told.get("retryable")),
+        detail=detail,
+        places=places,
+    )
 
 
 def as_headwater(error: BaseException) -> HeadwaterError:

@@ -6,6 +6,7 @@ catalog's own runs, and a rebuild leaves these empty.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,11 @@ from headwater.store import tables as t
 from headwater.store.catalog import Catalog
 from headwater.store.engine_records import RunState, Step
 from headwater.store.json_text import json_text
+
+ID_LENGTH = 36
+SHORT_ID = 8
+"""So many characters of the end of a run's id are shown to people, unless two runs end so."""
+_PART_OF_ID = re.compile(r"[0-9a-f-]{1,36}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,14 +107,35 @@ def pond_runs(
     return [_pond_run(row) for row in connection.execute(query)]
 
 
-def pond_run(connection: Connection, run_id: str) -> PondRun | None:
-    """One run; a beginning of its id is enough if no other run begins so."""
-    upper = run_id + "\U0010ffff"
-    query = select(t.pond_run).where(t.pond_run.c.run_id >= run_id, t.pond_run.c.run_id < upper).limit(2)
-    rows = connection.execute(query).all()
-    exact = [row for row in rows if row.run_id == run_id]
-    found = exact or rows
-    return _pond_run(found[0]) if len(found) == 1 else None
+def runs_like(connection: Connection, text: str, *, limit: int) -> list[PondRun]:
+    """The run with that id; else the newest whose id begins or ends so."""
+    text = text.lower()
+    if not _PART_OF_ID.fullmatch(text):
+        return []
+    query = select(t.pond_run).order_by(t.pond_run.c.run_id.desc()).limit(limit)
+    exact = connection.execute(query.where(t.pond_run.c.run_id == text)).first()
+    if exact is not None:
+        return [_pond_run(exact)]
+    alike = t.pond_run.c.run_id.like(f"{text}%") | t.pond_run.c.run_id.like(f"%{text}")
+    return [_pond_run(row) for row in connection.execute(query.where(alike))]
+
+
+def short_ids(connection: Connection, run_ids: Collection[str]) -> dict[str, str]:
+    """The end of each id, as short as no other run ends so. Ids of one minute begin alike; their ends are random."""
+    ends = sorted({run_id[-SHORT_ID:] for run_id in run_ids})
+    alike: dict[str, set[str]] = {}
+    for i in range(0, len(ends), 500):
+        end = func.substr(t.pond_run.c.run_id, ID_LENGTH - SHORT_ID + 1)
+        for (other,) in connection.execute(select(t.pond_run.c.run_id).where(end.in_(ends[i : i + 500]))):
+            alike.setdefault(other[-SHORT_ID:], set()).add(other)
+    return {run_id: _short(run_id, alike.get(run_id[-SHORT_ID:], set())) for run_id in run_ids}
+
+
+def _short(run_id: str, alike: Collection[str]) -> str:
+    lengths = range(SHORT_ID, ID_LENGTH)
+    others = [other for other in alike if other != run_id]
+    found = (run_id[-n:] for n in lengths if not any(other.endswith(run_id[-n:]) for other in others))
+    return next(found, run_id)
 
 
 def newest_runs(connection: Connection) -> dict[str, PondRun]:

@@ -32,9 +32,14 @@ class Played:
     def pulse(self, *pipelines: str) -> None:
         self.engine.advance([Demand(name, "pulse") for name in pipelines])
 
-    def work(self, *, seconds: Mapping[str, float] | None = None, fails: Collection[str] = ()) -> list[str]:
+    def work(
+        self,
+        *,
+        seconds: Mapping[str, float] | None = None,
+        fails: Collection[str] | Mapping[str, HeadwaterError] = (),
+    ) -> list[str]:
         """Do the jobs that wait, and those that come of them: the ripples, in that order. `seconds` is how long an
-        execution is said to have taken."""
+        execution is said to have taken; `fails` are the pipelines that fail, and with which error."""
         catalog = self.workspace.store().catalog
         done = []
         while True:
@@ -60,11 +65,12 @@ class Played:
         time.sleep(max(0.0, (wake - now_us()) / 1e6))
         return True
 
-    def _end(self, lease: JobLease, fails: Collection[str]) -> None:
+    def _end(self, lease: JobLease, fails: Collection[str] | Mapping[str, HeadwaterError]) -> None:
         pond, at = lease.pond, lease.freshness_us
         ripples = lease.body.get("ripples", [lease.ripple])
         if pond in fails:
-            end = lease.failed(HeadwaterError("HW-C02", "the source is gone").as_json())
+            error = fails[pond] if isinstance(fails, Mapping) else HeadwaterError("HW-C02", "the source is gone")
+            end = lease.failed(error.as_json())
             events = [message(Failed(pond, ripple, at), actor="worker") for ripple in ripples]
         else:
             end = lease.done(rows=2, bytes=10)

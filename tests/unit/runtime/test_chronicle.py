@@ -14,7 +14,7 @@ from headwater.runtime.chronicle import Cause
 from headwater.runtime.compile import Compiled, CompiledPipeline
 from headwater.runtime.engine import Engine, open_engine
 from headwater.store.commit import Store, open_store
-from headwater.store.history import PondRun, engine_events, forget_history, pond_run, pond_runs
+from headwater.store.history import PondRun, engine_events, forget_history, pond_runs, runs_like
 from headwater.store.inbox import message, send
 from headwater.store.standing import Standing, remove_standing, set_standing
 from headwater.store.units import new_holder
@@ -144,8 +144,8 @@ def test_a_run_is_found_by_the_beginning_of_its_id(store: Store) -> None:
     owned(store, chain()).advance([Demand("a", "pulse")])
     (run,) = runs(store)
     with store.catalog.snapshot() as connection:
-        assert pond_run(connection, run.run_id[:20]) == run == pond_run(connection, run.run_id)
-        assert pond_run(connection, "nothing") is None
+        assert runs_like(connection, run.run_id[:20], limit=2) == [run] == runs_like(connection, run.run_id, limit=2)
+        assert runs_like(connection, "nothing", limit=2) == []
 
 
 def test_old_history_is_forgotten_and_what_is_under_way_is_not(store: Store) -> None:

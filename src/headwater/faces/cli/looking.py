@@ -94,7 +94,7 @@ def status(context: typer.Context, pipelines: PipelinesArgument = None, json_: J
         columns = ("run", "started", "state", "seconds", "rows", "size", "asked by", "who", "error")
         lines = [
             [
-                r.run_id,
+                r.short_id,
                 r.started_at,
                 r.state,
                 r.seconds,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headwater.base.errors import error_of
 from headwater.faces.cli.output import Face, JsonOption, answer, bad_rows_text, show, size_text, table
 
 
@@ -38,9 +39,7 @@ def why(
         if origin["pipeline"] != pipeline or stands:
             show(f"  demanded by {origin['pipeline']}{stands}")
     if found.error is not None:
-        show(f"  {found.error['code']}: {found.error['message']}")
-        if found.error["hint"]:
-            show(f"  hint: {found.error['hint']}")
+        show("  " + error_of(found.error).render().replace("\n", "\n  "))
 
 
 def runs(
@@ -62,18 +61,34 @@ def runs(
         return
     columns = ("run", "pipeline", "state", "started", "seconds", "rows", "size", "asked by", "error")
     rows = [
-        [r.run_id, r.pipeline, r.state, r.started_at, r.seconds, r.rows, size_text(r.bytes), r.trigger, _words(r.error)]
+        [
+            r.short_id,
+            r.pipeline,
+            r.state,
+            r.started_at,
+            r.seconds,
+            r.rows,
+            size_text(r.bytes),
+            r.trigger,
+            _words(r.error),
+        ]
         for r in found
     ]
     show(table(columns, rows))
     for r in found:
         for name, count in r.bad_rows.items():
-            show(f"{r.run_id}: {bad_rows_text(name, count)}")
+            show(f"{r.short_id}: {bad_rows_text(name, count)}")
 
 
 def logs(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Its id, or the beginning of it.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|PIPELINE",
+            help="A run's id, the beginning or the end of it; or a pipeline, for its newest run.",
+        ),
+    ],
     json_: JsonOption = False,
 ) -> None:
     """All that is known of one run: what asked for it, its jobs, its events, its error."""
@@ -82,7 +97,7 @@ def logs(
 
     face: Face = context.obj
     with workspace(face.start) as opened:
-        found = seeing.run_log(opened, run)
+        found = seeing.newest_log(opened, run)
     if json_:
         answer(vars(found))
         return
@@ -102,7 +117,7 @@ def logs(
     for name, count in r.bad_rows.items():
         show(bad_rows_text(name, count))
     if r.error is not None:
-        show(_words(r.error) or "")
+        show(error_of(r.error).render())
 
 
 def _words(error: Mapping[str, Any] | None) -> str | None:
