@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-build-isolation
 
-.PHONY: demo test test-fast check bench lock clean
+.PHONY: demo test test-fast soak check bench lock clean
 
 demo: .venv/.run
 	@$(BIN)/headwater demo demo
@@ -17,6 +17,12 @@ test: .venv/.dev test-fast
 
 test-fast: .venv/.dev
 	$(BIN)/python -m pytest -m "not spark and not long" --numprocesses 2 --dist worksteal
+
+# The long forms of the proofs that `make test` has in short: 20 times as many random schedules of the engine, and
+# five minutes of random demand, data, changes and kills against real servers.
+soak: .venv/.dev
+	HEADWATER_EXAMPLES=20 $(BIN)/python -m pytest tests/freshness --numprocesses 2 --dist worksteal
+	HEADWATER_SOAK_SECONDS=300 $(BIN)/python -m pytest tests/serve/test_soak.py
 
 check: .venv/.dev
 	$(BIN)/ruff check src tests benchmarks
