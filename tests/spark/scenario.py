@@ -270,12 +270,16 @@ def _arrow(type_: str) -> pa.DataType:
     if type_.startswith("decimal"):
         precision, scale = type_.removeprefix("decimal(").rstrip(")").split(",")
         return pa.decimal128(int(precision), int(scale))
+    if type_.startswith("map<"):
+        return pa.map_(*map(_arrow, type_[4:-1].split(",")))
     if type_.startswith("list<"):
         return pa.list_(_arrow(type_[5:-1]))
     return pa.timestamp("ns", tz="UTC") if type_ == "timestamp" else pa.type_for_alias(type_)
 
 
 def _array(values: list[Json], type_: pa.DataType) -> pa.Array:
+    if pa.types.is_map(type_):
+        values = [None if value is None else list(value.items()) for value in values]
     return pa.array(values, pa.string()).cast(type_) if pa.types.is_decimal(type_) else pa.array(values, type_)
 
 

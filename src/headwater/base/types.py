@@ -129,7 +129,8 @@ def to_arrow(type_: Type) -> pa.DataType:
 
 
 def from_arrow(arrow: pa.DataType) -> Type:
-    """The type that holds every value of an Arrow column a source delivers. Raises HW-S03 if there is none."""
+    """The type that holds every value of an Arrow column a source delivers: a time of day is the text
+    `HH:MM:SS.nnnnnnnnn`, a map a list of its entries. Raises HW-S03 if there is none."""
     import pyarrow as pa
     from pyarrow import types as at
 
@@ -155,12 +156,16 @@ def from_arrow(arrow: pa.DataType) -> Type:
         return TIMESTAMP
     if at.is_date(arrow):
         return DATE
+    if at.is_time(arrow):
+        return STRING
     if at.is_decimal(arrow) and arrow.precision <= 38:
         return decimal(arrow.precision, arrow.scale)
     if at.is_dictionary(arrow):
         return from_arrow(arrow.value_type)
     if at.is_fixed_size_list(arrow) and at.is_floating(arrow.value_type):
         return vector(arrow.list_size)
+    if at.is_map(arrow):
+        return list_of(struct_of((("key", from_arrow(arrow.key_type)), ("value", from_arrow(arrow.item_type)))))
     if at.is_list(arrow) or at.is_large_list(arrow) or at.is_fixed_size_list(arrow):
         return list_of(from_arrow(arrow.value_type))
     if at.is_struct(arrow):

@@ -87,7 +87,7 @@ class SourceTable:
 @dataclass(frozen=True)
 class TableAsk:
     """What a pipeline wants of one table of a source. `name` is the table in the store, `source_name` the
-    source's own; `declared` are the columns of the manifest. So many bad rows of a slice as `max_bad_rows` are kept
+    source's own; `declared` are the columns of the manifest, `exclude` those that are left out. So many bad rows of a slice as `max_bad_rows` are kept
     as dead letters, by a source that can; one more of them, and the slice fails."""
 
     name: str
@@ -97,6 +97,7 @@ class TableAsk:
     declared: Mapping[str, Type] = field(default_factory=dict)
     incremental: str | None = None
     max_bad_rows: int = 0
+    exclude: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -134,11 +134,13 @@ class TableSettings(Spec):
 
 
 class TableSpec(TableSettings):
-    """One table of a source. `name` is the source's own name for it, `as` the store's where they differ."""
+    """One table of a source. `name` is the source's own name for it, `as` the store's where they differ; `exclude` are
+    columns of the source that do not land."""
 
     name: Text
     as_name: StoreTable | None = Field(default=None, alias="as")
     incremental: ColumnName | None = None
+    exclude: Names = ()
 
     @property
     def table(self) -> str:

@@ -52,6 +52,7 @@ def check_source_table(part: Part, path: Path, pipeline: PipelineSpec, table: Ta
         message = f"`{dotted(path)}` of {part.subject}: `{table.name[:80]}` is not a name that a table can have"
         hint = f'keep the source\'s name and name the table: `as = "{legal_name(table.name)}"`'
         yield part.error("HW-M03", (*path, "name"), message, hint=hint)
+    yield from _check_exclude(part, path, pipeline, table)
     own = table.incremental is not None
     cursor_path: Path = (*path, "incremental") if own else ("incremental",)
     column = pipeline.incremental_of(table)
@@ -71,6 +72,27 @@ def check_source_table(part: Part, path: Path, pipeline: PipelineSpec, table: Ta
     if table.mode == "replace":
         message = f"{name}: the table `{table.table}` is replaced by every run, so nothing can be read on from"
         yield part.error("HW-M03", cursor_path, message, hint='leave `incremental` out, or use `mode = "upsert"`')
+
+
+def _check_exclude(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:
+    at: Path = (*path, "exclude")
+    name = f"`{dotted(at)}` of {part.subject}"
+    source = pipeline.source
+    if table.exclude and source is not None and source.connector != "files":
+        message = f"{name}: the connector `{source.connector}` cannot leave columns out"
+        yield part.error("HW-M03", at, message, hint="`files` can; remove it", key=True)
+        return
+    # Only the declared columns name those of a CSV file without a header.
+    is_named = source is None or source.config.get("header") is not False
+    for index, column in enumerate(table.exclude):
+        if column in table.exclude[:index]:
+            yield part.error("HW-M03", (*at, index), f"{name} names `{column}` twice", hint="keep one of them")
+        elif column in (*table.primary_key, pipeline.incremental_of(table)):
+            message = f"{name}: the column `{column}` is needed to know the rows, and cannot be left out"
+            yield part.error("HW-M03", (*at, index), message, hint="remove it here, or from the key")
+        elif column in table.columns and is_named:
+            message = f"{name}: the column `{column}` is declared, and cannot be left out"
+            yield part.error("HW-M03", (*at, index), message, hint="remove it here, or from `columns`")
 
 
 def _check_columns(part: Part, path: Path, table: TableSettings) -> Iterator[HeadwaterError]:

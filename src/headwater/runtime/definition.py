@@ -38,6 +38,8 @@ def landing_fingerprint(spec: PipelineSpec, table: TableSpec) -> str:
             "on_bad_row": spec.on_bad_row,
             "max_bad_rows": spec.max_bad_rows,
             **_lands(table, table.effective_mode),
+            # A key that says nothing is left out: a definition that does not use it keeps its fingerprint.
+            **({"exclude": sorted(table.exclude)} if table.exclude else {}),
         }
     )
 

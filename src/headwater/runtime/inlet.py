@@ -52,5 +52,8 @@ def _table(spec: PipelineSpec, table: TableSpec, observed: Observed | None) -> I
         declared={name: column.type for name, column in declared.items()},
         incremental=spec.incremental_of(table),
         max_bad_rows=spec.bad_rows_kept,
+        exclude=tuple(table.exclude),
     )
-    return InletTable(ask, declared, observed)
+    # A CSV file without a header names its columns by those that are declared, also one that is left out.
+    lands = {name: column for name, column in declared.items() if name not in table.exclude}
+    return InletTable(ask, lands, observed)

@@ -81,7 +81,7 @@ def land_unit(work: UnitWork) -> Landed:
         entry = _entry(work)
         if observed is None and attempt == 0 and entry is None and not _declares_enough(work.table):
             observed = _observe(work)
-        evolution = evolve_table(entry, work.table, shown_to(entry, observed))
+        evolution = evolve_table(entry, work.table, shown_to(entry, observed, work.table.ask.exclude))
         if evolution.refused:
             ask = work.table.ask
             refuse(work.store, ask.name, evolution, mode=ask.mode, declared=work.table.declared, actor=work.actor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from headwater.base.types import STRING, Type
 from headwater.connectors.protocol import Observed
@@ -21,12 +21,18 @@ def merge_observed(parts: Sequence[Observed]) -> Observed:
     return Observed(columns, complete=bool(parts) and all(part.complete for part in parts))
 
 
-def shown_to(entry: TableEntry | None, observed: Observed | None) -> Shown:
+def shown_to(entry: TableEntry | None, observed: Observed | None, exclude: Collection[str] = ()) -> Shown:
     """What there is to reconcile with a table's schema. A text format shows values, not types: a column that the
-    table has is read as what it is there, so only unknown columns count."""
+    table has is read as what it is there, so only unknown columns count, and those that come back. `exclude` are the
+    columns that are left out."""
+    gone = frozenset(exclude)
     if observed is None:
-        return Shown({})
+        return Shown({}, gone=gone)
     if observed.complete or entry is None:
         return Shown(observed.columns, complete=observed.complete, renamed=observed.renamed)
-    unknown = {name: type_ for name, type_ in observed.columns.items() if entry.schema.column(name) is None}
-    return Shown(unknown)
+    shown: dict[str, Type] = {}
+    for name, type_ in observed.columns.items():
+        known = entry.schema.column(name)
+        if known is None or known.dropped:
+            shown[name] = type_ if known is None else known.type
+    return Shown(shown, gone=gone)

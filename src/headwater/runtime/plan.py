@@ -48,6 +48,8 @@ class TablePlan:
     schema_changes: tuple[SchemaChange, ...] = ()
     refused: tuple[SchemaChange, ...] = ()
     warnings: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    """Columns of the source that are left out."""
     runs: bool = False
     """A ripple that would be executed."""
 
@@ -234,6 +236,7 @@ def _show_table(planned: PlannedTable, warnings: tuple[str, ...], *, sure: bool,
         else (),
         refused=tuple(_change(e, sure=sure) for e in evolution.refused) if evolution else (),
         warnings=warnings,
+        excluded=planned.table.ask.exclude,
     )
 
 
@@ -255,7 +258,7 @@ def _expected(
         sure = observed is not None and observed.complete
     if entry is None and observed is None and not table.declared:
         return None, False
-    return evolve_table(entry, table, shown_to(entry, observed)), sure
+    return evolve_table(entry, table, shown_to(entry, observed, table.ask.exclude)), sure
 
 
 def _listed(evolution: Evolution) -> tuple[SchemaEvent, ...]:

@@ -41,11 +41,12 @@ class DeclaredColumn:
 @dataclass(frozen=True)
 class Shown:
     """What there is to reconcile the stored schema with. `complete`: a stored column that is not here is gone at
-    the source."""
+    the source; else only those in `gone` are."""
 
     columns: Mapping[str, Type]
     complete: bool = False
     renamed: Mapping[str, str] = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ def evolve(
             step.settle(name, type_, None, observed=True)
     if shown.complete:
         step.mark_dropped({*declared, *shown.columns})
+    elif shown.gone:
+        step.mark_dropped({*step.schema.names()} - shown.gone)
     step.settle_key(primary_key)
     if modes is not None:
         step.settle_mode(*modes)

@@ -75,6 +75,21 @@ UUID = uuid.UUID(int=7)
         (pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)), "vector(2)", [[1.0, 2.0]]),
         (pa.array([[1, 2]], pa.list_(pa.int8())), "list<int>", [[1, 2]]),
         (pa.array([{"a": 1}], pa.struct([("a", pa.int16())])), "struct<a:int>", [{"a": 1}]),
+        (pa.array([0, 86_399], pa.time32("s")), "string", ["00:00:00.000000000", "23:59:59.000000000"]),
+        (pa.array([1, None], pa.time32("ms")), "string", ["00:00:00.001000000", None]),
+        (pa.array([1], pa.time64("us")), "string", ["00:00:00.000001000"]),
+        (pa.array([86_399_999_999_999], pa.time64("ns")), "string", ["23:59:59.999999999"]),
+        (pa.array([[1, None], None], pa.list_(pa.time32("s"))), "list<string>", [["00:00:01.000000000", None], None]),
+        (
+            pa.array([[("a", 1), ("b", None)], None, []], pa.map_(pa.string(), pa.int8())),
+            "list<struct<key:string,value:int>>",
+            [[{"key": "a", "value": 1}, {"key": "b", "value": None}], None, []],
+        ),
+        (
+            pa.array([{"m": [(7, [5])]}, None], pa.struct([("m", pa.map_(pa.int64(), pa.list_(pa.time32("ms"))))])),
+            "struct<m:list<struct<key:long,value:list<string>>>>",
+            [{"m": [{"key": 7, "value": ["00:00:00.005000000"]}]}, None],
+        ),
     ],
 )
 def test_every_type_arrives_exactly(tmp_path: Path, column: pa.Array, type_: str, values: list[Any]) -> None:
@@ -178,7 +193,7 @@ def test_declared_types_hold_what_fits_exactly(tmp_path: Path, column: pa.Array,
         (pa.array([b"\xff"]), "string", "does_not_fit_string"),
         (pa.array([True]), "long", "expected_long"),
         (pa.array(["x"]), "long", "not_a_number"),
-        (pa.array([{"a": 1}]), "string", "expected_string"),
+        (pa.array([{"a": 1}]), "long", "expected_long"),
     ],
 )
 def test_what_a_declared_type_does_not_hold_exactly_is_a_bad_row(
@@ -203,7 +218,7 @@ def test_a_null_in_a_column_that_allows_none_is_a_bad_row(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("columns", "words"),
-    [({"t": pa.array([1], pa.time32("s"))}, "time32"), ({"_run_id": pa.array([1])}, "`_run_id`")],
+    [({"t": pa.array([1], pa.duration("s"))}, "duration"), ({"_run_id": pa.array([1])}, "`_run_id`")],
 )
 def test_a_column_that_no_table_can_have_is_refused_with_file_and_name(
     tmp_path: Path, columns: dict[str, pa.Array], words: str
@@ -214,6 +229,64 @@ def test_a_column_that_no_table_can_have_is_refused_with_file_and_name(
     assert error.value.code == "HW-S03"
     assert "`a.parquet`" in error.value.message
     assert words in error.value.message
+
+
+WIDE = decimal.Decimal("1" * 60 + ".0000000001")
+MAPS = pa.map_(pa.string(), pa.decimal256(70, 10))
+ENTRIES = pa.map_(pa.int8(), pa.time32("s"))
+
+
+@pytest.mark.parametrize(
+    ("column", "type_", "values"),
+    [
+        (pa.array([WIDE, None], pa.decimal256(76, 10)), "string", [str(WIDE), None]),
+        (pa.array([decimal.Decimal("1e-10")], pa.decimal256(40, 10)), "string", ["0.0000000001"]),
+        (pa.array([decimal.Decimal("0e-10")], pa.decimal128(30, 10)), "string", ["0.0000000000"]),
+        (pa.array([decimal.Decimal("1.50")], pa.decimal256(60, 2)), "decimal(5,2)", [decimal.Decimal("1.50")]),
+        (pa.array([[("a", WIDE), ("b", None)]], MAPS), "dynamic", [f'{{"a":{WIDE},"b":null}}']),
+        (pa.array([[(1, 5)], None, []], ENTRIES), "string", ['[{"key":1,"value":"00:00:05.000000000"}]', None, "[]"]),
+        (pa.array([[1, 2], None], pa.list_(pa.int8())), "dynamic", ["[1,2]", None]),
+        (pa.array([{"a": "x"}], pa.struct([("a", pa.string())])), "string", ['{"a":"x"}']),
+    ],
+)
+def test_a_declared_type_takes_what_has_no_type_of_its_own(
+    tmp_path: Path, column: pa.Array, type_: str, values: list[Any]
+) -> None:
+    write(tmp_path, "a.parquet", {"c": column})
+    table = landed(tmp_path, declared(c=parse_type(type_)))
+    assert [str(found.type) for found in table.schema.columns] == [type_]
+    assert [row["c"] for row in table.rows] == values
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (pa.array([1, 86_400, -1], pa.int32()).view(pa.time32("s")), "time_out_of_range"),
+        (pa.array([[1], [86_400], [-1]], pa.list_(pa.int32())), "does_not_fit_list"),
+    ],
+)
+def test_a_time_that_no_day_has_is_a_bad_row(tmp_path: Path, column: pa.Array, reason: str) -> None:
+    if pa.types.is_list(column.type):
+        column = pa.ListArray.from_arrays(column.offsets, column.values.view(pa.time32("s")))
+    write(tmp_path, "a.parquet", {"t": column})
+    with pytest.raises(BadRows) as error:
+        landed(tmp_path)
+    assert [(bad.line, bad.reason) for bad in error.value.errors] == [(2, reason), (3, reason)]
+
+
+def test_a_decimal_of_too_many_digits_says_what_to_declare(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", {"d": pa.array([WIDE], pa.decimal256(76, 10))})
+    with pytest.raises(HeadwaterError) as error:
+        read_of(tmp_path)
+    assert "column `d` of `a.parquet`" in error.value.message
+    assert error.value.hint == 'declare the column as "string", or leave it out: `exclude = ["..."]`'
+
+
+def test_a_column_that_is_left_out_is_not_judged(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", {"id": pa.array([1]), "_run_id": pa.array([1]), "d": pa.array([1], pa.duration("s"))})
+    ask = TableAsk("t", "t", "append", exclude=("_run_id", "d"))
+    assert read_of(tmp_path, ask).observed == Observed({"id": LONG}, complete=True)
+    assert landed(tmp_path, ask).rows == [{"id": 1, "_source_id": "a.parquet"}]
 
 
 def test_a_large_file_is_read_by_row_groups_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

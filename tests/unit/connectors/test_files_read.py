@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,23 @@ import pytest
 from by_hand import Table
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
+from headwater.base.schema import TableSchema
 from headwater.base.types import DYNAMIC, LONG, REAL, STRING, TIMESTAMP, Type
 from headwater.coerce.errors import RowError
 from headwater.coerce.malformed import Fault
 from headwater.connectors.files import streams as files_streams
 from headwater.connectors.files import text as files_text
 from headwater.connectors.files.streams import reading
-from headwater.connectors.protocol import ArrowRead, BadRows, SliceGone, Source, TableAsk, TransientError
+from headwater.connectors.protocol import (
+    ArrowRead,
+    BadRows,
+    Observed,
+    SliceGone,
+    Source,
+    TableAsk,
+    TransientError,
+    UnknownColumns,
+)
 from headwater.connectors.registry import open_source
 
 ASK = TableAsk("t", "t", "append")
@@ -392,3 +403,58 @@ def test_errors_of_the_system_name_the_file_and_say_whether_to_try_again(
 ) -> None:
     with pytest.raises(becomes, match=r"`in/a\.csv`"), reading("in/a.csv"):
         raise error
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.ndjson", '{"id": 1, "secret": {"x": [1]}, "_run_id": 7}\n{"id": 2, "secret": "y"}\n'),
+        ("a.json", '[{"id": 1, "secret": 1e400}, {"id": 2, "_run_id": 1}]'),
+        ("a.csv", "secret,id,_run_id\nx,1,\n,2,y\n"),
+    ],
+)
+def test_a_column_that_is_left_out_lands_nowhere(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    ask = TableAsk("t", "t", "append", exclude=("secret", "_run_id"))
+    table = landed(opened(tmp_path, name), ask)
+    assert table.schema.names() == ("id",)
+    assert table.rows == [{"id": n, "_source_id": name} for n in (1, 2)]
+    source = opened(tmp_path, name)
+    (slice_,) = Table(ask).plan(source).slices
+    preview = source.preview(ask, slice_)
+    assert preview is not None
+    assert dict(preview.columns) == {"id": LONG}
+
+
+def test_bytes_that_are_no_text_do_not_matter_in_a_column_that_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"id,secret\n1,\xff\n")
+    table = landed(opened(tmp_path, "a.csv"), TableAsk("t", "t", "append", exclude=("secret",)))
+    assert (values(table, "id"), table.bad) == ([1], [])
+
+
+def test_of_files_without_a_header_a_declared_column_can_be_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,x,2\n")
+    ask = TableAsk("t", "t", "append", declared={"a": LONG, "b": LONG, "c": LONG}, exclude=("b",))
+    source = opened(tmp_path, "a.csv", header=False)
+    (slice_,) = Table(ask).plan(source).slices
+    read = source.read(ask, slice_)
+    assert isinstance(read, ArrowRead)
+    schema = TableSchema().added("a", LONG).added("c", LONG)
+    (batch, _) = read.read(read.partitions[0], schema)
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch.to_pylist() == [{"a": 1, "c": 2, "_source_id": "a.csv"}]
+
+
+def test_a_column_that_was_dropped_is_unknown_until_it_is_restored(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text('{"id": 1, "x": "a"}\n')
+    (tmp_path / "a.csv").write_text("id,x\n1,a\n")
+    schema = TableSchema().added("id", LONG).added("x", STRING)
+    schema = schema.with_column(replace(schema.columns[1], dropped=True))
+    for name in ("a.ndjson", "a.csv"):
+        source = opened(tmp_path, name)
+        (slice_,) = Table(ASK).plan(source).slices
+        read = source.read(ASK, slice_)
+        assert isinstance(read, ArrowRead)
+        with pytest.raises(UnknownColumns) as error:
+            list(read.read(read.partitions[0], schema))
+        assert error.value.observed == Observed({"x": STRING})

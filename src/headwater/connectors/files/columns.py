@@ -14,7 +14,8 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import is_column_name
 from headwater.base.schema import TableSchema
-from headwater.base.types import Type, from_arrow, to_arrow
+from headwater.base.types import STRING, Type, from_arrow, to_arrow
+from headwater.connectors.files.json_texts import json_texts_of
 from headwater.connectors.protocol import BadRows
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from headwater.coerce.errors import BadRow
 
 _NUMERIC = ("int", "long", "real", "decimal")
+_NESTED = ("list", "struct")
+_DAY_NS = 86_400 * 10**9
 _SCALAR = ("bool", *_NUMERIC, "string", "timestamp", "date", "binary")
 
 
@@ -71,7 +74,7 @@ class BadCell:
     value_type: str | None = None
 
 
-def check_names(names: list[str], *, source_id: str) -> None:
+def check_names(names: Iterable[str], *, source_id: str) -> None:
     """Refuse columns that no table can have: no name, one name twice, a name that Headwater keeps for itself."""
     seen: set[str] = set()
     for name in names:
@@ -143,7 +146,7 @@ def convert_typed(column: pa.Array, type_: Type) -> tuple[pa.Array, list[BadCell
         column = column.storage
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    source = from_arrow(column.type)
+    source = source_type(column.type, type_)
     if source.kind == "string" and type_.kind not in ("string", "binary"):
         return convert_text(column.cast(pa.string()), type_)
     if not _is_castable(source, type_):
@@ -159,11 +162,32 @@ def convert_text(column: pa.Array, type_: Type) -> tuple[pa.Array, list[BadCell]
     return array, [BadCell(error.line, "", error.reason, error.value_type) for error in errors]
 
 
+def source_type(arrow: pa.DataType, declared: Type | None = None) -> Type:
+    """The type of a column that a typed file delivers. A type that Headwater has no name for can still be read as one
+    that is declared: decimals of more than 38 digits as numbers or text, anything nested as JSON. Raises HW-S03."""
+    import pyarrow as pa
+
+    try:
+        return from_arrow(arrow)
+    except HeadwaterError as error:
+        wanted = declared.kind if declared else None
+        if pa.types.is_decimal(arrow) and wanted in (*_NUMERIC, "string"):
+            return Type("decimal", (arrow.precision, arrow.scale))
+        if pa.types.is_nested(arrow) and wanted in ("string", "dynamic"):
+            return Type("list" if pa.types.is_list(arrow) or pa.types.is_map(arrow) else "struct")
+        hint = 'leave the column out (`exclude = ["..."]`), or cast it at the source'
+        if pa.types.is_decimal(arrow):
+            hint = 'declare the column as "string", or leave it out: `exclude = ["..."]`'
+        raise HeadwaterError(error.code, error.message, hint=hint) from error
+
+
 def _is_castable(source: Type, target: Type) -> bool:
     match source.kind, target.kind:
         case (a, b) if a == b:
             return True
         case (a, b) if a in _NUMERIC and b in _NUMERIC:
+            return True
+        case ("list" | "struct", "dynamic" | "string"):
             return True
         case (a, "string" | "binary"):
             return a in _SCALAR and not (target.kind == "binary" and a != "string")
@@ -192,7 +216,8 @@ def _cast(column: pa.Array, source: Type, type_: Type) -> tuple[pa.Array, list[B
         return _exact_cast(column, source, type_), []
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         if len(column) == 1:
-            return pa.nulls(1, to_arrow(type_)), [BadCell(0, "", f"does_not_fit_{type_.kind}", str(source))]
+            reason = "time_out_of_range" if pa.types.is_time(column.type) else f"does_not_fit_{type_.kind}"
+            return pa.nulls(1, to_arrow(type_)), [BadCell(0, "", reason, str(source))]
     # Halving finds the few bad values of a good column in few casts.
     middle = len(column) // 2
     left, bad_left = _cast(column.slice(0, middle), source, type_)
@@ -207,8 +232,13 @@ def _exact_cast(column: pa.Array, source: Type, type_: Type) -> pa.Array:
 
     target = to_arrow(type_)
     is_rounded = source.kind in ("int", "long", "decimal") and type_.kind == "real"
+    if source.kind in _NESTED and type_.kind in ("dynamic", "string"):
+        return _as_json(column).cast(target)
+    if source.kind == "decimal" and type_.kind in ("dynamic", "string"):
+        return _digits(column).cast(target)
     if type_.kind == "dynamic":
         return column.cast(pa.string()).cast(target)
+    column = _without_times(column)
     cast = column.cast(target, safe=not is_rounded)
     if (source.kind, type_.kind) in {("real", "decimal"), ("timestamp", "date")}:
         # Arrow drops digits, and the time of day, without a word.
@@ -216,3 +246,85 @@ def _exact_cast(column: pa.Array, source: Type, type_: Type) -> pa.Array:
         if not back.equals(column):
             raise pa.ArrowInvalid("not exact")
     return cast
+
+
+def texts_of_scalars(column: pa.Array) -> pa.Array:
+    """Every scalar as the text that a column of text takes of it. Raises ArrowInvalid for a value that has none, such as
+    a time outside its day."""
+    import pyarrow as pa
+
+    texts, bad = convert_typed(column, STRING)
+    if bad:
+        raise pa.ArrowInvalid("a value without a text")
+    return texts
+
+
+def json_texts(column: pa.Array) -> list[str]:
+    """Every value as JSON text. Raises as `texts_of_scalars` does."""
+    return json_texts_of(column, texts_of_scalars)
+
+
+def _as_json(column: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    valid = column.is_valid().to_pylist()
+    return pa.array([text if known else None for text, known in zip(json_texts(column), valid)], pa.string())
+
+
+def _digits(column: pa.Array) -> pa.Array:
+    """Decimals as plain digits: for small ones Arrow writes an exponent."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = column.cast(pa.string())
+    if not pc.any(pc.match_substring(texts, "E")).as_py():
+        return texts
+    return pa.array([None if value is None else format(value, "f") for value in column.to_pylist()], pa.string())
+
+
+def _without_times(column: pa.Array) -> pa.Array:
+    """The column with every time of day, at any depth, as the text `HH:MM:SS.nnnnnnnnn`, and every map as a list of its
+    entries. Raises ArrowInvalid for a time that no day has."""
+    import pyarrow as pa
+
+    exact = _replaced(column.type, pa.time64("ns"))
+    texts = _replaced(column.type, pa.string())
+    if texts == column.type:
+        return column
+    column = column.cast(exact)
+    _check_times(column)
+    return column.cast(texts)
+
+
+def _replaced(arrow: pa.DataType, time: pa.DataType) -> pa.DataType:
+    """An Arrow type with `time` for times of day, and lists for maps."""
+    import pyarrow as pa
+    from pyarrow import types as at
+
+    if at.is_time(arrow):
+        return time
+    if at.is_map(arrow):
+        entry = [("key", _replaced(arrow.key_type, time)), ("value", _replaced(arrow.item_type, time))]
+        return pa.list_(pa.struct(entry))
+    if at.is_list(arrow) or at.is_large_list(arrow) or at.is_fixed_size_list(arrow):
+        item = _replaced(arrow.value_type, time)
+        return arrow if item == arrow.value_type else pa.list_(item)
+    if at.is_struct(arrow):
+        parts = [(part.name, _replaced(part.type, time)) for part in arrow]
+        return arrow if [part for _, part in parts] == [part.type for part in arrow] else pa.struct(parts)
+    return arrow
+
+
+def _check_times(column: pa.Array) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_time(column.type):
+        found = pc.min_max(column.cast(pa.int64())).as_py()
+        if found["min"] is not None and not 0 <= found["min"] <= found["max"] < _DAY_NS:
+            raise pa.ArrowInvalid("a time that no day has")
+    elif pa.types.is_list(column.type):
+        _check_times(column.flatten())
+    elif pa.types.is_struct(column.type):
+        for part in column.flatten():
+            _check_times(part)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from headwater.base.errors import nearest
-from headwater.base.types import Type
+from headwater.base.schema import TableSchema
+from headwater.base.types import DYNAMIC, Type
 from headwater.connectors.protocol import Observed, Problem, config_error, unknown_keys
 
 FORMATS = ("ndjson", "json", "csv", "parquet")
@@ -55,12 +56,13 @@ class FilesConfig:
 @dataclass(frozen=True)
 class FileFormat:
     """How the files of a slice are read. `compression` is None where each file's name tells; `declared` are the
-    columns whose types the manifest decides, in order."""
+    columns whose types the manifest decides, in order, `exclude` those that are left out."""
 
     format: str
     compression: str | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
     declared: Mapping[str, Type] = field(default_factory=dict)
+    exclude: frozenset[str] = frozenset()
 
     def compression_of(self, source_id: str) -> str:
         return self.compression or compression_of(source_id)
@@ -69,9 +71,19 @@ class FileFormat:
         """Whether any newline of the file ends a row, so that it can be read from the middle."""
         return self.format == "ndjson" and self.compression_of(source_id) == "none"
 
+    def coerced(self, schema: TableSchema) -> TableSchema:
+        """The schema that rows are read by: without columns that are left out, or that the source no longer has. JSON
+        is read with those that are left out as columns that take anything, so that they are not unknown keys."""
+        kept = tuple(c for c in schema.columns if not c.dropped and c.name not in self.exclude)
+        found = replace(schema, columns=kept)
+        for name in sorted(self.exclude) if self.format in ("ndjson", "json") else ():
+            found = found.added(name, DYNAMIC)
+        return found
+
     def observed(self, columns: Mapping[str, Type | None]) -> Observed:
         """Columns of text: those that hold a value, with the declared type where there is one."""
-        known = {name: self.declared.get(name, type_) for name, type_ in columns.items()}
+        kept = ((name, type_) for name, type_ in columns.items() if name not in self.exclude)
+        known = {name: self.declared.get(name, type_) for name, type_ in kept}
         return Observed({name: type_ for name, type_ in known.items() if type_ is not None})
 
 

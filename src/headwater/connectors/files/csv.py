@@ -115,10 +115,11 @@ def open_rows(
     names: Sequence[str],
     *,
     source_id: str,
+    exclude: Collection[str] = (),
     kept: Callable[[bytes], bytes] = lambda _source: b"",
 ) -> CsvRows:
-    """Begin to read a CSV text; `names` are the columns of a file without a header, and `kept` says what is kept of a
-    record of another width. Raises HW-S03 for a header that no table can have, HW-C02 for what is no CSV."""
+    """Begin to read a CSV text; `names` are the columns of a file without a header, `exclude` those whose names do not
+    matter, and `kept` says what is kept of a record of another width. Raises HW-S03 for a header that no table can have, HW-C02 for what is no CSV."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -157,7 +158,7 @@ def open_rows(
         found = list(reader.schema.names)
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise _damaged(source_id, error) from error
-    check_names(found, source_id=source_id)
+    check_names([name for name in found if name not in exclude], source_id=source_id)
     return CsvRows(found, reader, source_id, ragged)
 
 
@@ -169,14 +170,14 @@ def read_piece(
     from headwater.coerce.text import infer_csv_strings
 
     declared = tuple(how.declared)
-    rows = open_rows(opened.read, how.csv, declared, source_id=opened.source_id, kept=bad.kept)
-    unknown = [name for name in rows.names if schema.column(name) is None]
+    rows = open_rows(opened.read, how.csv, declared, source_id=opened.source_id, exclude=how.exclude, kept=bad.kept)
+    unknown = [name for name in rows.names if schema.column(name) is None and name not in how.exclude]
     found: list[tuple[int, BadCell, bytes]] = []
     for batch in rows.batches():
         if any(infer_csv_strings(batch.column(name)) for name in unknown):
             raise UnknownKeys
         converted, cells = convert_batch(batch, schema, convert_text)
-        wrong = _wrong(rows, cells)
+        wrong = _wrong(rows, cells, how.exclude)
         bad.total += len(wrong)
         for row, cell in wrong.items():
             if len(found) < max(bad.room, limits.ERRORS_SHOWN):
@@ -191,10 +192,10 @@ def read_piece(
             bad.add(BadRow(error, source))
 
 
-def _wrong(rows: CsvRows, cells: Sequence[BadCell]) -> dict[int, BadCell]:
+def _wrong(rows: CsvRows, cells: Sequence[BadCell], exclude: Collection[str]) -> dict[int, BadCell]:
     """The first bad cell of each bad row of a batch. A cell that is not UTF-8 is that and nothing else."""
     judged = [cell for cell in cells if (cell.row, cell.column) not in rows.not_text]
-    not_text = [BadCell(row, name, "invalid_utf8", "string") for row, name in rows.not_text]
+    not_text = [BadCell(row, name, "invalid_utf8", "string") for row, name in rows.not_text if name not in exclude]
     return first_cells(sorted((*judged, *not_text), key=lambda cell: cell.row))
 
 
@@ -220,10 +221,10 @@ def infer_rows(read: Callable[[int], bytes], how: FileFormat, *, source_id: str)
     from headwater.coerce.infer import Inferred, join_types
     from headwater.coerce.text import infer_csv_strings
 
-    rows = open_rows(read, how.csv, tuple(how.declared), source_id=source_id)
-    columns: dict[str, Type | None] = dict.fromkeys(rows.names)
+    rows = open_rows(read, how.csv, tuple(how.declared), source_id=source_id, exclude=how.exclude)
+    columns: dict[str, Type | None] = dict.fromkeys(name for name in rows.names if name not in how.exclude)
     for batch in rows.batches():
-        for name in rows.names:
+        for name in columns:
             columns[name] = join_types(columns[name], infer_csv_strings(batch.column(name)))
     return Inferred(columns, rows.rows)
 

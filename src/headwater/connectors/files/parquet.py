@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
-from headwater.base.types import Type, from_arrow, widens
+from headwater.base.types import Type, widens
 from headwater.coerce.errors import BadRow, RowError
-from headwater.connectors.files.columns import BadRowList, check_names, convert_batch, convert_typed, first_cells
+from headwater.connectors.files.columns import (
+    BadRowList,
+    check_names,
+    convert_batch,
+    convert_typed,
+    first_cells,
+    source_type,
+)
+from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.slices import Cut, byte_cuts
 from headwater.connectors.files.streams import OpenFile, Piece, not_what_it_says, reading
@@ -22,6 +30,9 @@ from headwater.connectors.protocol import Observed, UnknownColumns
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+
+_AS_IT_IS = FileFormat("parquet")
 
 
 @dataclass(frozen=True)
@@ -34,12 +45,12 @@ class Footer:
     rows: int
 
 
-def read_footer(root: Path, file: FoundFile) -> Footer:
+def read_footer(root: Path, file: FoundFile, how: FileFormat = _AS_IT_IS) -> Footer:
     """The footer of one file, of which nothing else is read. An empty file has no columns and no rows."""
     if file.size == 0:
         return Footer(file.source_id, {}, 0, 0)
     with OpenFile(root, Piece(file, 0, 0, whole=True)) as opened, _parquet(opened) as parquet:
-        columns = _columns(parquet.schema_arrow, file.source_id)
+        columns = _columns(parquet.schema_arrow, file.source_id, how.declared, how.exclude)
         return Footer(file.source_id, columns, parquet.num_row_groups, parquet.metadata.num_rows)
 
 
@@ -76,7 +87,9 @@ def cuts_of(footer: Footer, size: int) -> list[Cut]:
     return list(pairwise(edges))
 
 
-def read_piece(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
+def read_piece(
+    opened: OpenFile, schema: TableSchema, bad: BadRowList, *, exclude: Collection[str] = ()
+) -> Iterator[pa.RecordBatch]:
     """The rows of some row groups, in the columns of `schema`. A bad row's line is its number in the file; there is no
     text of it that could be read again, so one is too many."""
     bad.room = 0
@@ -84,7 +97,8 @@ def read_piece(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterat
     if piece.file.size == 0:
         return
     with _parquet(opened) as parquet:
-        columns = _columns(parquet.schema_arrow, opened.source_id)
+        types = {column.name: column.type for column in schema.columns}
+        columns = _columns(parquet.schema_arrow, opened.source_id, types, exclude)
         unknown = {name: type_ for name, type_ in columns.items() if type_ and schema.column(name) is None}
         if unknown:
             raise UnknownColumns(Observed(unknown))
@@ -129,14 +143,18 @@ def _parquet(opened: OpenFile) -> pq.ParquetFile:
         raise not_what_it_says(opened.source_id, "Parquet", "its footer cannot be read") from error
 
 
-def _columns(schema: pa.Schema, source_id: str) -> dict[str, Type | None]:
+def _columns(
+    schema: pa.Schema, source_id: str, declared: Mapping[str, Type], exclude: Collection[str]
+) -> dict[str, Type | None]:
     import pyarrow as pa
 
-    check_names(schema.names, source_id=source_id)
+    fields = [field for field in schema if field.name not in exclude]
+    check_names([field.name for field in fields], source_id=source_id)
     columns: dict[str, Type | None] = {}
-    for field in schema:
+    for field in fields:
         try:
-            columns[field.name] = None if pa.types.is_null(field.type) else from_arrow(field.type)
+            known = declared.get(field.name)
+            columns[field.name] = None if pa.types.is_null(field.type) else source_type(field.type, known)
         except HeadwaterError as error:
             raise HeadwaterError(
                 error.code, f"column `{field.name}` of `{source_id}`: {error.message}", hint=error.hint

@@ -37,13 +37,15 @@ class ReadFiles:
 
     def __call__(self, partition: Json, schema: TableSchema) -> Iterator[pa.RecordBatch | ItemRead | BadRow]:
         bad = BadRowList(room=self.max_bad_rows)
+        schema = self.how.coerced(schema)
         try:
             for value in partition["pieces"]:
                 piece = Piece.from_json(value)
                 with open_piece(self.root, self.how, piece) as opened:
                     for batch in self._batches(opened, schema, bad):
                         if not bad.is_over:
-                            yield with_source_id(batch, opened.source_id)
+                            kept = [name for name in batch.schema.names if name not in self.how.exclude]
+                            yield with_source_id(batch.select(kept), opened.source_id)
                     if piece.start == 0:
                         read = opened.finish()
                         if not bad.is_over:
@@ -74,7 +76,7 @@ class ReadFiles:
             case "parquet":
                 from headwater.connectors.files.parquet import read_piece as read_parquet
 
-                return read_parquet(opened, schema, bad)
+                return read_parquet(opened, schema, bad, exclude=self.how.exclude)
             case format_:
                 raise AssertionError(format_)
 
@@ -102,13 +104,13 @@ class ObserveFiles:
         if self.how.format == "parquet":
             from headwater.connectors.files.parquet import merge_footers, read_footer
 
-            return merge_footers([read_footer(self.root, piece.file) for piece in pieces], self.how.declared)
+            return merge_footers([read_footer(self.root, piece.file, self.how) for piece in pieces], self.how.declared)
         found = Inferred()
         for piece in pieces:
             with open_piece(self.root, self.how, piece) as opened:
                 own = self._infer(opened)
                 opened.check_unchanged()
-            check_names([name for name, type_ in own.columns.items() if type_], source_id=piece.file.source_id)
+            check_names(self.how.observed(own.columns).columns, source_id=piece.file.source_id)
             found = merge_inferred(found, own)
         return self.how.observed(found.columns)
 

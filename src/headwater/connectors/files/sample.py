@@ -62,7 +62,7 @@ def _preview_footers(root: Path, files: Sequence[FoundFile], how: FileFormat) ->
     from headwater.connectors.files.parquet import merge_footers, read_footer
 
     looked_at = files[:PREVIEW_FOOTERS]
-    observed = merge_footers([read_footer(root, file) for file in looked_at], how.declared)
+    observed = merge_footers([read_footer(root, file, how) for file in looked_at], how.declared)
     return Observed(observed.columns, complete=observed.complete and len(looked_at) == len(files))
 
 
@@ -77,7 +77,7 @@ def _preview_text(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Ob
         own = _infer_head(head, how, source_id=file.source_id, is_whole=is_whole)
         if own is None:
             return None
-        check_names([name for name, type_ in own.columns.items() if type_], source_id=file.source_id)
+        check_names(how.observed(own.columns).columns, source_id=file.source_id)
         found = merge_inferred(found, own)
         left -= max(len(head), 1)
         if left <= 0:

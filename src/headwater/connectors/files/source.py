@@ -101,7 +101,7 @@ class FilesSource:
         if how.format == "parquet":
             from headwater.connectors.files.parquet import cuts_of, merge_footers, read_footer
 
-            footers = {file.source_id: read_footer(self.root, file) for file in files}
+            footers = {file.source_id: read_footer(self.root, file, how) for file in files}
             observed = merge_footers(list(footers.values()), ask.declared)
             partitions = cut_partitions(files, lambda file: cuts_of(footers[file.source_id], file.size))
         else:
@@ -142,7 +142,13 @@ class FilesSource:
     def _file_format(self, ask: TableAsk, slice_: Slice) -> FileFormat:
         if slice_.spec["format"] == "csv":
             self._check_header(ask)
-        return FileFormat(slice_.spec["format"], self.config.compression, self.config.csv, dict(ask.declared))
+        return FileFormat(
+            slice_.spec["format"],
+            self.config.compression,
+            self.config.csv,
+            declared=dict(ask.declared),
+            exclude=frozenset(ask.exclude),
+        )
 
     def _compression(self, source_id: str) -> str:
         return self.config.compression or compression_of(source_id)

@@ -169,6 +169,8 @@ def _show_table_plan(table: Any) -> None:
             show(f"    {line}")
         if table.slices > len(table.shown_slices):
             show(f"    and {table.slices - len(table.shown_slices)} more")
+        if table.excluded:
+            show(f"    leave out {', '.join(table.excluded)}")
     for change in table.schema_changes:
         sure = "" if change.sure else " (guessed from a sample)"
         show(f"    {change.kind.replace('_', ' ')} {_change_text(change)}{sure}")

@@ -15,8 +15,9 @@ import msgspec
 
 from headwater.base.schema import TableSchema
 from headwater.base.types import STRING, TIMESTAMP, Type
-from headwater.connectors.files.columns import convert_typed
-from headwater.ingest.drop.texts import NULL, json_texts, texts_of
+from headwater.connectors.files.columns import convert_typed, json_texts
+from headwater.connectors.files.json_texts import NULL
+from headwater.ingest.drop.texts import texts_of
 from headwater.ingest.prepare import (
     RESCUED,
     TIME,
