@@ -17,10 +17,11 @@ from contract.dropping import Shop, codes, look_once, taken
 from contract.ingesting import rows_of
 from contract.stores import ACTOR, Place
 from forked import exit_code
-from headwater.app.dropping import KEY, PutAway, take_dropped
+from headwater.app.dropping import KEY, PutAway, Taken, take_dropped
 from headwater.app.ingesting import clear
 from headwater.app.workspace import Workspace
 from headwater.base import limits
+from headwater.base.regular_files import open_below
 from headwater.ingest.drop.folder import Changed, DropFolder, Dropped
 from headwater.ingest.drop.hashes import OLD_NS
 from headwater.store.gc import collect, data_files
@@ -85,7 +86,7 @@ def test_a_known_file_is_skipped_and_not_read_again(place: Place, monkeypatch: p
     path = shop.drop("events/a.ndjson", line("a"))
     with shop.opened() as (opened, dropping, news):
         dropping.look()
-        monkeypatch.setattr("builtins.open", _refuse(path))
+        monkeypatch.setattr("headwater.ingest.drop.folder.open_below", _refuse(path))
         dropping.look()
         monkeypatch.undo()
         assert (taken(news), codes(news), labels(opened)) == ({"events": (1, 1, 0)}, [], ["a"])
@@ -102,7 +103,7 @@ def test_the_next_process_reads_no_old_file_that_it_knows(place: Place, monkeypa
     with shop.opened() as (_, dropping, _news):
         dropping.look()
     with shop.opened() as (opened, dropping, news):
-        monkeypatch.setattr("builtins.open", _refuse(path))
+        monkeypatch.setattr("headwater.ingest.drop.folder.open_below", _refuse(path))
         dropping.look()
         monkeypatch.undo()
         assert (news, labels(opened)) == ([], ["a"])
@@ -252,6 +253,25 @@ def test_what_is_wrong_with_the_folder_is_told_once(place: Place) -> None:
         assert codes(news) == ["HW-I04"]
 
 
+def test_links_and_pipes_are_told_once_and_no_row_is_read_through_them(place: Place) -> None:
+    shop = Shop.at(place)
+    shop.drop("events/a.ndjson", line("a"))
+    secret = shop.root / "secret.csv"
+    secret.write_bytes(b"label\nhidden\n")
+    (shop.root / "drop/events/b.csv").symlink_to(secret)
+    (shop.root / "drop/behind").symlink_to(shop.root / "drop/events")
+    os.mkfifo(shop.root / "drop/events/c.csv")
+    shop.drop("events/two\nerror: lines.csv", b"\0\n")
+    with shop.opened() as (_, dropping, news):
+        for _ in range(3):
+            dropping.look()
+    assert taken(news) == {"events": (1, 1, 0)}
+    told = [each.error if isinstance(each, PutAway) else each for each in news if not isinstance(each, Taken)]
+    assert len(told) == 4
+    assert not [line for error in told for line in error.render().splitlines() if line.startswith("error: ")]
+    assert [error for error in told if "two\\nerror: lines.csv" in error.message]
+
+
 def test_of_much_that_will_not_be_taken_some_is_told_and_the_rest_counted(place: Place) -> None:
     shop = Shop.at(place)
     for number in range(limits.ERRORS_SHOWN + 7):
@@ -317,7 +337,7 @@ def test_a_file_that_cannot_be_read_is_tried_a_few_times(place: Place, monkeypat
     path = shop.drop("events/a.ndjson", line("a"))
     shop.drop("events/b.ndjson", line("b"))
     with shop.opened() as (opened, dropping, news):
-        monkeypatch.setattr("builtins.open", _refuse(path))
+        monkeypatch.setattr("headwater.ingest.drop.folder.open_below", _refuse(path))
         for _ in range(limits.DROP_TRIES - 1):
             assert dropping.look(), "it is tried again"
             assert codes(news) == []
@@ -422,12 +442,11 @@ def look_slowly(shop: Shop) -> int:
 
 
 def _refuse(path: Path) -> Any:
-    """An `open` that may not read one file."""
-    real = open
+    """An `open_below` that may not read one file."""
 
-    def refusing(name: Any, *more: Any, **options: Any) -> Any:
-        if str(name) == str(path):
+    def refusing(folder: Path, name: str) -> Any:
+        if folder / name == path:
             raise PermissionError(13, "Permission denied")
-        return real(name, *more, **options)
+        return open_below(folder, name)
 
     return refusing

@@ -21,6 +21,7 @@ from headwater.app.workspace import actor as this_actor
 from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError, Place, as_headwater
+from headwater.base.printable import printable
 from headwater.connectors.files.config import compression_of, format_of
 from headwater.connectors.files.scan import FoundFile
 from headwater.ingest.decode import TooLarge
@@ -219,8 +220,10 @@ class Dropping:
 
     def _put_away(self, folder: DropFolder, file: Dropped, error: HeadwaterError) -> None:
         self._memory.given_up(file)
-        hint = f"mend the file, and move it back to `{folder.place(file.table)}/`"
-        error = HeadwaterError(error.code, error.message, hint=hint, detail=error.detail)
+        hint = f"fix the file, and move it back to `{folder.place(file.table)}/`"
+        place = folder.place(file.path)
+        message = error.message.replace(place, printable(place))  # a line break in a name begins no line of a log
+        error = HeadwaterError(error.code, message, hint=hint, detail=error.detail)
         try:
             error.places = (Place(folder.put_away(file, error.as_json())),)
             self.on_news(PutAway(error))
@@ -228,7 +231,7 @@ class Dropping:
             return  # another process has put it away
         except HeadwaterError as problem:  # it stays where it is, and is not tried again as it is
             self.on_news(problem)
-            error.hint, error.places = "mend the file", (Place(folder.place(file.path)),)
+            error.hint, error.places = "fix the file", (Place(folder.place(file.path)),)
             self.on_news(PutAway(error))
 
     def begin_big(self, folder: DropFolder, file: Dropped, push: Callable[[], Push], looked_at_ns: int) -> None:

@@ -21,6 +21,7 @@ from pydantic import JsonValue
 
 from headwater.base.errors import HeadwaterError, Place
 from headwater.base.limits import MAX_JSON_DEPTH
+from headwater.base.regular_files import open_regular
 from headwater.manifest.positions import Path, Positions
 
 PROJECT_FILE = "headwater.toml"
@@ -124,11 +125,15 @@ def read_document(root: FilePath, file: str, overlay: Mapping[str, str | None]) 
         return parse_document(file, replaced)
     path = root / file
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
+        if file != PROJECT_FILE and not path.resolve().is_relative_to(root.resolve()):
+            reason = "it is a symbolic link that leads out of the project"
+            raise Unreadable([_unreadable(file, reason, "copy the file into the project")])
+        with open_regular(path) as opened:
+            raw = opened.read(MAX_FILE_BYTES + 1)
+        if len(raw) > MAX_FILE_BYTES:
             raise Unreadable(
                 [_unreadable(file, f"it is larger than {MAX_FILE_BYTES >> 20} MiB", "keep data elsewhere")]
             )
-        raw = path.read_bytes()
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise Unreadable([_unreadable(file, reason, "check the file and its permissions")]) from error

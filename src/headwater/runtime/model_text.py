@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from headwater.base.errors import HeadwaterError, Place, nearest
+from headwater.base.regular_files import open_regular
 from headwater.manifest.documents import MAX_FILE_BYTES, PROJECT_FILE, Part
 from headwater.manifest.positions import Path, Positions
 
@@ -57,9 +58,11 @@ def python_text(root: FilePath, part: Part, path: Path, value: str) -> tuple[Mod
 def _read(root: FilePath, file: str, part: Part, path: Path) -> str:
     """Line ends are made equal, so that a checkout on another system changes nothing."""
     try:
-        if (root / file).stat().st_size > MAX_FILE_BYTES:
+        with open_regular(root / file) as opened:
+            raw = opened.read(MAX_FILE_BYTES + 1)
+        if len(raw) > MAX_FILE_BYTES:
             raise _unreadable(part, path, file, f"it is larger than {MAX_FILE_BYTES >> 20} MiB")
-        text = (root / file).read_bytes().decode("utf-8-sig")
+        text = raw.decode("utf-8-sig")
     except FileNotFoundError as error:
         raise _unreadable(part, path, file, "there is no such file", hint=_near(root / file)) from error
     except OSError as error:

@@ -67,6 +67,9 @@ def test_what_cannot_be_taken_is_told_with_a_hint(folder: DropFolder) -> None:
     (folder.root / os.fsdecode(b"orders/\xff.csv")).write_bytes(b"")
     (folder.root / os.fsdecode(b"\xfe")).mkdir()
     (folder.root / "orders/nowhere.csv").symlink_to("gone.csv")
+    (folder.root / "orders/link.csv").symlink_to("/etc/hostname")
+    (folder.root / "behind").symlink_to(folder.root / "orders")
+    put(folder, "orders/two\nlines.txt")
     found = folder.look()
     assert found.files == []
     assert {place: error.message for place, error in found.strange.items()} == {
@@ -77,6 +80,10 @@ def test_what_cannot_be_taken_is_told_with_a_hint(folder: DropFolder) -> None:
         "orders/a.json": "`drop/orders/a.json` has a name that tells no format",
         "orders/b.parquet.gz": "`drop/orders/b.parquet.gz` is a compressed Parquet file",
         "orders/pipe.csv": "`drop/orders/pipe.csv` is not a regular file",
+        "orders/nowhere.csv": "`drop/orders/nowhere.csv` is not a regular file",
+        "orders/link.csv": "`drop/orders/link.csv` is not a regular file",
+        "behind": "`drop/behind` is a symbolic link, and those are not followed",
+        "orders/two\\nlines.txt": "`drop/orders/two\\nlines.txt` has a name that tells no format",
         "orders/\\xff.csv": "`drop/orders/\\xff.csv` has a name that is not UTF-8",
     }
     assert all(error.hint for error in found.strange.values())
@@ -91,7 +98,39 @@ def test_a_drop_folder_that_is_none_says_so(folder: DropFolder) -> None:
 def test_folders_behind_links_are_not_followed(folder: DropFolder) -> None:
     put(folder, "orders/a.csv")
     (folder.root / "orders/circle").symlink_to(folder.root / "orders")
-    assert [file.name for file in folder.look().files] == ["a.csv"]
+    found = folder.look()
+    assert [file.name for file in found.files] == ["a.csv"]
+    assert [error.message for error in found.strange.values()] == ["`drop/orders/circle` is not a regular file"]
+
+
+@pytest.mark.parametrize("part", ["orders/2026/a.csv", "orders/2026", "orders"])
+def test_what_becomes_a_link_after_the_look_is_not_read(folder: DropFolder, tmp_path: Path, part: str) -> None:
+    """The file behind the link is the very file that the look saw."""
+    put(folder, "orders/2026/a.csv", b"1")
+    (file,) = folder.look().files
+    (folder.root / part).rename(tmp_path / "moved")
+    (folder.root / part).symlink_to(tmp_path / "moved")
+    with pytest.raises(Changed):
+        folder.hash_of(file)
+
+
+def test_what_becomes_a_pipe_after_the_look_is_not_waited_for(folder: DropFolder) -> None:
+    put(folder, "orders/a.csv", b"1")
+    (file,) = folder.look().files
+    (folder.root / "orders/a.csv").unlink()
+    os.mkfifo(folder.root / "orders/a.csv")
+    with pytest.raises(Changed):
+        folder.hash_of(file)
+
+
+def test_nothing_is_put_away_through_a_link(folder: DropFolder, tmp_path: Path) -> None:
+    put(folder, "orders/2026/a.csv", b"1")
+    (file,) = folder.look().files
+    (tmp_path / "elsewhere").mkdir()
+    (folder.root / "orders/_failed").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(HeadwaterError, match="`drop/orders/_failed` is a symbolic link") as raised:
+        folder.put_away(file, {})
+    assert (raised.value.code, list((tmp_path / "elsewhere").iterdir())) == ("HW-T05", [])
 
 
 def test_a_file_that_changed_since_the_look_is_not_read(folder: DropFolder) -> None:
@@ -115,9 +154,9 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(folder: DropFolder) -> 
 
 
 def test_a_file_that_cannot_be_opened_says_so(folder: DropFolder) -> None:
-    put(folder, "orders/a.csv/is_a_folder.csv")
-    with pytest.raises(HeadwaterError, match=r"cannot read `drop/orders/a\.csv`") as raised:
-        folder.hash_of(Dropped("orders", "a.csv", (1, 1, 1, 1)))
+    put(folder, "orders/a.csv")
+    with pytest.raises(HeadwaterError, match=r"cannot read `drop/orders/a{300}\.csv`: File name too long") as raised:
+        folder.hash_of(Dropped("orders", "a" * 300 + ".csv", (1, 1, 1, 1)))
     assert (raised.value.code, raised.value.retryable) == ("HW-C03", True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -445,3 +446,30 @@ def test_a_good_project_is_loaded_without_scanners_and_editors(tmp_path: Path) -
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+MINIMAL = '[project]\nname = "p"\n'
+
+
+@pytest.mark.parametrize("name", ["pipe.toml", "pipe.json"])
+def test_a_pipe_among_the_manifest_files_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    (tmp_path / "headwater.toml").write_text(MINIMAL)
+    (tmp_path / "pipelines").mkdir()
+    os.mkfifo(tmp_path / "pipelines" / name)
+    with pytest.raises(HeadwaterError, match=f"cannot read `pipelines/{name}`: it is not a regular file"):
+        load_project(tmp_path, connectors=CONNECTORS)
+
+
+def test_a_link_among_the_manifest_files_stays_inside_the_project(tmp_path: Path) -> None:
+    """Kubernetes mounts files as links beside each other."""
+    root = tmp_path / "project"
+    (root / "pipelines/..data").mkdir(parents=True)
+    (root / "headwater.toml").write_text(MINIMAL)
+    pipeline = '{"id": "a", "source": {"connector": "files", "config": {"path": "x"}}, "tables": ["a"]}'
+    (root / "pipelines/..data/a.json").write_text(pipeline)
+    (root / "pipelines/a.json").symlink_to("..data/a.json")
+    assert [loaded.spec.id for loaded in load_project(root, connectors=CONNECTORS).pipelines] == ["a"]
+    (tmp_path / "b.json").write_text(pipeline.replace('"a"', '"b"'))
+    (root / "pipelines/b.json").symlink_to("../../b.json")
+    with pytest.raises(HeadwaterError, match=r"cannot read `pipelines/b\.json`: it is a symbolic link that leads out"):
+        load_project(root, connectors=CONNECTORS)

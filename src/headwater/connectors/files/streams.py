@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from headwater.base.errors import HeadwaterError
+from headwater.base.regular_files import open_regular
 from headwater.connectors.files.changes import version_of
 from headwater.connectors.files.scan import FoundFile, cannot_read, path_of
 from headwater.connectors.protocol import ItemRead, Json, SliceGone, TransientError
@@ -62,7 +63,7 @@ class OpenFile:
     def __enter__(self) -> Self:
         self._looked_at_ns = time.time_ns()
         with reading(self.source_id):
-            self.raw: BinaryIO = open(self.path, "rb")
+            self.raw: BinaryIO = open_regular(self.path)
         try:
             self.check_unchanged()
         except BaseException:

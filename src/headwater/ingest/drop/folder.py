@@ -1,7 +1,8 @@
 """A drop folder on this machine: `<folder>/<table>/...`, every file below a table's folder is for that table.
 
 Names that begin with `.` or `_`, or end in `.tmp` or `.part`, are not looked at: half-written files, and what was put
-away. Nothing is ever deleted. A file that cannot be taken is moved to `<folder>/<table>/_failed/`, under the path that
+away. Only regular files are read, and no symbolic link is followed: whoever may drop files must not read others through
+them. Nothing is ever deleted. A file that cannot be taken is moved to `<folder>/<table>/_failed/`, under the path that
 it had, with the reason beside it.
 """
 
@@ -21,6 +22,8 @@ from headwater.base.blobs import cannot_write, make_directory, write_whole
 from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import is_table_name
+from headwater.base.printable import printable
+from headwater.base.regular_files import NotRegular, open_below
 from headwater.connectors.files.config import FORMAT_SUFFIXES, compression_of, format_of
 
 FAILED = "_failed"
@@ -89,7 +92,11 @@ class DropFolder:
             if _is_passed_over(entry.name):
                 continue
             name = _shown(entry.name)
-            if not entry.is_dir():
+            if entry.is_symlink():
+                found.strange[name] = _strange(
+                    f"`{self.place(name)}` is a symbolic link, and those are not followed", "put a folder there"
+                )
+            elif not entry.is_dir(follow_symlinks=False):
                 found.strange[name] = _strange(
                     f"`{self.place(name)}` lies in no table's folder", f"move it to `{self.shown}/<table>/`"
                 )
@@ -113,16 +120,16 @@ class DropFolder:
     def open(self, file: Dropped) -> Iterator[BinaryIO]:
         """The file, if it is and stays what the look saw until the end of the block; else `Changed`."""
         try:
-            with open(self.path_of(file), "rb") as opened:
+            with open_below(self.root, file.path) as opened:
                 _check(opened, file)
                 yield opened
                 _check(opened, file)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotRegular) as error:
             raise Changed from error
         except OSError as error:
             raise HeadwaterError(
                 "HW-C03",
-                f"cannot read `{self.place(file.path)}`: {error.strerror or error}",
+                f"cannot read `{_shown(self.place(file.path))}`: {error.strerror or error}",
                 hint="let this user read it" if isinstance(error, PermissionError) else "",
                 retryable=True,
             ) from error
@@ -140,13 +147,14 @@ class DropFolder:
         a crash in between leaves a file that fails once more. Raises `Changed` if it is no longer the file that failed,
         and HW-T05 if it cannot be moved."""
         source = self.path_of(file)
+        self._refuse_links(file)
         target = self._free(self.root / file.table / FAILED / file.name)
         beside = target.with_name(target.name + REASON)
         try:
             make_directory(target.parent)
             body = json.dumps({"file": self.place(file.path), "failed_at": to_text(now_us()), **reason}, indent=2)
             write_whole(beside, body.encode() + b"\n")
-            if _stamp(source.stat()) != file.stamp:
+            if _stamp(source.lstat()) != file.stamp:
                 raise FileNotFoundError(f"{source} is another file by now")
             source.rename(target)
         except OSError as error:
@@ -155,8 +163,19 @@ class DropFolder:
                     beside.unlink()
             if isinstance(error, FileNotFoundError):
                 raise Changed from error
-            raise cannot_write(self.place(f"{file.table}/{FAILED}/{file.name}"), error) from error
+            raise cannot_write(_shown(self.place(f"{file.table}/{FAILED}/{file.name}")), error) from error
         return self.place(target.relative_to(self.root).as_posix())
+
+    def _refuse_links(self, file: Dropped) -> None:
+        """Raises HW-T05 if a folder that a failed file would be moved to is a link: it may lead anywhere."""
+        folder = self.root / file.table / FAILED
+        for part in ("", *file.name.split("/")[:-1]):
+            folder = folder / part
+            if folder.is_symlink():
+                shown = _shown(self.place(folder.relative_to(self.root).as_posix()))
+                raise HeadwaterError(
+                    "HW-T05", f"`{shown}` is a symbolic link, and nothing is moved through one", hint="remove it"
+                )
 
     def _free(self, wanted: Path) -> Path:
         """A name that no file has that failed before: those are kept too. Raises HW-T05 if there are too many."""
@@ -168,8 +187,8 @@ class DropFolder:
                 return tried
         raise HeadwaterError(
             "HW-T05",
-            f"{_NAMES - 1} files named `{name}` have failed already",
-            hint=f"move them out of `{self.place(wanted.parent.relative_to(self.root).as_posix())}`",
+            f"{_NAMES - 1} files named `{_shown(name)}` have failed already",
+            hint=f"move them out of `{_shown(self.place(wanted.parent.relative_to(self.root).as_posix()))}`",
         )
 
     def _below(self, table: str, found: Listing) -> None:
@@ -186,9 +205,9 @@ class DropFolder:
 
     def _file(self, table: str, name: str, entry: os.DirEntry[str], found: Listing) -> None:
         try:
-            status = entry.stat()
+            status = entry.stat(follow_symlinks=False)
         except OSError:
-            return  # gone between the listing and the look, or a link to nowhere
+            return  # gone between the listing and the look
         problem = _problem(name, status)
         if problem is None:
             found.files.append(Dropped(table, name, _stamp(status)))
@@ -227,8 +246,8 @@ def _is_passed_over(name: str) -> bool:
 def _problem(name: str, status: os.stat_result) -> tuple[str, str] | None:
     """Why a file is none that could be taken: what, and what to do."""
     if not stat.S_ISREG(status.st_mode):
-        return "is not a regular file", "drop a file"
-    if _shown(name) != name:
+        return "is not a regular file", "drop the file itself: links, pipes and devices are not read"
+    if not _is_utf8(name):
         return "has a name that is not UTF-8", "rename it"
     if format_of(name) not in FORMATS:
         known = ", ".join(suffix for suffix, format_ in FORMAT_SUFFIXES.items() if format_ in FORMATS)
@@ -239,7 +258,16 @@ def _problem(name: str, status: os.stat_result) -> tuple[str, str] | None:
 
 
 def _shown(name: str) -> str:
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+    """A name in a message: what is not UTF-8 and what steers a terminal or a log is an escape."""
+    return printable(os.fsencode(name).decode("utf-8", "backslashreplace"))
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _strange(message: str, hint: str) -> HeadwaterError:
