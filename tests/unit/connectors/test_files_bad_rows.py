@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import json
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from by_hand import Table
 from headwater.base import limits
-from headwater.base.types import LONG, STRING, Type
+from headwater.base.types import LONG, STRING, Type, parse_type
 from headwater.connectors.files import streams
 from headwater.connectors.protocol import BadRows, TableAsk
 from headwater.connectors.registry import open_source
@@ -107,9 +108,25 @@ def test_a_quote_that_is_never_closed_fails_its_file_whatever_is_kept(tmp_path: 
     assert [(e.line, e.reason) for e in error.value.errors] == [(3, "unclosed_quote")]
 
 
-def test_a_typed_file_keeps_no_bad_rows(tmp_path: Path) -> None:
+def test_rows_of_a_typed_file_are_kept_as_json(tmp_path: Path) -> None:
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"id": ["1", "x"]}), sink)
-    with pytest.raises(BadRows) as error:
-        landed(tmp_path, sink.getvalue().to_pybytes(), name="a.parquet")
-    assert [(e.line, e.reason) for e in error.value.errors] == [(2, "not_a_number")]
+    row: dict[str, pa.Array] = {
+        "id": pa.array(["1", "x"]),
+        "n": pa.array([None, 2**53 + 1]),
+        "d": pa.array([None, decimal.Decimal("1.50")], pa.decimal128(5, 2)),
+        "at": pa.array([0, 253_402_214_400_000_000], pa.timestamp("us", "UTC")),
+        "raw": pa.array([b"", b"\xff"]),
+        "tags": pa.array([[], ["a", None]]),
+    }
+    pq.write_table(pa.table(row), sink)
+    types = {"n": LONG, "at": STRING} | {name: parse_type(text) for name, text in TYPES.items()}
+    table = landed(tmp_path, sink.getvalue().to_pybytes(), name="a.parquet", id=LONG, **types)
+    assert ids(table) == [1]
+    ((line, column, reason, source),) = kept(table)
+    assert (line, column, reason) == (2, "id", "not_a_number")
+    assert source == (
+        b'{"id":"x","n":9007199254740993,"d":1.50,"at":"9999-12-31 00:00:00.000000Z","raw":"/w==","tags":["a",null]}'
+    )
+
+
+TYPES = {"d": "decimal(5,2)", "raw": "binary", "tags": "list<string>"}

@@ -6,8 +6,10 @@ import datetime as dt
 import decimal
 import hashlib
 import os
+import struct
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,16 +118,84 @@ def test_a_time_that_nanoseconds_cannot_hold_is_a_bad_row_with_its_number(tmp_pa
     write(tmp_path, "a.parquet", {"t": pa.array([0, 1, far, 2], pa.timestamp("us"))}, row_group_size=2)
     with pytest.raises(BadRows) as error:
         landed(tmp_path)
-    assert [(bad.line, bad.column, bad.reason) for bad in error.value.errors] == [(3, "t", "does_not_fit_timestamp")]
+    assert [(bad.line, bad.column, bad.reason) for bad in error.value.errors] == [(3, "t", "timestamp_out_of_range")]
 
 
-def test_spark_times_of_12_bytes_beyond_nanoseconds_do_not_wrap_around(tmp_path: Path) -> None:
-    moment = dt.datetime(3000, 1, 1, tzinfo=UTC)
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"t": pa.array([dt.datetime(2000, 1, 1)], pa.timestamp("us"))}), path)
-    write(tmp_path, "a.parquet", {"t": pa.array([moment], pa.timestamp("us"))}, use_deprecated_int96_timestamps=True)
-    with pytest.raises(BadRows):
-        landed(tmp_path)
+def int96(root: Path, *julian: tuple[int, int] | None) -> None:
+    """A file of INT96 times, each a Julian day and the nanoseconds of that day: its pages are written here by hand,
+    because Arrow writes only those that nanoseconds since 1970 hold."""
+    column = pa.array([None if moment is None else place for place, moment in enumerate(julian, 1)], pa.timestamp("ns"))
+    write(
+        root, "a.parquet", {"t": column}, use_deprecated_int96_timestamps=True, use_dictionary=False, compression="none"
+    )
+    data = (root / "a.parquet").read_bytes()
+    for place, moment in enumerate(julian, 1):
+        if moment is not None:
+            old = struct.pack("<qI", place, 2_440_588)
+            assert data.count(old) == 1
+            data = data.replace(old, struct.pack("<qI", moment[1], moment[0]))
+    (root / "a.parquet").write_bytes(data)
+
+
+DAY_9999 = (5_373_484, 0)
+"""9999-12-31 as a Julian day."""
+
+
+def test_int96_times_keep_their_nanoseconds(tmp_path: Path) -> None:
+    int96(tmp_path, (2_440_588, 123_456_789), None, (2_440_587, 86_399_999_999_999))
+    table = landed(tmp_path)
+    values = [row["t"] and row["t"].value for row in table.rows]
+    assert values == [123_456_789, None, -1]
+
+
+@pytest.mark.parametrize("far", [DAY_9999, (4_186_876_759, 0), (1, 0)], ids=["9999", "wraps", "4713 BC"])
+def test_int96_times_beyond_nanoseconds_are_bad_rows(tmp_path: Path, far: tuple[int, int]) -> None:
+    int96(tmp_path, (2_440_588, 1), far, (2_440_588, 3))
+    table = landed(tmp_path, replace(ASK, max_bad_rows=1))
+    assert [row["t"].value for row in table.rows] == [1, 3]
+    (bad,) = table.bad
+    assert (bad.error.line, bad.error.column, bad.error.reason) == (2, "t", "timestamp_out_of_range")
+
+
+def test_int96_times_declared_as_text_are_exact_or_bad_rows(tmp_path: Path) -> None:
+    int96(tmp_path, (2_440_588, 1_000), DAY_9999, (4_186_876_759, 0))
+    table = landed(tmp_path, replace(declared(t=STRING), max_bad_rows=1))
+    assert [row["t"] for row in table.rows] == ["1970-01-01 00:00:00.000001", "9999-12-31 00:00:00.000000"]
+    (bad,) = table.bad
+    assert (bad.error.line, bad.error.reason, bad.source) == (3, "timestamp_out_of_range", b'{"t":"\\ud800 no text"}')
+
+
+FAR = 9_223_372_036_854_775_806
+
+
+@pytest.mark.parametrize(
+    ("column", "texts"),
+    [
+        (pa.array([253_402_214_400_000_000, FAR], pa.timestamp("us")), ["9999-12-31 00:00:00.000000"]),
+        (pa.array([-62_135_596_800_000_000, -FAR], pa.timestamp("us", "UTC")), ["0001-01-01 00:00:00.000000Z"]),
+        (pa.array([253_402_300_800_000, FAR], pa.timestamp("ms", "UTC")), ["10000-01-01 00:00:00.000Z"]),
+        (pa.array([0, FAR], pa.timestamp("ms", "Europe/Berlin")), ["1970-01-01 01:00:00.000+0100"]),
+        (pa.array([2_932_896, 2**31 - 1], pa.date32()), ["9999-12-31"]),
+        (pa.array([[0], [1, FAR]], pa.list_(pa.timestamp("us"))), [["1970-01-01 00:00:00.000000"]]),
+    ],
+    ids=["us", "us utc", "ms", "zone", "date", "list"],
+)
+def test_a_time_declared_as_text_is_its_text_or_a_bad_row(tmp_path: Path, column: pa.Array, texts: list[Any]) -> None:
+    write(tmp_path, "a.parquet", {"t": column})
+    type_ = parse_type("list<string>") if pa.types.is_list(column.type) else STRING
+    table = landed(tmp_path, replace(declared(t=type_), max_bad_rows=1))
+    assert [row["t"] for row in table.rows] == texts
+    reason = "does_not_fit_list" if type_.kind == "list" else "timestamp_out_of_range"
+    assert [(bad.error.line, bad.error.reason) for bad in table.bad] == [(2, reason)]
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63), -(2**63) + 1])
+def test_nanoseconds_that_readers_take_for_infinity_are_bad_rows(tmp_path: Path, value: int) -> None:
+    for column in (pa.array([1, value, 2], pa.int64()), pa.array([1, value, 2], pa.timestamp("ns", "UTC"))):
+        write(tmp_path, "a.parquet", {"t": column})
+        table = landed(tmp_path, replace(declared(t=TIMESTAMP), max_bad_rows=1))
+        assert [row["t"].value for row in table.rows] == [1, 2]
+        assert [(bad.error.line, bad.error.reason) for bad in table.bad] == [(2, "timestamp_out_of_range")]
 
 
 def test_observed_is_complete_and_joins_the_columns_of_all_files(tmp_path: Path) -> None:

@@ -136,9 +136,13 @@ def test_new_columns_of_parquet_are_text_also_the_second_time(folder: Folder) ->
     assert (second.added, values(second)) == ((), [text])
 
 
-def test_one_row_of_parquet_that_does_not_fit_is_too_many(folder: Folder) -> None:
+def test_bad_rows_of_parquet_are_kept_or_refuse_the_file(folder: Folder) -> None:
+    found = folder.prepared("a.parquet", parquet({"id": [1.0, 1.5]}), TYPED, most_bad=1)
+    assert [(row.error.line, row.error.reason, row.source) for row in found.bad] == [
+        (2, "does_not_fit_long", b'{"id":1.5}')
+    ]
     with pytest.raises(HeadwaterError) as raised:
-        folder.prepared("a.parquet", parquet({"id": [1.0, 1.5]}), TYPED)
+        folder.prepared("a.parquet", parquet({"id": [1.0, 1.5]}), TYPED, most_bad=0)
     assert (raised.value.code, raised.value.detail["total"]) == ("HW-I02", 1)
 
 

@@ -6,7 +6,7 @@ sideways import; coerce knows nothing of connectors.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from headwater.base.ids import is_column_name
 from headwater.base.schema import TableSchema
 from headwater.base.types import STRING, Type, from_arrow, to_arrow
 from headwater.connectors.files.json_texts import json_texts_of
+from headwater.connectors.files.time_range import beyond_nanoseconds, has_text
 from headwater.connectors.protocol import BadRows
 
 if TYPE_CHECKING:
@@ -124,6 +125,17 @@ def first_cells(cells: Iterable[BadCell]) -> dict[int, BadCell]:
     return found
 
 
+def without_rows(batch: pa.RecordBatch, wrong: Collection[int]) -> pa.RecordBatch:
+    """The batch without some of its rows."""
+    import pyarrow as pa
+
+    if not wrong:
+        return batch
+    if not batch.num_columns:  # such a batch cannot be filtered: Arrow gives all of its rows
+        return batch.slice(len(wrong))
+    return batch.filter(pa.array([row not in wrong for row in range(batch.num_rows)]))
+
+
 def with_source_id(batch: pa.RecordBatch, source_id: str) -> pa.RecordBatch:
     import pyarrow as pa
 
@@ -137,7 +149,7 @@ def convert_typed(column: pa.Array, type_: Type) -> tuple[pa.Array, list[BadCell
 
     target = to_arrow(type_)
     if column.type == target and type_.kind != "dynamic":  # that a column is called JSON does not make it so
-        return column, []
+        return _in_range(column, type_, []) if type_.kind == "timestamp" else (column, [])
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), target), []
     if isinstance(column.type, pa.UuidType):
@@ -151,7 +163,8 @@ def convert_typed(column: pa.Array, type_: Type) -> tuple[pa.Array, list[BadCell
         return convert_text(column.cast(pa.string()), type_)
     if not _is_castable(source, type_):
         return _all_bad(column, type_, source)
-    return _cast(column, source, type_)
+    array, bad = _cast(column, source, type_)
+    return _in_range(array, source, bad) if type_.kind == "timestamp" else (array, bad)
 
 
 def convert_text(column: pa.Array, type_: Type) -> tuple[pa.Array, list[BadCell]]:
@@ -216,7 +229,11 @@ def _cast(column: pa.Array, source: Type, type_: Type) -> tuple[pa.Array, list[B
         return _exact_cast(column, source, type_), []
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         if len(column) == 1:
-            reason = "time_out_of_range" if pa.types.is_time(column.type) else f"does_not_fit_{type_.kind}"
+            reason = f"does_not_fit_{type_.kind}"
+            if pa.types.is_time(column.type):
+                reason = "time_out_of_range"
+            elif source.kind in ("timestamp", "date") and type_.kind in ("timestamp", "string"):
+                reason = "timestamp_out_of_range"
             return pa.nulls(1, to_arrow(type_)), [BadCell(0, "", reason, str(source))]
     # Halving finds the few bad values of a good column in few casts.
     middle = len(column) // 2
@@ -224,6 +241,20 @@ def _cast(column: pa.Array, source: Type, type_: Type) -> tuple[pa.Array, list[B
     right, bad_right = _cast(column.slice(middle), source, type_)
     moved = [BadCell(cell.row + middle, cell.column, cell.reason, cell.value_type) for cell in bad_right]
     return pa.concat_arrays([left, right]), bad_left + moved
+
+
+def _in_range(column: pa.Array, source: Type, bad: list[BadCell]) -> tuple[pa.Array, list[BadCell]]:
+    """A column of timestamps without those of the 64 bits that readers take for infinity or for no time."""
+    import pyarrow as pa
+
+    beyond = beyond_nanoseconds(column)
+    if not beyond:
+        return column, bad
+    found = [BadCell(row, "", "timestamp_out_of_range", str(source)) for row in beyond]
+    values = pa.array(
+        [None if row in beyond else value for row, value in enumerate(column.cast(pa.int64()).to_pylist())]
+    )
+    return values.cast(column.type), sorted([*bad, *found], key=lambda cell: cell.row)
 
 
 def _exact_cast(column: pa.Array, source: Type, type_: Type) -> pa.Array:
@@ -239,6 +270,8 @@ def _exact_cast(column: pa.Array, source: Type, type_: Type) -> pa.Array:
     if type_.kind == "dynamic":
         return column.cast(pa.string()).cast(target)
     column = _without_times(column)
+    if not has_text(column, target):
+        raise pa.ArrowInvalid("a time without a text")
     cast = column.cast(target, safe=not is_rounded)
     if (source.kind, type_.kind) in {("real", "decimal"), ("timestamp", "date")}:
         # Arrow drops digits, and the time of day, without a word.

@@ -30,6 +30,7 @@ from headwater.connectors.files.columns import (
     convert_batch,
     convert_text,
     first_cells,
+    without_rows,
 )
 from headwater.connectors.files.config import CsvOptions, FileFormat
 from headwater.connectors.files.streams import CHUNK_BYTES, OpenFile, not_what_it_says, refuse_foreign
@@ -183,7 +184,7 @@ def read_piece(
             if len(found) < max(bad.room, limits.ERRORS_SHOWN):
                 found.append((rows.rows + row, cell, bad.kept(_source(batch, row, rows))))
         if not bad.is_over:
-            yield _without(converted, wrong)
+            yield without_rows(converted, wrong)
     bad.total += len(rows.ragged) + rows.is_unclosed
     if rows.is_unclosed:
         bad.room = 0
@@ -197,16 +198,6 @@ def _wrong(rows: CsvRows, cells: Sequence[BadCell], exclude: Collection[str]) ->
     judged = [cell for cell in cells if (cell.row, cell.column) not in rows.not_text]
     not_text = [BadCell(row, name, "invalid_utf8", "string") for row, name in rows.not_text if name not in exclude]
     return first_cells(sorted((*judged, *not_text), key=lambda cell: cell.row))
-
-
-def _without(batch: pa.RecordBatch, wrong: Collection[int]) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    if not wrong:
-        return batch
-    if not batch.num_columns:  # such a batch cannot be filtered: Arrow gives all of its rows
-        return batch.slice(len(wrong))
-    return batch.filter(pa.array([row not in wrong for row in range(batch.num_rows)]))
 
 
 def _source(batch: pa.RecordBatch, row: int, rows: CsvRows) -> bytes:

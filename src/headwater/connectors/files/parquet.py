@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,22 +15,29 @@ from headwater.base.schema import TableSchema
 from headwater.base.types import Type, widens
 from headwater.coerce.errors import BadRow, RowError
 from headwater.connectors.files.columns import (
+    BadCell,
     BadRowList,
     check_names,
     convert_batch,
     convert_typed,
     first_cells,
+    json_texts,
     source_type,
+    without_rows,
 )
 from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.slices import Cut, byte_cuts
 from headwater.connectors.files.streams import OpenFile, Piece, not_what_it_says, reading
+from headwater.connectors.files.time_range import wrapped_rows
 from headwater.connectors.protocol import Observed, UnknownColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+_NO_TEXT = '"\\ud800 no text"'
+"""Stands for a value that JSON cannot say: a lone surrogate, which no column takes."""
 
 
 _AS_IT_IS = FileFormat("parquet")
@@ -90,9 +98,8 @@ def cuts_of(footer: Footer, size: int) -> list[Cut]:
 def read_piece(
     opened: OpenFile, schema: TableSchema, bad: BadRowList, *, exclude: Collection[str] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some row groups, in the columns of `schema`. A bad row's line is its number in the file; there is no
-    text of it that could be read again, so one is too many."""
-    bad.room = 0
+    """The rows of some row groups, in the columns of `schema`. A bad row's line is its number in the file; it is kept as
+    a JSON object."""
     piece = opened.piece
     if piece.file.size == 0:
         return
@@ -105,15 +112,82 @@ def read_piece(
         wanted = [name for name in columns if schema.column(name) is not None]
         line = 1 + sum(parquet.metadata.row_group(group).num_rows for group in range(piece.start))
         groups = list(range(piece.start, piece.end))
-        for batch in _batches(parquet, groups, wanted, opened.source_id):
+        for batch, wrapped in _exact_batches(opened, parquet, groups, wanted, schema):
             converted, cells = convert_batch(batch, schema, convert_typed)
-            wrong = first_cells(cells)
+            wrong = first_cells(sorted([*wrapped, *cells], key=lambda cell: cell.row))
             bad.total += len(wrong)
+            no_text = {(cell.row, cell.column) for cell in wrapped}
             for row, cell in wrong.items():
                 error = RowError(line + row, cell.column, cell.reason, cell.value_type, place=opened.source_id)
-                bad.add(BadRow(error, b""))
+                bad.add(BadRow(error, b"" if bad.is_over else bad.kept(_source(batch, row, no_text))))
             line += batch.num_rows
-            yield converted
+            if not bad.is_over:
+                yield without_rows(converted, wrong)
+
+
+def _exact_batches(
+    opened: OpenFile, parquet: pq.ParquetFile, groups: list[int], names: list[str], schema: TableSchema
+) -> Iterator[tuple[pa.RecordBatch, list[BadCell]]]:
+    """The batches, and the times in them that have wrapped around. INT96 holds more than any unit of Arrow: a column of
+    it is read once more in seconds, which always fit, and in nanoseconds where the table keeps those."""
+    batches = _batches(parquet, groups, names, opened.source_id)
+    wide = [name for name in _int96_columns(parquet) if name in names]
+    if not wide:
+        yield from ((batch, []) for batch in batches)
+        return
+    exact = [name for name in wide if (column := schema.column(name)) is not None and column.type.kind == "timestamp"]
+    with _parquet(opened, int96="s") as coarse, _parquet(opened, int96="ns") as fine:
+        seconds = _batches(coarse, groups, wide, opened.source_id)
+        nanoseconds = _batches(fine, groups, exact, opened.source_id) if exact else iter(())
+        for batch, whole in zip(batches, seconds, strict=True):
+            precise = next(nanoseconds, batch)
+            for name in exact:
+                batch = batch.set_column(batch.schema.get_field_index(name), name, precise.column(name))
+            yield (
+                batch,
+                [
+                    BadCell(row, name, "timestamp_out_of_range", "timestamp")
+                    for name in wide
+                    for row in wrapped_rows(batch.column(name), whole.column(name))
+                ],
+            )
+
+
+def _int96_columns(parquet: pq.ParquetFile) -> list[str]:
+    """The columns that hold INT96, at any depth."""
+    found: list[str] = []
+    place = 0
+    for field in parquet.schema_arrow:
+        leaves = range(place, place + _leaves(field.type))
+        if any(parquet.schema.column(leaf).physical_type == "INT96" for leaf in leaves):
+            found.append(field.name)
+        place = leaves.stop
+    return found
+
+
+def _leaves(type_: pa.DataType) -> int:
+    """How many columns of a Parquet file a column of Arrow is stored in."""
+    import pyarrow as pa
+
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    if not pa.types.is_nested(type_):
+        return 1
+    return sum(_leaves(type_.field(part).type) for part in range(type_.num_fields))
+
+
+def _source(batch: pa.RecordBatch, row: int, no_text: Collection[tuple[int, str | None]]) -> bytes:
+    """A row as a JSON object. A value that has no text, or that was not read, is a text that no column takes."""
+    import pyarrow as pa
+
+    members: list[str] = []
+    for name, column in zip(batch.schema.names, batch.columns):
+        try:
+            (text,) = [_NO_TEXT] if (row, name) in no_text else json_texts(column.slice(row, 1))
+        except pa.ArrowInvalid:
+            text = _NO_TEXT
+        members.append(f"{json.dumps(name)}:{text}")
+    return f"{{{','.join(members)}}}".encode()
 
 
 def _batches(parquet: pq.ParquetFile, groups: list[int], names: list[str], source_id: str) -> Iterator[pa.RecordBatch]:
@@ -131,14 +205,15 @@ def _batches(parquet: pq.ParquetFile, groups: list[int], names: list[str], sourc
         yield batch
 
 
-def _parquet(opened: OpenFile) -> pq.ParquetFile:
+def _parquet(opened: OpenFile, *, int96: str = "us") -> pq.ParquetFile:
+    """`int96` is the unit that INT96 is read in. It holds times that nanoseconds cannot; Spark, which still writes it,
+    fills it with microseconds."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with reading(opened.source_id):
-            # INT96 holds times that nanoseconds cannot; Spark, which still writes it, fills it with microseconds.
-            return pq.ParquetFile(opened.raw, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
+            return pq.ParquetFile(opened.raw, coerce_int96_timestamp_unit=int96, page_checksum_verification=True)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise not_what_it_says(opened.source_id, "Parquet", "its footer cannot be read") from error
 

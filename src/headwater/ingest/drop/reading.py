@@ -166,7 +166,6 @@ def _cells(
     else:
         from headwater.connectors.files.parquet import read_piece as read_parquet
 
-        bad.room = 0  # a typed row cannot be read again as it came: one that does not fit is too many
         batches = read_parquet(opened, reading.wide, bad)
     for batch in batches:
         yield prepare_cells(batch, reading, evolve=evolve)
