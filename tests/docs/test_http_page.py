@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -46,6 +47,16 @@ def test_the_commands_of_the_page_print_what_it_shows(client: httpx.Client) -> N
     for step in commands:
         printed = _curl(client, shlex.split(step.command.replace("\\\n", " ")))
         assert not differs(step.expected, printed), f"{PAGE}:{step.line} prints otherwise:\n{printed}"
+
+
+def test_a_webhook_that_is_signed_as_the_page_says_is_taken(client: httpx.Client) -> None:
+    (program,) = [block for block in read_page(ROOT / "docs" / "reference" / PAGE).blocks if block.kind == "python"]
+    found: dict[str, Any] = {}
+    exec(program.text, found)
+    for demand in ("tap", "pulse"):
+        headers = found["signed_headers"](b"the secret", int(time.time()), "orders", demand, b"any body")
+        path = f"/v1/pipelines/orders/events?demand={demand}"
+        assert client.post(path, content=b"any body", headers=headers).status_code == 202
 
 
 def _curl(client: httpx.Client, words: Sequence[str]) -> str:

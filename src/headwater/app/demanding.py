@@ -10,8 +10,10 @@ from typing import Literal
 
 from headwater.app.workspace import Workspace
 from headwater.app.workspace import actor as this_actor
+from headwater.base import limits
 from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
+from headwater.base.ids import is_trigger_id
 from headwater.freshness.events import Cleared
 from headwater.manifest.durations import given_duration_us
 from headwater.manifest.load import LoadedPipeline
@@ -125,6 +127,8 @@ def set_trigger(
     if (kind == "tide") != (max_staleness is not None):
         what = "a tide needs the staleness that it allows" if kind == "tide" else "a wave knows no staleness"
         raise HeadwaterError("HW-U01", what, hint='for example `headwater tide orders --max-staleness "15m"`')
+    if trigger_id is not None:
+        _check_trigger_id(trigger_id)
     now = now_us()
     trigger = Standing(
         pond=pipeline,
@@ -135,8 +139,6 @@ def set_trigger(
         set_us=now,
         expires_us=now + given_duration_us(expires_in) if expires_in is not None else None,
     )
-    if trigger.trigger_id.startswith(OWNER + ":"):
-        raise HeadwaterError("HW-U01", f"`{trigger.trigger_id}` is the name of a trigger of the manifest")
     set_standing(workspace.store().catalog, trigger)
     return _view(trigger)
 
@@ -169,6 +171,15 @@ def remove_trigger(workspace: Workspace, pipeline: str, trigger_id: str | None, 
             hint="`headwater trigger list` shows them",
         )
     return gone
+
+
+def _check_trigger_id(trigger_id: str) -> None:
+    if not is_trigger_id(trigger_id):
+        message = f"a trigger id has 1 to {limits.TRIGGER_ID_BYTES} letters (a-z, A-Z), digits, `_`, `.`, `:` and `-`"
+        hint = "it begins with a letter, a digit or `_`; for example `daily-report`"
+        raise HeadwaterError("HW-U01", message, hint=hint)
+    if trigger_id.startswith(OWNER + ":"):
+        raise HeadwaterError("HW-U01", f"`{trigger_id}` is the name of a trigger of the manifest")
 
 
 def is_served(store: Store) -> bool:

@@ -18,6 +18,8 @@ TableName = NewType("TableName", str)
 
 TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 PIPELINE_ID = re.compile(r"[a-z_][a-z0-9_-]{0,62}")
+TRIGGER_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}")
+"""The name that a user gives to standing demand."""
 RESERVED_COLUMNS = frozenset({"_run_id", "_ingested_at", "_commit_seq", "_content_hash", "_source_id", "_rescued"})
 RESERVED_PREFIX = "_hw_"
 RESERVED_TABLES = frozenset({"_dead_letters"})
@@ -54,6 +56,10 @@ def is_pipeline_id(name: str) -> bool:
     return PIPELINE_ID.fullmatch(name) is not None
 
 
+def is_trigger_id(name: str) -> bool:
+    return TRIGGER_ID.fullmatch(name) is not None
+
+
 def is_reserved_column(name: str) -> bool:
     return name in RESERVED_COLUMNS or name.startswith(RESERVED_PREFIX)
 
@@ -63,4 +69,4 @@ def is_column_name(name: str) -> bool:
     return 0 < len(name.encode()) <= 255 and name.isprintable() and not is_reserved_column(name)
 
 
-assert limits.NAME_BYTES == 63, "the patterns above say 63"
+assert limits.NAME_BYTES == limits.TRIGGER_ID_BYTES == 63, "the patterns above say 63"

@@ -25,7 +25,11 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 REQUEST_BODY_BYTES = 1024 * 1024
 """The body of an HTTP request that asks for something."""
 WEBHOOK_BODY_BYTES = 32 * 1024 * 1024
-"""The body of a webhook: it is not read, but its signature is made over it."""
+"""The body of a webhook: it is not kept, but its signature is made over it."""
+WEBHOOK_SECONDS = 300
+"""How far the timestamp of a signed webhook may be from the server's clock."""
+WEBHOOK_SIGNATURES = 100_000
+"""Signatures that are remembered until their timestamp is too old, so that none is accepted twice."""
 MAX_BAD_ROWS = 100
 MOST_BAD_ROWS = 10_000
 """What a pipeline may raise it to."""
@@ -77,6 +81,7 @@ RETRY_FIRST_SECONDS = 0.2
 RETRY_MAX_SECONDS = 10.0
 
 NAME_BYTES = 63
+TRIGGER_ID_BYTES = 63
 MAX_JSON_DEPTH = 200
 
 ROW_GROUP_ROWS = 122_880
@@ -134,6 +139,35 @@ JOBS_SHOWN = 50
 HTTP_RUNS_PAGE = 500
 HTTP_STOP_SECONDS = 5.0
 """How long a stopping server waits for the requests that are under way."""
+OPEN_FILES = 16_384
+"""A server raises its limit of open files to this, or to the hard limit of the system if that is lower."""
+HTTP_CONNECTIONS = 1_000
+HTTP_FILES_SHARE = 4
+"""Each listener (HTTP API, OTLP over HTTP, OTLP over gRPC) holds at most this many connections, and at most this
+fraction of the process's open files. The rest is for the store, the catalog and worker processes."""
+HTTP_ACCEPTS_AT_ONCE = 32
+"""Connections accepted before the server reads from those that it has."""
+HTTP_ACCEPT_PAUSE_SECONDS = 0.1
+"""How long a server waits after the system refused it a connection, for lack of file descriptors for example."""
+HTTP_REPORT_SECONDS = 60.0
+"""Closed and refused connections are reported in one line of the log per interval."""
+HTTP_HEADER_SECONDS = 10.0
+"""How long a client may take to send the complete header of a request."""
+HTTP_IDLE_SECONDS = 5.0
+"""How long a connection stays open after an answer without a new request."""
+HTTP_BODY_SECONDS = 20.0
+HTTP_BODY_BYTES_PER_SECOND = 16 * 1024
+HTTP_BODY_MAX_SECONDS = 120.0
+"""A body has the first time, plus a second for each so many bytes that have come, and at most the last time."""
+HTTP_STALLED_SECONDS = 1.0
+"""A server with no free connection closes one whose body has made no progress for this long."""
+HTTP_SEND_SECONDS = 30.0
+HTTP_SEND_BYTES = 480 * 1024
+"""A client reads at least so many bytes of its answer in that time, or all that is left of it."""
+HTTP_UNSENT_BYTES = 512 * 1024 * 1024
+"""Answers that clients have not read yet are so large at most, all together."""
+HTTP_REQUEST_MEMORY_BYTES = 64 * 1024 * 1024
+"""Bodies of requests that are neither pushes nor webhooks are so large at most, all together."""
 HTTP_RETRY_SECONDS = 2
 """When a client may ask again while the catalog is away."""
 SERVER_TRIES = 5
@@ -146,11 +180,12 @@ INGESTS_AT_ONCE = 64
 INGEST_THREADS = 32
 INGEST_MEMORY_BYTES = 256 * 1024 * 1024
 """So many pushed batches, and bytes of them, a server holds at once; more are told to come again."""
-INGEST_READ_SECONDS = 120.0
 OTLP_MESSAGE_BYTES = 16 * 1024 * 1024
 """The largest message of a gRPC call, as it comes: one for each thread is held before anybody can ask for room."""
 OTLP_READ_SECONDS = 30.0
 """How long the message of a gRPC call may take to come: a thread waits for it, and exporters wait for ten seconds."""
+OTLP_IDLE_SECONDS = 300.0
+"""How long a gRPC connection stays open without a call: exporters send every few seconds to minutes."""
 OTLP_PIECE_BYTES = 32 * 1024
 """A request of OTLP that is larger is read in pieces of about this size."""
 OTLP_PARTS = 250_000

@@ -428,3 +428,10 @@ def test_a_pipeline_is_created_from_json_on_stdin(project: Path, say: Any, monke
     assert 'id = "f"' in (project / "headwater.toml").read_text()
     assert "# no file matches" in (project / "headwater.toml").read_text(), "comments stay"
     assert say("--project", project, "validate").code == 0
+
+
+@pytest.mark.parametrize("name", ["../x", "x" * 64, "a\u202eb", "a b", ""])
+def test_a_trigger_has_a_short_printable_name(say: Any, project: Path, name: str) -> None:
+    said = say("--project", project, "wave", "orders", "--name", name)
+    assert said.code == 2 and "HW-U01" in said.err and "1 to 63" in said.err
+    assert say("--project", project, "trigger", "list", "--json").json()["triggers"] == []

@@ -1,12 +1,13 @@
-"""Who may ask: the names of this server, its token, and the signature of a webhook."""
+"""Who may ask: the names of this server and its token; how large a body may be, and how long it may take."""
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
 import hmac
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -16,16 +17,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.faces.http.problems import RequestError, problem
+from headwater.faces.http.room import Place, Room
 from headwater.manifest.load import Project
 from headwater.manifest.references import resolve_reference
 from headwater.manifest.vocabulary import is_host, is_loopback
 
-SIGNATURE = "X-Headwater-Signature"
 OPEN = frozenset({"/health"})
 """What needs no token: somebody who watches over the server has none."""
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _WEBHOOK = re.compile(r"/v1/pipelines/[^/]+/events")
 _INGEST = re.compile(r"/v1/ingest/[^/]+")
+_OWN_SITES = frozenset({"none", "same-origin"})
+_PORTS = {"http": 80, "https": 443}
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})
 
@@ -41,10 +44,6 @@ class Access:
     def knows_host(self, header: str | None) -> bool:
         return header is not None and host_of(header) in self.hosts
 
-    def knows_page(self, origin: str | None) -> bool:
-        """Whether a page from there may send something. No page says so of programs: they name no origin."""
-        return origin is None or host_of(urlsplit(origin).netloc) in self.hosts
-
     def knows_token(self, authorization: str | None) -> bool:
         if self.token is None:
             return True
@@ -57,16 +56,6 @@ class Access:
             what = "no token" if authorization is None else "the wrong token"
             hint = "send `Authorization: Bearer ...` with the token of `[serve] token`"
             raise HeadwaterError("HW-H02", f"the request has {what}", hint=hint)
-
-    def check_signature(self, body: bytes, header: str | None) -> None:
-        """Raises HW-H02 unless the sender knows the secret, where there is one."""
-        if self.webhook_secret is None:
-            return
-        right = "sha256=" + hmac.new(self.webhook_secret.encode(), body, hashlib.sha256).hexdigest()
-        if header is None or not _same(header.strip().lower(), right):
-            what = "has no signature" if header is None else "has the wrong signature"
-            hint = f"send `{SIGNATURE}: sha256=...`: the HMAC of the body with the secret of `[serve] webhook_secret`"
-            raise HeadwaterError("HW-H02", f"the webhook {what}", hint=hint)
 
 
 def access_of(project: Project, *, host: str | None = None, environ: Mapping[str, str] = os.environ) -> Access:
@@ -100,13 +89,37 @@ def host_of(header: str) -> str:
     return name if alone and is_host(name) else ""
 
 
+def is_own_page(headers: Headers, host: str) -> bool:
+    """Whether a request that changes something may come from there: from a program, which names no origin, or from a
+    page of this very server, port included. `host` is the request's own `Host`."""
+    if headers.get("sec-fetch-site", "none").strip().lower() not in _OWN_SITES:
+        return False
+    origins = headers.getlist("origin")
+    return not origins or (len(origins) == 1 and _origin_of(origins[0]) in _origins_of(host))
+
+
+def _origin_of(origin: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port; an empty host if it is no origin."""
+    try:
+        found = urlsplit(origin)
+        return found.scheme, host_of(found.netloc), found.port or _PORTS.get(found.scheme)
+    except ValueError:
+        return "", "", None
+
+
+def _origins_of(host: str) -> set[tuple[str, str, int | None]]:
+    """The origins of pages that were loaded with this `Host`: a proxy before the server may have added TLS."""
+    port = urlsplit(f"//{host}").port
+    return {(scheme, host_of(host), port or usual) for scheme, usual in _PORTS.items()}
+
+
 def _problem(error: HeadwaterError, _scope: Scope) -> ASGIApp:
     return problem(error)
 
 
 class Guard:
-    """Stands before all paths: the host, the page it comes from, the token, the size of the body. `refusal` is how the
-    application tells an error."""
+    """Checks every request before its path: host, origin, token, and the size and speed of the body. `counts` is true
+    where the guard counts the memory that the body takes; `refusal` renders an error as the application does."""
 
     def __init__(
         self,
@@ -114,11 +127,14 @@ class Guard:
         *,
         access: Access,
         most_bytes: Callable[[Scope], int] | None = None,
+        counts: Callable[[Scope], bool] | None = None,
         refusal: Callable[[HeadwaterError, Scope], ASGIApp] = _problem,
     ):
+        self._bodies = Room(batches=0, size=limits.HTTP_REQUEST_MEMORY_BYTES)
         self.app = app
         self.access = access
         self.most_bytes = most_bytes or _most_bytes
+        self.counts = counts or _is_json
         self.refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -131,7 +147,8 @@ class Guard:
         except HeadwaterError as error:
             await self.refusal(error, scope)(scope, receive, send)
             return
-        await self.app(scope, _Counted(receive, most), send)
+        with self._bodies.hold() if self.counts(scope) else nullcontext() as place:
+            await self.app(scope, _Body(receive, most, place), send)
 
     def _check(self, scope: Scope, most: int) -> None:
         headers, path = Headers(scope=scope), scope["path"]
@@ -139,7 +156,7 @@ class Guard:
         if len(names) != 1 or not self.access.knows_host(names[0]):
             hint = "ask it by a name that it knows; `[serve] hosts` lists more of them"
             raise HeadwaterError("HW-H03", "the request is for another host than this server", hint=hint)
-        if scope["method"] not in READING and not self.access.knows_page(headers.get("origin")):
+        if scope["method"] not in READING and not is_own_page(headers, names[0]):
             message = "the request comes from a page of another server"
             raise RequestError(403, message, "send it from a program, or from a page of this server", code="HW-H03")
         signed = self.access.webhook_secret is not None and _is_webhook(scope)
@@ -150,32 +167,62 @@ class Guard:
             raise _too_large(most)
 
 
-class _Counted:
-    """A body whose length nobody has told is counted as it comes."""
+class _Body:
+    """A body as it comes: no larger than it may be, no slower, and counted where it is held."""
 
-    def __init__(self, receive: Receive, most: int):
-        self._receive = receive
-        self._most = most
+    def __init__(self, receive: Receive, most: int, place: Place | None):
+        self._receive, self._most, self._place = receive, most, place
         self._seen = 0
+        self._begun = 0.0
+        self._is_whole = False
 
     async def __call__(self) -> Message:
-        message = await self._receive()
+        if self._is_whole:
+            return await self._receive()  # waits for the client to go
+        loop = asyncio.get_running_loop()
+        self._begun = self._begun or loop.time()
+        try:
+            async with asyncio.timeout_at(self._begun + body_seconds(self._seen)):
+                message = await self._receive()
+        except TimeoutError as error:
+            text = f"the body is too slow: {self._seen} bytes in {loop.time() - self._begun:.0f} seconds"
+            raise RequestError(408, text, "send it faster, or in smaller parts") from error
         if message["type"] == "http.request":
-            self._seen += len(message.get("body", b""))
-            if self._seen > self._most:
-                raise _too_large(self._most)
+            self._count(len(message.get("body", b"")))
+            self._is_whole = not message.get("more_body", False)
         return message
+
+    def _count(self, size: int) -> None:
+        self._seen += size
+        if self._seen > self._most:
+            raise _too_large(self._most)
+        if self._place is not None:
+            self._place.grow(size)
+
+
+def body_seconds(received: int) -> float:
+    """How long a body may take of which so many bytes have come."""
+    earned = limits.HTTP_BODY_SECONDS + received / limits.HTTP_BODY_BYTES_PER_SECOND
+    return min(earned, limits.HTTP_BODY_MAX_SECONDS)
 
 
 def _too_large(most: int) -> HeadwaterError:
     return RequestError(413, f"the body is larger than {most >> 20} MiB", "send less at a time")
 
 
+def _is_json(scope: Scope) -> bool:
+    """Whether the body is held as a whole by nothing that counts it: pushes count their own, webhooks hold none."""
+    return scope["method"] not in READING and not _is_webhook(scope) and not _is_push(scope)
+
+
 def _most_bytes(scope: Scope) -> int:
     if _is_webhook(scope):
         return limits.WEBHOOK_BODY_BYTES
-    is_push = scope["method"] == "POST" and _INGEST.fullmatch(scope["path"]) is not None
-    return limits.MAX_BODY_BYTES if is_push else limits.REQUEST_BODY_BYTES
+    return limits.MAX_BODY_BYTES if _is_push(scope) else limits.REQUEST_BODY_BYTES
+
+
+def _is_push(scope: Scope) -> bool:
+    return scope["method"] == "POST" and _INGEST.fullmatch(scope["path"]) is not None
 
 
 def _is_webhook(scope: Scope) -> bool:

@@ -20,8 +20,10 @@ from headwater.base.errors import HeadwaterError
 from headwater.faces.answers import answer_text
 from headwater.faces.http.access import Access
 from headwater.faces.http.feed import Feed
+from headwater.faces.http.paths import json_without_paths
 from headwater.faces.http.problems import NO_STORE
 from headwater.faces.http.room import Room
+from headwater.faces.http.webhooks import Signatures
 from headwater.observe.counters import Counters
 
 
@@ -39,6 +41,7 @@ class Context:
     queries: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(limits.QUERIES_AT_ONCE))
     door: Door = field(default_factory=Door)
     room: Room = field(default_factory=lambda: Room(limits.INGESTS_AT_ONCE, limits.INGEST_MEMORY_BYTES))
+    signatures: Signatures = field(default_factory=Signatures)
     pushes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(limits.INGEST_THREADS))
 
     def close(self) -> None:
@@ -75,9 +78,11 @@ Given = Annotated[Context, Depends(_context)]
 Opened = Annotated[Workspace, Depends(_workspace)]
 
 
-def answer(value: Mapping[str, Any], *, status: int = 200) -> Response:
-    """One JSON object, as the command line gives it with `--json`."""
-    return Response(answer_text(value, indent=None), status, dict(NO_STORE), "application/json")
+def answer(value: Mapping[str, Any], *, status: int = 200, has_rows: bool = False) -> Response:
+    """One JSON object, as the command line gives it with `--json`. Paths of this machine are shortened, but not in
+    rows of tables: those are sent as they are."""
+    text = answer_text(value, indent=None)
+    return Response(text if has_rows else json_without_paths(text), status, dict(NO_STORE), "application/json")
 
 
 def shape(name: str, **fields: Any) -> type[BaseModel]:

@@ -10,12 +10,16 @@ from contextlib import suppress
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.base.clock import to_text
 from headwater.base.errors import HeadwaterError
 from headwater.faces.answers import answer_text
+from headwater.faces.http.paths import json_without_paths
+from headwater.faces.http.problems import NO_STORE
 from headwater.observe.counters import Counters
 from headwater.store.catalog import Catalog
 from headwater.store.history import ToldEvent, engine_events, last_event_id
@@ -65,6 +69,16 @@ class Feed:
     def join(self) -> None:
         if self._thread.is_alive():
             self._thread.join(limits.HTTP_STOP_SECONDS)
+
+    def join_listeners(self) -> None:
+        """One more listens, until `leave_listeners`. Raises HW-H05 if as many as may do already. In the event loop."""
+        if self.listeners >= limits.LISTENERS:
+            message = f"{limits.LISTENERS} clients listen already"
+            raise HeadwaterError("HW-H05", message, hint="try again later", retryable=True)
+        self.listeners += 1
+
+    def leave_listeners(self) -> None:
+        self.listeners -= 1
 
     async def newer(self, after: int, *, within_seconds: float) -> bool:
         """Waits until there may be an event later than that one, or the feed ends; False if neither happened."""
@@ -146,25 +160,37 @@ async def stream(
 ) -> AsyncIterator[str]:
     """Server-sent events later than that id, for as long as the feed goes on. A catalog that is away ends the
     stream: who listens comes again, with the id of the last event."""
-    feed.listeners += 1
-    try:
-        yield f"retry: {limits.HTTP_RETRY_SECONDS * 1000}\n\n"
-        while not feed.stopped:
-            try:
-                events = await run_in_threadpool(read, after)
-            except HeadwaterError:
-                return
-            for event in events:
-                after = event.id
-                yield _sent(event)
-            while not events and not await feed.newer(after, within_seconds=heartbeat_seconds):
-                yield ": nothing new\n\n"
-    finally:
-        feed.listeners -= 1
+    yield f"retry: {limits.HTTP_RETRY_SECONDS * 1000}\n\n"
+    while not feed.stopped:
+        try:
+            events = await run_in_threadpool(read, after)
+        except HeadwaterError:
+            return
+        for event in events:
+            after = event.id
+            yield _sent(event)
+        while not events and not await feed.newer(after, within_seconds=heartbeat_seconds):
+            yield ": nothing new\n\n"
+
+
+class Listening(StreamingResponse):
+    """An answer to a listener that has joined: it leaves when the answer ends, also if it never began."""
+
+    def __init__(self, feed: Feed, events: AsyncIterator[str]):
+        headers = {**NO_STORE, "X-Accel-Buffering": "no"}
+        super().__init__(events, headers=headers, media_type="text/event-stream")
+        self._feed = feed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._feed.leave_listeners()
 
 
 def _sent(event: ToldEvent) -> str:
-    return f"id: {event.id}\nevent: {event.kind}\ndata: {answer_text(told(event), indent=None)}\n\n"
+    data = json_without_paths(answer_text(told(event), indent=None))
+    return f"id: {event.id}\nevent: {event.kind}\ndata: {data}\n\n"
 
 
 def told(event: ToldEvent) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated
@@ -14,7 +13,6 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from headwater.app.ingesting import mark_of
-from headwater.base import limits
 from headwater.faces.http.context import Context, Given, answer, answers, shape
 from headwater.faces.http.problems import RequestError
 from headwater.faces.http.room import Place
@@ -50,8 +48,9 @@ async def ingest(
     """Push rows into a table: all of them land, once, or none does."""
     # The arguments of the key are its description; a header may also come twice.
     key, encoding = key_of(request.headers), encoding_of(request.headers)
-    with context.room.place() as place:
-        body = b"".join([part async for part in parts_of(request, place)])
+    context.room.check()
+    with context.room.hold() as place:
+        body = await body_of(request, place)
         land = partial(
             _land,
             context,
@@ -66,7 +65,8 @@ async def ingest(
             actor=f"http:{request.client.host}" if request.client is not None else "http",
         )
         # A sender that goes away does not undo what it has sent: the thread goes on, and the key finds the answer.
-        found = await to_thread.run_sync(land, limiter=context.pushes)
+        with context.room.batch():
+            found = await to_thread.run_sync(land, limiter=context.pushes)
     return answer(
         {
             "snapshot_id": found.snapshot_id,
@@ -106,18 +106,22 @@ def _land(
     return found
 
 
-async def parts_of(request: Request, place: Place) -> AsyncIterator[bytes]:
-    """The body as it comes, for as long as it may take."""
+async def parts_of(request: Request) -> AsyncIterator[bytes]:
+    """The body as it comes."""
     try:
-        async with asyncio.timeout(limits.INGEST_READ_SECONDS):
-            async for part in request.stream():
-                place.grow(len(part))
-                yield part
-    except TimeoutError as error:
-        message = f"the body did not come within {limits.INGEST_READ_SECONDS:g} seconds"
-        raise RequestError(408, message, "send smaller batches") from error
+        async for part in request.stream():
+            yield part
     except ClientDisconnect as error:
         raise RequestError(400, "the sender went away before all was sent") from error
+
+
+async def body_of(request: Request, place: Place) -> bytes:
+    """The body, which counts for as long as the place is held."""
+    parts = []
+    async for part in parts_of(request):
+        place.grow(len(part))
+        parts.append(part)
+    return b"".join(parts)
 
 
 def key_of(headers: Headers) -> str | None:

@@ -16,11 +16,9 @@ from headwater.app.seeing import RunLog, Why, events, run_log, runs, why
 from headwater.app.status import PipelineStatus, RunStatus, status
 from headwater.app.workspace import Workspace
 from headwater.base import limits
-from headwater.base.errors import HeadwaterError
 from headwater.faces.answers import distinct, json_value
 from headwater.faces.http.context import Given, Opened, answer, answers, shape
-from headwater.faces.http.feed import stream
-from headwater.faces.http.problems import NO_STORE
+from headwater.faces.http.feed import Listening, stream
 from headwater.store import history
 
 router = APIRouter(tags=["look"])
@@ -95,20 +93,21 @@ async def listen(
     ] = None,
 ) -> Response:
     """What the engine tells, as server-sent events with growing ids."""
-    if context.feed.listeners >= limits.LISTENERS:
-        raise HeadwaterError("HW-H05", f"{limits.LISTENERS} listen already", hint="come again later", retryable=True)
-    asked = last_event_id if last_event_id is not None else after
-    workspace = context.current()
-    newest = await run_in_threadpool(_newest, workspace)
-    # An id from before the catalog was made again would wait for ever.
-    begin = newest if asked is None else min(asked, newest)
+    context.feed.join_listeners()  # before anything waits: a burst of listeners is counted one by one
+    try:
+        asked = last_event_id if last_event_id is not None else after
+        newest = await run_in_threadpool(_newest, context.current())
+    except BaseException:
+        context.feed.leave_listeners()
+        raise
     told = stream(
         context.feed,
         lambda after: events(context.current(), after=after, limit=limits.EVENTS_PAGE),
-        after=begin,
+        # An id from before the catalog was made again would wait for ever.
+        after=newest if asked is None else min(asked, newest),
         heartbeat_seconds=context.heartbeat_seconds,
     )
-    return StreamingResponse(told, headers={**NO_STORE, "X-Accel-Buffering": "no"}, media_type="text/event-stream")
+    return Listening(context.feed, told)
 
 
 @router.post("/v1/query", responses=answers(QueryAnswer))
@@ -130,7 +129,7 @@ def _query(workspace: Workspace, body: QueryBody, closing: threading.Event) -> R
     )
     names = distinct(list(found.columns))
     rows = [dict(zip(names, map(json_value, row))) for row in found.rows]
-    return answer({"columns": names, "types": found.types, "rows": rows, "truncated": found.truncated})
+    return answer({"columns": names, "types": found.types, "rows": rows, "truncated": found.truncated}, has_rows=True)
 
 
 class _Room:

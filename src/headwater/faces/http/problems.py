@@ -14,6 +14,7 @@ from starlette.responses import Response
 from headwater.base import limits
 from headwater.base.errors import CODES, HeadwaterError
 from headwater.faces.answers import answer_text
+from headwater.faces.http.paths import json_without_paths
 
 PROBLEM = "application/problem+json"
 NO_STORE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -62,7 +63,7 @@ def status_of(error: HeadwaterError) -> int:
 
 def problem(error: HeadwaterError) -> Response:
     """An error as an answer. `detail` is RFC 9457's: the message; `error` is what the command line shows with
-    `--json`."""
+    `--json`, without paths of this machine."""
     status = status_of(error)
     body: dict[str, object] = {
         "type": f"urn:headwater:error:{error.code}",
@@ -80,7 +81,7 @@ def problem(error: HeadwaterError) -> Response:
             headers["Retry-After"] = str(limits.HTTP_RETRY_SECONDS)
         case 405:
             headers["Allow"] = str(error.detail.get("allow", ""))
-    return Response(answer_text(body, indent=None), status, headers, PROBLEM)
+    return Response(json_without_paths(answer_text(body, indent=None)), status, headers, PROBLEM)
 
 
 def handle_errors(app: FastAPI) -> None:

@@ -20,20 +20,43 @@ class Room:
     def batches_left(self) -> int:
         return self._batches
 
+    @property
+    def bytes_left(self) -> int:
+        return self._size
+
     @contextmanager
-    def place(self) -> Iterator[Place]:
-        """Room for one batch. Raises 429 if there is none."""
-        with self._lock:
-            if not self._batches:
-                raise _full()
-            self._batches -= 1
+    def hold(self) -> Iterator[Place]:
+        """Memory for what is being received: a slow sender holds what it has sent, and no batch."""
         place = Place(self)
         try:
             yield place
         finally:
             with self._lock:
-                self._batches += 1
                 self._size += place.held
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """One batch that has been received. Raises 429 if none is free."""
+        with self._lock:
+            if not self._batches:
+                raise _full()
+            self._batches -= 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._batches += 1
+
+    @contextmanager
+    def place(self) -> Iterator[Place]:
+        """Both."""
+        with self.batch(), self.hold() as place:
+            yield place
+
+    def check(self) -> None:
+        """Raises 429 if no batch is free now: its body need not be received."""
+        if not self._batches:
+            raise _full()
 
     def take(self, size: int) -> None:
         with self._lock:
@@ -55,6 +78,6 @@ class Place:
 
 
 def _full() -> RequestError:
-    error = RequestError(429, "many batches are on their way already", "send it again in a moment", code="HW-H05")
+    error = RequestError(429, "the server holds as many requests as it may", "send it again in a moment", code="HW-H05")
     error.retryable = True
     return error

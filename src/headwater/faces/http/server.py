@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _START_SECONDS = 30.0
 _START_POLL_SECONDS = 0.01
-_BACKLOG = 512
+_BACKLOG = 2_048
 _ALLOCATOR = "ARROW_DEFAULT_MEMORY_POOL"
 
 
@@ -38,6 +38,9 @@ class HttpServer:
         """Listen, and answer from then on; the port, which is a free one if 0 was asked for. Raises HW-H01 if that
         address cannot be listened on; `setting` is where the port is chosen."""
         import uvicorn
+
+        from headwater.faces.http.accepting import BoundedServer
+        from headwater.faces.http.connections import connection_limit, raise_file_limit
 
         assert self._thread is None, "a server starts once"
         _spare_memory()
@@ -55,9 +58,10 @@ class HttpServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            timeout_keep_alive=math.ceil(limits.HTTP_IDLE_SECONDS),
             timeout_graceful_shutdown=math.ceil(limits.HTTP_STOP_SECONDS),
         )
-        server = self._server = uvicorn.Server(config)
+        server = self._server = BoundedServer(config, listening, connection_limit(raise_file_limit()))
         self._closing = app.state.closing
         self._thread = threading.Thread(target=_run, args=(server, listening), name="headwater http", daemon=True)
         self._thread.start()

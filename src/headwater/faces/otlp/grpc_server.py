@@ -26,6 +26,7 @@ from starlette.datastructures import Headers
 from headwater.app.address import joined
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
+from headwater.faces.http.connections import connection_limit, raise_file_limit
 from headwater.faces.http.ingest import key_of
 from headwater.faces.http.server import listen
 from headwater.faces.otlp.receiving import RETRIED, Receiver, http_status, told
@@ -46,6 +47,8 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", limits.OTLP_MESSAGE_BYTES),
     ("grpc.per_message_decompression", 0),
     ("grpc.compression_enabled_algorithms_bitset", _NO_COMPRESSION | _WITH_GZIP),
+    ("grpc.server_handshake_timeout_ms", int(limits.HTTP_HEADER_SECONDS * 1000)),
+    ("grpc.max_connection_idle_ms", int(limits.OTLP_IDLE_SECONDS * 1000)),
 )
 _CODES = {
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -64,7 +67,8 @@ class GrpcServer:
         # Else a program that a ripple starts by a fork can wait for ever, for gRPC's threads.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
         self._threads = ThreadPoolExecutor(limits.INGEST_THREADS, thread_name_prefix="headwater otlp")
-        self._server = grpc.server(self._threads, options=_OPTIONS)
+        most = ("grpc.max_allowed_incoming_connections", connection_limit(raise_file_limit()))
+        self._server = grpc.server(self._threads, options=(*_OPTIONS, most))
 
     def start(self, receiver: Receiver, host: str, port: int) -> int:
         """Listen, and answer from then on; the port, which is a free one if 0 was asked for. Raises HW-H01 if that

@@ -19,7 +19,7 @@ from starlette.types import Scope
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.faces.http.access import Guard
-from headwater.faces.http.ingest import encoding_of, key_of, parts_of
+from headwater.faces.http.ingest import body_of, encoding_of, key_of
 from headwater.faces.http.problems import NO_STORE, RequestError
 from headwater.faces.otlp.receiving import RETRIED, Receiver, http_status, told
 from headwater.ingest.otlp.requests import Form, written
@@ -40,7 +40,13 @@ def otlp_app(receiver: Receiver) -> Starlette:
 
         return Route(f"/v1/{signal}", export, methods=["POST"])
 
-    guard = Middleware(Guard, access=receiver.access, most_bytes=lambda _scope: limits.MAX_BODY_BYTES, refusal=_refusal)
+    guard = Middleware(
+        Guard,
+        access=receiver.access,
+        most_bytes=lambda _scope: limits.MAX_BODY_BYTES,
+        counts=lambda _scope: False,  # each request has a place in the room of pushes
+        refusal=_refusal,
+    )
     app = Starlette(
         routes=[route(signal) for signal in get_args(Signal)],
         middleware=[guard],
@@ -56,12 +62,14 @@ async def _export(receiver: Receiver, threads: CapacityLimiter, signal: Signal, 
         known = " or ".join(f"`{name}`" for name in _FORMS)
         raise RequestError(415, "the request does not say what it is", f"send `Content-Type:` {known}")
     key, encoding = key_of(request.headers), encoding_of(request.headers)
-    with receiver.room.place() as place:
-        body = b"".join([part async for part in parts_of(request, place)])
+    receiver.room.check()
+    with receiver.room.hold() as place:
+        body = await body_of(request, place)
         actor = f"otlp:{request.client.host}" if request.client is not None else "otlp"
         receive = partial(receiver.receive, signal, body, place, encoding=encoding, form=form, key=key, actor=actor)
         # A sender that goes away does not undo what it has sent: the thread goes on, and the key finds the answer.
-        found = await to_thread.run_sync(receive, limiter=threads)
+        with receiver.room.batch():
+            found = await to_thread.run_sync(receive, limiter=threads)
     return Response(written(found, form), 200, dict(NO_STORE), _TYPES[form])
 
 

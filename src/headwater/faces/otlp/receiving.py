@@ -11,6 +11,7 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.coerce.errors import RowError
 from headwater.faces.http.access import Access
+from headwater.faces.http.paths import without_paths
 from headwater.faces.http.problems import RequestError, status_of
 from headwater.faces.http.room import Place, Room
 from headwater.ingest.decode import Encoding, TooLarge, decoded
@@ -75,7 +76,7 @@ def http_status(error: HeadwaterError) -> int:
 def told(error: HeadwaterError) -> str:
     """An error in a line."""
     text = f"{error.code}: {error.message}" + (f" ({error.hint})" if error.hint else "")
-    return text[:MESSAGE_CHARACTERS]
+    return without_paths(text)[:MESSAGE_CHARACTERS]
 
 
 def _refusals(found: Accepted) -> str:

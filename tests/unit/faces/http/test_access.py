@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import socket
+import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +17,8 @@ from headwater.app.workspace import Workspace, load, workspace
 from headwater.base import limits
 from headwater.base.errors import CODES, HeadwaterError
 from headwater.faces.http.access import Access, access_of, host_of
-from headwater.faces.http.problems import status_of
+from headwater.faces.http.problems import RequestError, status_of
+from headwater.faces.http.webhooks import Signatures
 from unit.faces.http.served import serving
 from unit.faces.http.test_paths import problem_of
 from unit.faces.landed import landed_project
@@ -34,8 +38,14 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         yield client
 
 
-def signature(body: bytes, secret: str = SECRET) -> dict[str, str]:
-    return {"X-Headwater-Signature": "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}
+def signature(
+    body: bytes, secret: str = SECRET, *, at: float = 0, pipeline: str = "orders", demand: str = "tap"
+) -> dict[str, str]:
+    """The headers of a webhook that was signed now, or so many seconds from now."""
+    timestamp = str(int(time.time() + at))
+    signed = b"\n".join([timestamp.encode(), pipeline.encode(), demand.encode(), body])
+    digest = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+    return {"X-Headwater-Timestamp": timestamp, "X-Headwater-Signature": f"sha256={digest}"}
 
 
 @pytest.mark.parametrize("path", ["/v1/pipelines", "/metrics", "/openapi.json", "/docs", "/v1/events", "/nowhere"])
@@ -69,6 +79,73 @@ def test_a_webhook_is_signed_instead(guarded: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
+    ("headers", "says"),
+    [
+        ({}, "no signature"),
+        ({"X-Headwater-Timestamp": "1700000000"}, "no signature"),
+        ({"X-Headwater-Signature": "sha256=" + hmac.new(SECRET.encode(), b"old", "sha256").hexdigest()}, "body alone"),
+        ({**signature(b"old"), "X-Headwater-Timestamp": "soon"}, "not a number of seconds"),
+        ({**signature(b"old"), "X-Headwater-Timestamp": "9" * 5000}, "not a number of seconds"),
+        (signature(b"old", at=-310), "more than 300 seconds"),
+        (signature(b"old", at=310), "more than 300 seconds"),
+        ({**signature(b"old", at=-5), "X-Headwater-Timestamp": str(int(time.time()))}, "wrong signature"),
+        (signature(b"old", pipeline="other"), "wrong signature"),
+        (signature(b"old", demand="pulse"), "wrong signature"),
+    ],
+)
+def test_a_signature_covers_time_pipeline_demand_and_body(
+    guarded: httpx.Client, headers: dict[str, str], says: str
+) -> None:
+    error = problem_of(guarded.post("/v1/pipelines/orders/events", content=b"old", headers=headers), 401, "HW-H02")
+    assert says in error["message"] + error["hint"] and "`[serve] webhook_secret`" in error["hint"]
+
+
+def test_a_webhook_without_a_signature_is_refused_before_its_body(guarded: httpx.Client) -> None:
+    with socket.create_connection(("127.0.0.1", guarded.base_url.port or 0), 60) as connection:
+        connection.sendall(
+            b"POST /v1/pipelines/orders/events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 30000000\r\n\r\n"
+        )
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 401 ")
+
+
+def test_a_webhook_is_accepted_once(guarded: httpx.Client) -> None:
+    path, headers = "/v1/pipelines/orders/events?demand=pulse", signature(b"once", demand="pulse")
+    assert guarded.post(path, content=b"once", headers=headers).status_code == 202
+    problem_of(guarded.post(path, content=b"once", headers=headers), 409, "HW-H02")
+
+
+def test_a_webhook_that_was_not_taken_may_be_sent_again(guarded: httpx.Client) -> None:
+    path, headers = "/v1/pipelines/nobody/events", signature(b"", pipeline="nobody")
+    for _ in range(2):
+        problem_of(guarded.post(path, headers=headers), 404, "HW-M11")
+
+
+def test_signatures_are_remembered_until_they_are_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WEBHOOK_SIGNATURES", 2)
+    seen = Signatures()
+    seen.remember(b"a", expires=300, now=0)
+    seen.remember(b"b", expires=301, now=1)
+    with pytest.raises(RequestError) as caught:
+        seen.remember(b"c", expires=302, now=300)
+    assert caught.value.status == 429 and caught.value.retryable
+    seen.remember(b"c", expires=601, now=301)
+    with pytest.raises(RequestError, match="accepted before"):
+        seen.remember(b"b", expires=301, now=301)
+
+
+def test_the_body_of_a_webhook_is_not_held(guarded: httpx.Client) -> None:
+    part, parts = b"x" * (1 << 16), 30 << 4
+    headers = signature(part * parts)
+    tracemalloc.start()
+    try:
+        answer = guarded.post("/v1/pipelines/orders/events", content=iter([part] * parts), headers=headers)
+        assert answer.status_code == 202
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
     ("host", "known"),
     [
         ("127.0.0.1", True),
@@ -91,11 +168,41 @@ def test_the_host_must_be_one_of_this_server(guarded: httpx.Client, host: str, k
         problem_of(response, 421, "HW-H03")
 
 
-def test_a_page_of_another_server_can_send_nothing(guarded: httpx.Client) -> None:
-    path = "/v1/pipelines/orders/tap"
-    for origin in ("https://evil.com", "null", "http://127.0.0.1.evil.com"):
-        problem_of(guarded.post(path, headers={**BEARER, "Origin": origin}), 403, "HW-H03")
-    assert guarded.post(path, headers={**BEARER, "Origin": "http://127.0.0.1:5173"}).status_code == 202
+@pytest.mark.parametrize(
+    ("headers", "allowed"),
+    [
+        ({}, True),
+        ({"Origin": "http://HOST"}, True),
+        ({"Origin": "http://HOST", "Sec-Fetch-Site": "same-origin"}, True),
+        ({"Sec-Fetch-Site": "none"}, True),
+        ({"Host": "data.example.com", "Origin": "https://data.example.com"}, True),
+        ({"Host": "data.example.com:443", "Origin": "https://data.example.com"}, True),
+        ({"Host": "data.example.com", "Origin": "https://data.example.com:8443"}, False),
+        ({"Host": "data.example.com", "Origin": "http://data.example.com:443"}, False),
+        ({"Origin": "https://evil.com"}, False),
+        ({"Origin": "null"}, False),
+        ({"Origin": ""}, False),
+        ({"Origin": "http://127.0.0.1"}, False),
+        ({"Origin": "http://127.0.0.1:5173"}, False),
+        ({"Origin": "http://localhost:9999"}, False),
+        ({"Origin": "http://127.0.0.1:99999"}, False),
+        ({"Origin": "http://127.0.0.1.evil.com"}, False),
+        ({"Origin": "ftp://HOST"}, False),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+        ({"Sec-Fetch-Site": "same-site"}, False),
+        ({"Origin": "http://HOST", "Sec-Fetch-Site": "cross-site"}, False),
+    ],
+)
+def test_a_page_of_another_server_can_send_nothing(
+    guarded: httpx.Client, headers: dict[str, str], allowed: bool
+) -> None:
+    sent = {name: value.replace("HOST", guarded.base_url.netloc.decode()) for name, value in headers.items()}
+    answer = guarded.post("/v1/pipelines/orders/tap", headers={**BEARER, **sent})
+    if allowed:
+        assert answer.status_code == 202
+    else:
+        problem_of(answer, 403, "HW-H03")
+    assert guarded.get("/v1/triggers", headers={**BEARER, **sent}).status_code == 200
 
 
 def test_a_body_is_not_larger_than_it_may_be(guarded: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +213,8 @@ def test_a_body_is_not_larger_than_it_may_be(guarded: httpx.Client, monkeypatch:
         problem_of(guarded.post("/v1/query", content=content, headers=headers), 413, "HW-H04")
     path = "/v1/pipelines/orders/events"
     assert guarded.post(path, content=b"x" * 150, headers=signature(b"x" * 150)).status_code == 202
-    problem_of(guarded.post(path, content=iter([b"x" * 150] * 2)), 413, "HW-H04")
+    content = b"x" * 300
+    problem_of(guarded.post(path, content=iter([content]), headers=signature(content)), 413, "HW-H04")
 
 
 def test_a_catalog_that_is_away_is_told_with_when_to_come_again(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_a_sender_that_sends_half_holds_no_room_for_long(
 ) -> None:
     """It is slower than a sender may be, or it is gone."""
     if not goes_away:
-        monkeypatch.setattr(limits, "INGEST_READ_SECONDS", 0.05)
+        monkeypatch.setattr(limits, "HTTP_BODY_SECONDS", 0.05)
     app = api(lambda: engine.workspace)
     server = HttpServer()
     connection = HTTPConnection(HOST, server.start(app, HOST, 0))
@@ -213,12 +213,12 @@ def test_a_sender_that_sends_half_holds_no_room_for_long(
     connection.send(ROW)
     room: Room = app.state.context.room
     if goes_away:
-        eventually(lambda: room.batches_left < limits.INGESTS_AT_ONCE)
+        eventually(lambda: room.bytes_left < limits.INGEST_MEMORY_BYTES)
         connection.close()
     else:
         assert connection.getresponse().status == 408
         connection.close()
-    eventually(lambda: room.batches_left == limits.INGESTS_AT_ONCE)
+    eventually(lambda: (room.bytes_left, room.batches_left) == (limits.INGEST_MEMORY_BYTES, limits.INGESTS_AT_ONCE))
     server.stop()
     assert "Traceback" not in caplog.text
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -14,7 +17,9 @@ from jsonschema import Draft202012Validator
 from headwater import __version__
 from headwater.app.status import status
 from headwater.base import limits
-from unit.faces.http.served import CHECK_SECONDS, CHECKS, Running, told
+from headwater.faces.http.api import api
+from headwater.faces.http.server import HttpServer
+from unit.faces.http.served import CHECK_SECONDS, CHECKS, HEARTBEAT_SECONDS, HOST, Running, told
 
 
 def eventually(holds: Callable[[], bool]) -> None:
@@ -95,6 +100,19 @@ def test_a_stream_with_nothing_to_tell_says_that_it_is_there(client: httpx.Clien
         assert [next(lines) for _ in range(6)] == ["retry: 2000", "", ": nothing new", "", ": nothing new", ""]
 
 
+def test_a_burst_of_listeners_is_no_more_than_may_listen(engine: Running) -> None:
+    app, server = api(lambda: engine.workspace, heartbeat_seconds=HEARTBEAT_SECONDS), HttpServer()
+    address, feed = (HOST, server.start(app, HOST, 0)), app.state.context.feed
+    with ExitStack() as stack:
+        burst = [stack.enter_context(socket.create_connection(address, 60)) for _ in range(300)]
+        for connection in burst:
+            connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        answers = Counter(connection.recv(12) for connection in burst)
+    assert answers == {b"HTTP/1.1 200": limits.LISTENERS, b"HTTP/1.1 503": 300 - limits.LISTENERS}
+    eventually(lambda: feed.listeners == 0)  # those that left make space
+    server.stop()
+
+
 def test_runs_are_paged(client: httpx.Client, engine: Running) -> None:
     for pipeline in ("first", "second"):
         client.post(f"/v1/pipelines/{pipeline}/pulse")
@@ -144,6 +162,13 @@ def test_standing_demand_is_set_listed_and_removed(client: httpx.Client) -> None
         ("tide", {"max_staleness": "soon"}),
         ("wave", {"max_staleness": "15m"}),
         ("wave", {"expires_in": "0s"}),
+        ("wave", {"id": ""}),
+        ("wave", {"id": "x" * 64}),
+        ("wave", {"id": "../x"}),
+        ("wave", {"id": "a\0b"}),
+        ("wave", {"id": "\u202egnp.exe"}),
+        ("wave", {"id": "a\n"}),
+        ("wave", {"id": "manifest:wave"}),
     ],
 )
 def test_standing_demand_that_makes_no_sense_is_refused(client: httpx.Client, kind: str, body: dict[str, str]) -> None:

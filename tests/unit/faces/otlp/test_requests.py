@@ -23,9 +23,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from headwater.base import limits
 from headwater.faces.http.access import Access
+from headwater.faces.otlp.grpc_server import GrpcServer
 from headwater.ingest.otlp.tables import COLUMNS
 from unit.faces.http.test_paths import eventually
-from unit.faces.otlp.taking import HOST, JSON, Taking, said, taking
+from unit.faces.otlp.taking import HOST, JSON, PROTOBUF, Taking, said, taking
 from unit.ingest.otlp_requests import LOG, METRICS, NOON, SPAN_SENT, TRACE, logs, metrics, traces, under
 
 OK = grpc.StatusCode.OK
@@ -338,6 +339,38 @@ def test_a_sender_that_never_sends_holds_no_room_for_long(
     # The sender hears of it first.
     eventually(lambda: shared.receiver.room.batches_left == limits.INGESTS_AT_ONCE)
     assert "Traceback" not in caplog.text
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(shared: Taking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HTTP_BODY_SECONDS", 0.05)
+    with socket.create_connection((HOST, shared.http.base_url.port or 0), 60) as connection:
+        head = f"POST /v1/logs HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: {PROTOBUF}\r\nContent-Length: 9\r\n\r\n"
+        connection.sendall(head.encode())
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 408 ")
+
+
+def test_grpc_has_a_bound_on_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HTTP_CONNECTIONS", 2)
+    server = GrpcServer()
+    receiver: Any = None  # no call is made
+    address = (HOST, server.start(receiver, HOST, 0))
+    with ExitStack() as stack:
+        found = [stack.enter_context(socket.create_connection(address, 60)) for _ in range(6)]
+        for connection in found:
+            connection.setblocking(False)
+        eventually(lambda: sum(map(_is_closed, found)) == 4)
+    server.stop()
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    try:
+        while connection.recv(1 << 16):  # gRPC speaks first
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @pytest.mark.parametrize("name", ["grpc_port", "http_port"])
