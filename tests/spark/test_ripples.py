@@ -105,7 +105,7 @@ def test_runs_of_several_threads_see_each_their_own_table(models: Models) -> Non
         ("selec 1", (10, 8), "line 1, column 1: Syntax error at or near 'selec'", ""),
         ("select * from order_", (10, 22), "The table or view `order_` cannot be found", "did you mean `orders`?"),
         ("select * from elsewhere", (10, 22), "`elsewhere` cannot be found", "it can read: orders"),
-        ("select foo(id) from orders", (10, 15), "Cannot resolve routine `foo`", ""),
+        ("select foo(id) from orders", (10, 8), "calls `foo`, which is no function that", "a Python ripple"),
         ("select id, sum(amount) from orders", (10, 8), "GROUP BY", ""),
         (
             "select id,\n cast(note as int) as n from orders",

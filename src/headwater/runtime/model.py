@@ -20,8 +20,8 @@ from headwater.manifest.positions import Path
 from headwater.manifest.spec import Mode, RippleSpec, TableSettings
 from headwater.runtime.definition import declared_columns, ripple_fingerprint
 from headwater.runtime.model_python import PythonFault, PythonFunction, python_parameters
-from headwater.runtime.model_sql import SqlFault, tables_read
-from headwater.runtime.model_text import ModelText, python_text, sql_text
+from headwater.runtime.model_sql import tables_read
+from headwater.runtime.model_text import ModelText, SqlFault, python_text, sql_text
 from headwater.runtime.model_view import duck_query
 from headwater.store.evolution import DeclaredColumn
 

@@ -12,6 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from headwater.base.ids import is_table_name
+from headwater.runtime.model_sql_allowed import check_calls, check_tree
+from headwater.runtime.model_text import SqlFault
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -31,14 +33,6 @@ class TableRead:
 
     name: str
     offset: int
-
-
-class SqlFault(Exception):
-    """Why a text is not one query whose tables can be told; `offset` is where in the text."""
-
-    def __init__(self, message: str, *, hint: str, offset: int):
-        super().__init__(message)
-        self.message, self.hint, self.offset = message, hint, offset
 
 
 @lru_cache(maxsize=_QUERIES_CACHED)
@@ -61,7 +55,7 @@ def tables_read(sql: str) -> tuple[TableRead, ...]:
 
 
 def parse_query(sql: str) -> exp.Expression:
-    """The one query of the text. Raises SqlFault if it is not one."""
+    """The one query of the text. Raises SqlFault if it is not one, or reaches more than its inputs."""
     from sqlglot import exp
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import ParseError, TokenError
@@ -80,6 +74,8 @@ def parse_query(sql: str) -> exp.Expression:
         raise _misread(error, tokens) from error
     if not isinstance(query, exp.Select | exp.SetOperation | exp.Subquery | exp.Values):
         raise SqlFault("the SQL is not a query", hint=_ONE_QUERY, offset=tokens[0].start)
+    check_tree(query, tokens)
+    check_calls(tokens, query)
     return query
 
 
@@ -146,9 +142,6 @@ def _table(table: exp.Table, sql: str) -> TableRead | None:
     named = table.this
     offset = _offset(named)
     if isinstance(named, exp.Func):
-        if named.name.lower() == "identifier":
-            message = "the name of a table is computed by `identifier(...)`, so nobody knows which it is"
-            raise SqlFault(message, hint="write the name itself", offset=offset)
         return None
     if isinstance(named, exp.Dot) or table.args.get("db") is not None:
         whole, last = ".".join(part.name for part in table.parts), table.parts[-1].name
@@ -158,7 +151,7 @@ def _table(table: exp.Table, sql: str) -> TableRead | None:
         )
         raise SqlFault(message, hint=hint, offset=_offset(table.parts[0]))
     if not isinstance(named, exp.Identifier):
-        raise SqlFault("the SQL has a parameter for a table", hint="write the table's name", offset=offset)
+        raise SqlFault("the SQL has something else where a table's name belongs", hint="write the name", offset=offset)
     if sql[offset : offset + 1] in ('"', "'"):
         message = f"the table `{named.name[:80]}` is in quotes, which Spark reads as text"
         raise SqlFault(message, hint=f"write `{named.name[:80]}`, or put it in backticks", offset=offset)

@@ -15,6 +15,14 @@ SQL_SUFFIX = ".sql"
 _FROM_ROOT = f"paths begin at the directory of `{PROJECT_FILE}`"
 
 
+class SqlFault(Exception):
+    """Why a text is not a query that a model can be; `offset` is where in the text."""
+
+    def __init__(self, message: str, *, hint: str, offset: int):
+        super().__init__(message)
+        self.message, self.hint, self.offset = message, hint, offset
+
+
 @dataclass(frozen=True, eq=False)
 class ModelText:
     """A text and the file it stands in, relative to the project. `part` and `path` are what names it in the

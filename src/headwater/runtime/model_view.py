@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headwater.runtime.model_sql import SqlFault, parse_query, tables_in
+from headwater.runtime.model_sql import parse_query, tables_in
+from headwater.runtime.model_text import SqlFault
 from headwater.store.records import VIEW_INPUT
 
 if TYPE_CHECKING:

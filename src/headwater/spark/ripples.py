@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.base.errors import HeadwaterError, Place, nearest
 from headwater.spark.frame_schema import column_metadata, quoted
 from headwater.spark.frames import table_frame
+from headwater.spark.sql_plan import checked_sql
 from headwater.spark.user_code import Code, PythonCode, SqlCode, loaded
 from headwater.spark.user_errors import python_errors, user_errors
 from headwater.store.state import TableState
@@ -33,8 +34,13 @@ if TYPE_CHECKING:
 
 CONTEXT = "context"
 """The parameter of a Python ripple that is no table."""
-_SESSION_CONF = {"spark.sql.session.timeZone": "UTC", "spark.sql.legacy.parquet.nanosAsLong": "true"}
-"""What reading tables relies on, also where a platform started Spark and gave these to its own session alone."""
+_SESSION_CONF = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.legacy.parquet.nanosAsLong": "true",
+    "spark.sql.variable.substitute": "false",
+}
+"""What reading tables relies on, also where a platform started Spark and gave these to its own session alone. Spark would
+replace `${env:NAME}` in a query by a variable of the environment."""
 
 
 @dataclass(frozen=True)
@@ -123,21 +129,26 @@ def running(
             session.conf.set(key, value)
         match code:
             case SqlCode():
-                yield run_sql(session, code.text, inputs)
+                try:
+                    frame = run_sql(session, code.text, inputs, subject=f"`{ripple}`")
+                except HeadwaterError as error:
+                    error.places = error.places or ((code.place,) if code.place is not None else ())
+                    raise
+                yield frame
             case PythonCode():
                 context = RippleContext(freshness_us, previous_freshness_us, session, inputs)
                 with run_python(ripple, code, context, inputs) as frame:
                     yield frame
 
 
-def run_sql(session: SparkSession, sql: str, inputs: Mapping[str, Input]) -> DataFrame:
-    """The query's result, with the inputs as tables of the session."""
+def run_sql(session: SparkSession, sql: str, inputs: Mapping[str, Input], *, subject: str) -> DataFrame:
+    """The query's result, with the inputs as tables of the session. Raises HW-R01 if it reaches more than them."""
     named = _names_in(sql)
     # All of them before any gets its name: a view among them has names of its own for what it reads.
     frames = {name: _own_columns(session, given, also=named) for name, given in inputs.items()}
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
-    return session.sql(sql)
+    return checked_sql(session, sql, inputs, subject=subject)
 
 
 @contextmanager
@@ -168,7 +179,8 @@ def _loaded(ripple: str, code: PythonCode, inputs: Mapping[str, Input]) -> Itera
 def _own_columns(spark: SparkSession, given: Input, *, also: frozenset[str] = frozenset()) -> DataFrame:
     """A table's own columns, and of the view's others those in `also`; what a ripple's view gives."""
     if isinstance(given, ViewInput):
-        frame = run_sql(spark, given.sql, given.inputs)  # resolved at once: the names are needed no longer
+        # Resolved at once: the names are needed no longer.
+        frame = run_sql(spark, given.sql, given.inputs, subject="a view that is read")
         for name in given.inputs:
             spark.catalog.dropTempView(name)
         return frame

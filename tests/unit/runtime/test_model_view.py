@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from headwater.runtime.model_sql import SqlFault
+from headwater.runtime.model_text import SqlFault
 from headwater.runtime.model_view import duck_query
 
 
