@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 from headwater.base.blobs import write_whole
+from headwater.base.node import this_node
 from headwater.manifest.load import Project
-from headwater.store.layout import this_node
-from headwater.store.units import is_alive, new_holder
+from headwater.store.units import is_seen, new_holder
 
 FILE = ".headwater/serve.json"
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -57,7 +57,7 @@ def served_at(project: Project) -> str | None:
     asked. What a server left that was killed counts for nothing."""
     try:
         found = Address(**json.loads((project.root / FILE).read_bytes()))
-        here = found.holder.startswith(f"{this_node()}/") and is_alive(found.holder)
+        here = found.holder.startswith(f"{this_node()}/") and is_seen(found.holder)
     except (OSError, ValueError, TypeError, AttributeError):
         return None
     return found.url if here and found == _address(project, found.holder, found.url) else None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.base.errors import HeadwaterError, raise_all
+from headwater.base.node import keep_node_in
 from headwater.connectors.registry import CONNECTORS
 from headwater.manifest.load import LoadedPipeline, Project, load_project
 from headwater.manifest.references import resolve_config, resolve_reference
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from headwater.connectors.protocol import Source
     from headwater.spark.write_frame import SparkSession
     from headwater.store.commit import Store
+
+
+NODE_FILE = ".headwater/node"
 
 
 @dataclass
@@ -127,6 +131,7 @@ def load(start: Path, overlay: Mapping[str, str | None] | None = None) -> Projec
         check_config=_config_problems,
     )
     raise_all([error for loaded in project.pipelines if (error := _too_many_tables(loaded)) is not None])
+    keep_node_in(project.root / NODE_FILE)
     return project
 
 

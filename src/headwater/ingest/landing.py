@@ -15,6 +15,7 @@ from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
+from headwater.base.node import this_node
 from headwater.base.schema import TableSchema
 from headwater.base.types import DYNAMIC, STRING
 from headwater.coerce.errors import BadRow
@@ -29,7 +30,7 @@ from headwater.store.dead_letters import TABLE as LETTERS
 from headwater.store.dead_letters import Letter, ensure_table, letter_of, letters_added, write_letters
 from headwater.store.decisions import refuse_change
 from headwater.store.evolution import Evolution, Shown, evolve, refusal
-from headwater.store.layout import attempt_directory, this_node
+from headwater.store.layout import attempt_directory
 from headwater.store.reading import TableEntry, table_entries
 from headwater.store.units import lease_seconds
 from headwater.store.write import MOVED, PartWriter

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError, Place
+from headwater.base.node import this_node
 from headwater.base.schema import TableSchema
 from headwater.connectors.protocol import (
     ArrowRead,
@@ -37,7 +38,7 @@ from headwater.store.commit import Store
 from headwater.store.dead_letters import TABLE as LETTERS
 from headwater.store.evolution import Evolution
 from headwater.store.keys import current_hashes, keys_are_unique
-from headwater.store.layout import attempt_directory, this_node
+from headwater.store.layout import attempt_directory
 from headwater.store.reading import TableEntry, staged_files, table_entries, table_states
 from headwater.store.state import TableState
 from headwater.store.units import Lease

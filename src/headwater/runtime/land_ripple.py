@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
+from headwater.base.node import this_node
 from headwater.base.schema import TableSchema
 from headwater.runtime.cut_inputs import RippleInput, cut_of, parent_runs, read_inputs
 from headwater.runtime.table_changes import TableChanges, check_owner, refuse
@@ -22,7 +23,7 @@ from headwater.store.commit import Store
 from headwater.store.engine_records import InboxEvent, JobEnd
 from headwater.store.evolution import DeclaredColumn, Evolution, Shown, evolve
 from headwater.store.keys import current_hashes
-from headwater.store.layout import attempt_directory, this_node
+from headwater.store.layout import attempt_directory
 from headwater.store.reading import TableEntry, table_entries, table_states
 from headwater.store.state import TableState
 from headwater.store.write import discard_files, write_manifest

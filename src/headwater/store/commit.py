@@ -20,6 +20,7 @@ from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
+from headwater.base.node import this_node
 from headwater.store import records as r
 from headwater.store import tables as t
 from headwater.store.catalog import Catalog, open_catalog
@@ -27,7 +28,7 @@ from headwater.store.engine_records import JobHeld, Ownership
 from headwater.store.engine_state import write_step
 from headwater.store.inbox import put
 from headwater.store.jobs import end_job, hold_job
-from headwater.store.layout import Layout, this_node
+from headwater.store.layout import Layout
 from headwater.store.ledger import taken_keys
 from headwater.store.log import decode_record, encode_record, heal_log, write_log
 from headwater.store.ownership import hold_engine

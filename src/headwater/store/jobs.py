@@ -22,12 +22,12 @@ from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
+from headwater.base.node import this_node
 from headwater.store import tables as t
 from headwater.store.catalog import Catalog
 from headwater.store.engine_records import InboxEvent, JobEnd, JobHeld, JobState, NewJob, Weight
 from headwater.store.inbox import put
 from headwater.store.json_text import json_text
-from headwater.store.layout import this_node
 from headwater.store.units import is_alive, lease_seconds
 from headwater.store.wakeups import notify
 

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-import socket
-import uuid
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-
-from headwater.base.ids import NodeId
 
 
 @dataclass(frozen=True)
@@ -77,13 +70,3 @@ def parse_attempt(path: str) -> AttemptPath | None:
         return None
     table, run_id, node, unit_id, attempt = found.groups()
     return AttemptPath(table, run_id, node, unit_id, int(attempt))
-
-
-@lru_cache(maxsize=1)
-def this_node() -> NodeId:
-    """A name for this machine that is the same after a restart: part of every path it writes."""
-    given = os.environ.get("HEADWATER_NODE")
-    host = re.sub(r"[^a-z0-9-]+", "-", (given or socket.gethostname()).lower()).strip("-")[:32] or "node"
-    if given:
-        return NodeId(host)
-    return NodeId(f"{host}-{hashlib.sha256(str(uuid.getnode()).encode()).hexdigest()[:6]}")

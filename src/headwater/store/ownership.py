@@ -15,10 +15,10 @@ from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
+from headwater.base.node import this_node
 from headwater.store import tables as t
 from headwater.store.catalog import Catalog
 from headwater.store.engine_records import Ownership
-from headwater.store.layout import this_node
 from headwater.store.units import lease_lives, lease_seconds
 from headwater.store.upserts import upsert
 

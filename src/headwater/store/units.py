@@ -19,9 +19,9 @@ from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.base.ids import RunId, UnitId, uuid7
+from headwater.base.node import has_ended, process_scope, this_node
 from headwater.store import tables as t
 from headwater.store.catalog import Catalog
-from headwater.store.layout import this_node
 from headwater.store.records import LeaseHeld
 
 CLAIM_TRIES = 16
@@ -69,14 +69,30 @@ class DoneUnit:
 
 
 def new_holder() -> str:
-    """A name for one worker in one process: node, process and when that process began."""
-    return f"{this_node()}/{os.getpid()}/{_began(os.getpid())}/{uuid7()[-8:]}"
+    """A name for one worker in one process: node, process, when that process began and in which scope."""
+    return f"{this_node()}/{os.getpid()}/{_began(os.getpid())}@{process_scope()}/{uuid7()[-8:]}"
 
 
 def is_alive(holder: str) -> bool:
-    """Whether the process that a holder's name speaks of is still there, and is still the same one."""
+    """False if the process of a holder of this machine is gone, for sure. One in another container of this machine
+    cannot be seen, and counts as alive until its lease runs out."""
+    return is_seen(holder) or not (_is_visible(holder) or has_ended(_scope(holder)))
+
+
+def is_seen(holder: str) -> bool:
+    """Whether the process of a holder of this machine is there, can be seen from here, and is still the same one."""
     _, pid, began, _ = holder.split("/")
-    return _began(int(pid)) == began
+    return _is_visible(holder) and _began(int(pid)) == began.partition("@")[0]
+
+
+def _is_visible(holder: str) -> bool:
+    """Whether the holder's process id means here what it meant to the holder."""
+    scope, here = _scope(holder), process_scope()
+    return scope == here or not scope or not here
+
+
+def _scope(holder: str) -> str:
+    return holder.split("/")[2].partition("@")[2]
 
 
 def free_dead_leases(catalog: Catalog, run_id: RunId) -> int:

@@ -14,9 +14,9 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
+from headwater.base.node import this_node
 from headwater.store import tables as t
 from headwater.store.catalog import Catalog
-from headwater.store.layout import this_node
 from headwater.store.records import WriterHeld
 from headwater.store.units import lease_lives, lease_seconds, new_holder
 
