@@ -181,10 +181,19 @@ class Connection(H11Protocol):
 
     def has_stalled(self, now: float) -> bool:
         """The server waits for more of a body, and none comes."""
-        cycle = self.cycle
-        if self._waits_for_header() or not cycle.more_body or cycle.waiting_for_100_continue or self.flow.read_paused:
+        if not self._waits_for_body() or self.cycle.waiting_for_100_continue or self.flow.read_paused:
             return False
         return now - self.heard_at >= limits.HTTP_STALLED_SECONDS
+
+    def shutdown(self) -> None:
+        """The server ends: an answer is waited for, a body that does not come is not."""
+        super().shutdown()
+        if self._waits_for_body():
+            self.loop.call_later(limits.HTTP_STOP_SECONDS / 2, self._end_body)
+
+    def _end_body(self) -> None:
+        if self._waits_for_body():
+            self._all.abort(self)
 
     def check(self, now: float) -> None:
         """Close it if its client is too slow."""
@@ -209,6 +218,9 @@ class Connection(H11Protocol):
 
     def _total_sent(self) -> int:
         return self.transport.written - self.unsent if isinstance(self.transport, _Counting) else 0
+
+    def _waits_for_body(self) -> bool:
+        return not self._waits_for_header() and self.cycle.more_body
 
     def _waits_for_header(self) -> bool:
         """Also while what is left of a body comes that nothing reads any more."""

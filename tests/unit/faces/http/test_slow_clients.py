@@ -15,7 +15,9 @@ import pytest
 
 from headwater.base import limits
 from headwater.faces.http.access import body_seconds
+from headwater.faces.http.api import api
 from headwater.faces.http.connections import connection_limit
+from headwater.faces.http.server import HttpServer
 from unit.faces.http.served import HOST, Running, serving
 from unit.faces.http.test_paths import eventually
 
@@ -61,13 +63,20 @@ def few_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    "sent", [HALF_HEADER, HALF_BODY % b"/v1/query", HALF_BODY % b"/v1/ingest/seen"], ids=["header", "query", "push"]
+    ("sent", "count"),
+    [(HALF_HEADER, 600), (HALF_BODY % b"/v1/query", 200), (HALF_BODY % b"/v1/ingest/seen", 200)],
+    ids=["header", "query", "push"],
 )
 def test_slow_clients_keep_nobody_out(
-    engine: Running, few_files: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, sent: bytes
+    engine: Running,
+    few_files: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    sent: bytes,
+    count: int,
 ) -> None:
     monkeypatch.setattr(limits, "HTTP_STALLED_SECONDS", 0.0)
-    with serving(engine.workspace) as client, slow_clients(client.base_url.port or 0, 600, sent):
+    with serving(engine.workspace) as client, slow_clients(client.base_url.port or 0, count, sent):
         for _ in range(2):
             pushed = httpx.post(f"{client.base_url}/v1/ingest/seen", content=b'{"a": 1}', trust_env=False, timeout=60)
             assert pushed.status_code == 200, pushed.text
@@ -166,6 +175,19 @@ def test_an_answer_that_is_not_read_does_not_stay_in_memory(
 )
 def test_a_body_earns_its_time(received: int, seconds: float) -> None:
     assert body_seconds(received) == seconds
+
+
+def test_a_server_that_stops_does_not_wait_for_bodies(
+    engine: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "HTTP_STOP_SECONDS", 0.2)
+    app, server = api(lambda: engine.workspace), HttpServer()
+    with socket.create_connection((HOST, server.start(app, HOST, 0)), ANSWER_SECONDS) as connection:
+        connection.sendall(HALF_BODY % b"/v1/ingest/slow")
+        eventually(lambda: app.state.context.room.bytes_left < limits.INGEST_MEMORY_BYTES)
+        server.stop()
+        assert all_of(connection) == b""
+    assert caplog.text == ""
 
 
 def test_a_server_whose_connections_all_work_says_503(engine: Running, monkeypatch: pytest.MonkeyPatch) -> None:
