@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headwater.app.looks import look_at, unless_refused, view_now
 from headwater.app.modelling import Models, look_at_models, with_sources
-from headwater.app.refreshing import is_current, refresh
+from headwater.app.refreshing import is_current, refresh, refresh_landed
 from headwater.app.workspace import Workspace
 from headwater.base.errors import HeadwaterError
 from headwater.manifest.load import LoadedPipeline
@@ -74,9 +74,8 @@ def apply(
         done = settling.settle({name: unless_refused(store, job) for name, job in planned.items()})
     finally:
         _close(planned)
-    if any(result.changed for result in done.values()) or not is_current(store, view.tables):
-        refresh(store)
-    return ApplyResult(tuple(done.values()))
+    is_old = any(result.changed for result in done.values()) or not is_current(store, view.tables)
+    return ApplyResult(tuple(done.values()), refresh_landed(store) if is_old else None)
 
 
 def _mend_views(workspace: Workspace, view: CatalogView) -> None:

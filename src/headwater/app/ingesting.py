@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from headwater.app.refreshing import refresh
+from headwater.app.refreshing import refresh, refresh_landed
 from headwater.app.workspace import Workspace
 from headwater.app.workspace import actor as this_actor
 from headwater.base import limits
@@ -233,9 +233,9 @@ def mark_of(target: PushTable) -> str:
     return hashlib.sha256(repr(target).encode()).hexdigest()
 
 
-def show(workspace: Workspace) -> None:
-    """Bring the views up to what was pushed."""
-    refresh(workspace.store())
+def show(workspace: Workspace) -> HeadwaterError | None:
+    """Bring the views up to what was pushed; returns what keeps them from it."""
+    return refresh_landed(workspace.store())
 
 
 def list_keys(workspace: Workspace, table: str | None = None, *, limit: int = limits.KEYS_SHOWN) -> list[KeyView]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from headwater.base.blobs import make_directory, write_whole
 from headwater.base.clock import to_text
+from headwater.base.errors import HeadwaterError
 from headwater.store.commit import Store
 from headwater.store.reading import TableEntry, freshness_by_pipeline, schema_events, table_states
 from headwater.store.sql_views import last_view_change, view_states
@@ -37,6 +38,16 @@ def _refresh(store: Store, *, force: bool) -> list[str]:
     for state in states:
         _write_schema_files(store, state, events.get(state.name, []))
     return refresh_views(store.root, states, tables_info=infos, views=views, force=force)
+
+
+def refresh_landed(store: Store) -> HeadwaterError | None:
+    """Refresh after rows have landed. A view that cannot be made, be it of another table, undoes no landing: what went
+    wrong is returned, to be shown as a warning. The next apply or query makes the views again."""
+    try:
+        refresh(store)
+    except HeadwaterError as error:
+        return error
+    return None
 
 
 def is_current(store: Store, tables: Mapping[str, TableEntry]) -> bool:

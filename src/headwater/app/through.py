@@ -41,6 +41,8 @@ class Sender:
         self._workspace, self._door = workspace, Door()
         self._server = reach(workspace.project)
         self._landed_here = False
+        self.warning: HeadwaterError | None = None
+        """After `close`: why the views do not show yet what has landed."""
 
     def ingest(
         self, table: str, body: bytes, *, key: str | None = None, evolve: bool = True, auto_create: bool = True
@@ -63,7 +65,7 @@ class Sender:
         """The views show what has landed here; what a server landed it shows itself."""
         self._door.close()
         if self._landed_here:
-            show(self._workspace)
+            self.warning = show(self._workspace)
 
     def _directly(self, batch: _Batch) -> Accepted:
         found = self._door.ingest(

@@ -89,12 +89,14 @@ class PipelineResult:
 @dataclass(frozen=True)
 class ApplyResult:
     pipelines: tuple[PipelineResult, ...]
+    views_error: HeadwaterError | None = None
+    """Why the views on disk are older than what has landed."""
 
     @property
     def exit_code(self) -> Exit:
         states = {p.state for p in self.pipelines}
         if states <= {"success", "unchanged", "waiting"}:
-            return Exit.DONE
+            return Exit.DONE if self.views_error is None else Exit.PARTLY
         if states & {"success", "partial"}:
             return Exit.PARTLY
         errors = [p.error for p in self.pipelines if p.error is not None]

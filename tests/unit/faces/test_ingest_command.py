@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import io
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+HEADWATER = [sys.executable, "-c", "from headwater.faces.cli.main import run; run()"]
 ROW = b'{"label": "a", "user": "ada"}\n'
 
 
@@ -175,3 +178,49 @@ def test_bad_rows_are_kept_where_the_pipeline_says_so(project: Path, say: Any, m
     assert [(each["line"], each["column"], each["reason"]) for each in listed["letters"]] == [
         (2, "n", "not_a_number")
     ] * 2
+
+
+def damage(project: Path, table: str) -> None:
+    (file,) = (project / ".headwater/context/shop/tables" / table).rglob("*.parquet")
+    file.write_bytes(file.read_bytes()[:40])
+
+
+def test_damage_of_another_table_is_a_warning_and_the_rows_have_landed(project: Path, say: Any, tmp_path: Path) -> None:
+    damage(project, "orders")
+    (tmp_path / "a.ndjson").write_bytes(ROW)
+    said = say("--project", project, "ingest", "events", tmp_path / "a.ndjson")
+    assert (said.code, said.out.startswith("events: 1 row")) == (0, True)
+    assert "warning: the rows have landed" in said.err
+    assert "HW-T04: table `orders` cannot be read" in said.err
+    said = say("--project", project, "ingest", "events", tmp_path / "a.ndjson", "--json")
+    assert (said.code, [warning["code"] for warning in said.json()["warnings"]]) == (0, ["HW-T04"])
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_an_answer_that_cannot_be_written_is_no_failure_of_the_push(
+    project: Path, say: Any, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    files = [tmp_path / name for name in ("a.ndjson", "b.ndjson")]
+    for file in files:
+        file.write_bytes(ROW)
+    command = [*HEADWATER, "--project", str(project), "ingest", "events"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*command, *map(str, files), *more], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (
+        done.stderr.count("warning: the answer cannot be written: no space left on device; the rows have landed") == 1
+    )
+    assert len(labels(say, project)) == 2
+
+
+def test_an_apply_that_could_not_make_the_views_is_partly_done(project: Path, say: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes(ROW)
+    assert say("--project", project, "ingest", "events", tmp_path / "a.ndjson").code == 0
+    damage(project, "events")
+    (project / ".headwater/context/shop/duck.db").unlink()  # else only what has changed is made again
+    manifest = (project / "headwater.toml").read_text()
+    declared = '[[pipeline.tables]]\nname = "orders"\ncolumns = { note = "string" }'
+    (project / "headwater.toml").write_text(manifest.replace('tables = ["orders"]', declared))
+    said = say("--project", project, "apply")
+    assert (said.code, said.out) == (5, "orders: the schema of orders changed\n")
+    assert "warning: the views on disk are old: HW-T04: table `events` cannot be read" in said.err

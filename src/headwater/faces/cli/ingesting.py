@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,7 +13,18 @@ import typer
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Place
-from headwater.faces.cli.output import Face, Interrupted, JsonOption, answer, count_text, say, show, size_text, table
+from headwater.faces.cli.output import (
+    Face,
+    Interrupted,
+    JsonOption,
+    answer,
+    count_text,
+    say,
+    show,
+    show_warning,
+    size_text,
+    table,
+)
 
 STDIN = "-"
 ANSWERED = ("snapshot_id", "rows_ingested", "rows_refused", "bytes_written", "replayed")
@@ -70,13 +82,22 @@ def ingest(
             bar.landed(len(body))
             landed.append({"file": name, **{field: getattr(found, field) for field in ANSWERED}})
             if not json_:
-                told = f"{table_}: {count_text(found.rows_ingested, 'row')}, {size_text(found.bytes_written)}"
-                again = " (landed before with this key; nothing was written)" if found.replayed else ""
-                show(f"{told}, visible at {found.snapshot_id}{again}")
-                if found.rows_refused:
-                    say(f"{count_text(found.rows_refused, 'bad row')} kept: see `headwater deadletters {table_} list`")
+                with _landed_anyway():
+                    _show_landed(table_, found)
+    if sender.warning is not None:
+        show_warning("the rows have landed, but the views on disk are old", sender.warning)
     if json_:
-        answer({"table": table_, "batches": landed})
+        with _landed_anyway():
+            warnings = [sender.warning.as_json()] if sender.warning is not None else []
+            answer({"table": table_, "batches": landed, "warnings": warnings})
+
+
+def _show_landed(table_: str, found: Any) -> None:
+    told = f"{table_}: {count_text(found.rows_ingested, 'row')}, {size_text(found.bytes_written)}"
+    again = " (landed before with this key; nothing was written)" if found.replayed else ""
+    show(f"{told}, visible at {found.snapshot_id}{again}")
+    if found.rows_refused:
+        say(f"{count_text(found.rows_refused, 'bad row')} kept: see `headwater deadletters {table_} list`")
 
 
 @ledger.command("list")
@@ -121,6 +142,19 @@ def clear(
         answer({"table": table_, "cleared": cleared})
     else:
         say(f"{table_}: {count_text(cleared, 'key')} forgotten")
+
+
+@contextmanager
+def _landed_anyway() -> Iterator[None]:
+    """An answer that cannot be written (a full disk, a reader that has gone) is no failure of the push: the next file
+    lands too, and the exit code stays 0, so that no script sends the rows again."""
+    try:
+        yield
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            reason = (error.strerror or str(error)).lower()
+            say(f"warning: the answer cannot be written: {reason}; the rows have landed, do not send them again")
 
 
 @contextmanager

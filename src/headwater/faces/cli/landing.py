@@ -19,6 +19,7 @@ from headwater.faces.cli.output import (
     say,
     show,
     show_error,
+    show_warning,
     size_text,
 )
 
@@ -107,8 +108,12 @@ def _apply(face: Face, pipelines: list[str], *, json_: bool, plan_file: Path | N
             on_dropped=on_dropped,
         )
     exit_code = result.exit_code or (Exit.PARTLY if failed else Exit.DONE)
+    if result.views_error is not None:
+        show_warning("the views on disk are old", result.views_error)
     if json_:
-        answer({"pipelines": [p.as_json() for p in result.pipelines], "changed": result.changed})
+        warnings = [result.views_error.as_json()] if result.views_error is not None else []
+        landed = [p.as_json() for p in result.pipelines]
+        answer({"pipelines": landed, "changed": result.changed, "warnings": warnings})
         return exit_code
     for p in result.pipelines:
         _show_result(p)

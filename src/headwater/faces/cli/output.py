@@ -63,6 +63,12 @@ def show_error(error: HeadwaterError, *, as_json: bool) -> None:
         say("".join(traceback.format_exception(error.__cause__)))
 
 
+def show_warning(said: str, error: HeadwaterError) -> None:
+    """What went wrong beside an end that is good."""
+    hint = f"; {error.hint}" if error.hint else ""
+    say(f"warning: {said}: {error.code}: {error.message}{hint}")
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, cut: bool | None = None) -> str:
     """Aligned text; numbers to the right. Long cells are cut on a terminal."""
     cut = sys.stdout.isatty() if cut is None else cut
