@@ -6,14 +6,17 @@ import re
 from collections.abc import Iterator
 from typing import Any, get_args
 
+import pyarrow as pa
 import pytest
 import typer
 
 from docs.pages import ROOT
 from headwater.base.errors import CODES, Exit
+from headwater.base.text_form import DIRECTIVES, TextForm
 from headwater.base.types import SIMPLE, converts, parse_type, to_arrow, widens
 from headwater.coerce import errors as coerce_errors
 from headwater.coerce.errors import Refused
+from headwater.coerce.text import coerce_strings
 from headwater.coerce.values import coerce_value
 from headwater.connectors.registry import CONNECTORS
 from headwater.faces.cli.main import app
@@ -214,3 +217,27 @@ def test_a_value_becomes_what_the_page_says(row: list[str]) -> None:
 def test_every_reason_of_a_bad_row_is_documented() -> None:
     reasons = set(_CODE.findall((coerce_errors.__doc__ or "").partition("Reasons:")[2]))
     assert reasons <= set(_CODE.findall(sections("types.md")["Values"]))
+
+
+FORMATS = [row for row in rows(sections("types.md")["Formats"]) if len(row) == 3]
+
+
+@pytest.mark.parametrize("row", FORMATS, ids=lambda row: " ".join(row[:2]))
+def test_a_text_of_a_declared_form_becomes_what_the_page_says(row: list[str]) -> None:
+    name, *form = _CODE.findall(row[0])
+    type_ = parse_type(name)
+    is_time = type_.kind in ("timestamp", "date")
+    declared = TextForm(*form) if is_time else TextForm(decimal=form[0])
+    array, errors = coerce_strings(pa.array([row[1].strip("`")]), type_, declared)
+    if errors:
+        assert row[2] == f"refused: `{errors[0].reason}`"
+        return
+    text = str(array.cast(pa.string())[0])
+    if type_.kind == "timestamp":
+        text = text.replace(" ", "T").rstrip("Z").rstrip("0").rstrip(".").ljust(len("2010-01-02T03:04:00"), "0") + "Z"
+    assert row[2] == f"`{text}`"
+
+
+def test_every_directive_of_a_format_is_documented() -> None:
+    documented = [row for row in rows(sections("types.md")["Formats"]) if len(row) == 2]
+    assert {name.strip("`%"): what for name, what in documented} == dict(DIRECTIVES)

@@ -44,12 +44,12 @@ def land_big(workspace: Workspace, door: Door, push: Push, file: FoundFile) -> A
         schema = base.schema
         most_bad = push.target.max_bad_rows if push.on_bad_row == "dead_letter" else 0
         with told():
-            written = _write(workspace, file, schema, f"{directory}/big-{number}", run_id, most_bad, evolve=True)
+            written = _write(workspace, push, file, schema, f"{directory}/big-{number}", run_id, most_bad, evolve=True)
             if written.unknown:
                 discard_files(store.root, written.files)
-                schema = wider(schema, _observe(workspace, file, schema))
+                schema = wider(schema, _observe(workspace, push, file, schema))
                 place = f"{directory}/big-{number}-wider"
-                written = _write(workspace, file, schema, place, run_id, most_bad, evolve=False)
+                written = _write(workspace, push, file, schema, place, run_id, most_bad, evolve=False)
         try:
             _check(written, push, file, most_bad)
         except BaseException:
@@ -63,6 +63,7 @@ def land_big(workspace: Workspace, door: Door, push: Push, file: FoundFile) -> A
 
 def _write(
     workspace: Workspace,
+    push: Push,
     file: FoundFile,
     schema: TableSchema,
     directory: str,
@@ -74,15 +75,17 @@ def _write(
     from headwater.spark.write_frame import WriteTarget, write_read
 
     store = workspace.store()
-    read = big_read(workspace.project.root.absolute(), file, schema, most_bad=most_bad, evolve=evolve)
+    root, forms = workspace.project.root.absolute(), push.target.forms
+    read = big_read(root, file, schema, forms, most_bad=most_bad, evolve=evolve)
     target = WriteTarget(root=store.root, directory=directory, schema=schema, run_id=run_id, ingested_at_us=now_us())
     return write_read(workspace.spark(), read, target)
 
 
-def _observe(workspace: Workspace, file: FoundFile, schema: TableSchema) -> list[Observed]:
+def _observe(workspace: Workspace, push: Push, file: FoundFile, schema: TableSchema) -> list[Observed]:
     from headwater.spark.write_frame import observe_read
 
-    read = big_read(workspace.project.root.absolute(), file, schema, most_bad=0, evolve=True)
+    root, forms = workspace.project.root.absolute(), push.target.forms
+    read = big_read(root, file, schema, forms, most_bad=0, evolve=True)
     return observe_read(workspace.spark(), read)
 
 

@@ -4,7 +4,7 @@ holds: they are looked at one by one, and coerced again part by part."""
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -18,9 +18,12 @@ from headwater.app.workspace import actor as this_actor
 from headwater.base import limits
 from headwater.base.clock import to_text
 from headwater.base.errors import HeadwaterError
+from headwater.base.text_form import TextForm
 from headwater.ingest.again import coerce_again
 from headwater.ingest.landing import Base, Files, base_of, changes_of, refuse_change_of, write
 from headwater.ingest.push import PushTable
+from headwater.manifest.spec import TableSpec
+from headwater.runtime.definition import declared_columns
 from headwater.runtime.model import MadeTable, project_tables
 from headwater.store.commit import Store
 from headwater.store.dead_letters import TABLE as LETTERS
@@ -147,7 +150,9 @@ def _retry(
             f"`{table}` is replaced by every run of `{target.pipeline}`: a row that landed now would be gone with the next",
             hint="mend the rows at the source, and run the pipeline",
         )
-    found = coerce_again([each.letter for each in kept], base.schema, pushed=pushed)
+    forms, exclude = _text_settings(made)
+    schema = base.schema.formed(forms)
+    found = coerce_again([each.letter for each in kept], schema, pushed=pushed, exclude=exclude)
     still_bad = len(kept) - len(found.fits)
     if not found.fits:
         return Retried(table, 0, still_bad), ()
@@ -192,6 +197,14 @@ def _pulled(connection: Connection, table: str) -> tuple[PushTable, Base]:
     """A table that a pipeline fills by itself, as it is: the rows were the pipeline's own."""
     entry = table_entry(connection, table)
     return PushTable(table, entry.pipeline, mode=entry.mode), Base(entry, entry.mode, Evolution(entry.schema))
+
+
+def _text_settings(made: MadeTable | None) -> tuple[Mapping[str, TextForm | None], tuple[str, ...]]:
+    """How the manifest says that texts of a table's columns are written, and which columns are left out."""
+    if made is None:
+        return {}, ()
+    forms = {name: column.form for name, column in declared_columns(made.settings).items()}
+    return forms, made.settings.exclude if isinstance(made.settings, TableSpec) else ()
 
 
 def _letters(store: Store, table: str) -> Letters | None:

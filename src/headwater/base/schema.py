@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.base.json_path import Steps
+from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, Type, parse_type, to_arrow
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ class Promotion:
 @dataclass(frozen=True)
 class Column:
     """One column of a table. `dropped` means the source no longer has it: it stays, and new rows hold null.
-    `default` is the JSON text of the value that rows of files older than the column show."""
+    `default` is the JSON text of the value that rows of files older than the column show. `form` is how a source writes
+    its texts: no part of the stored schema, but of the one that the source's rows are coerced by."""
 
     id: int
     name: str
@@ -44,6 +47,7 @@ class Column:
     dropped: bool = False
     default: str | None = None
     promoted: Promotion | None = None
+    form: TextForm | None = None
 
     def as_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"id": self.id, "name": self.name, "type": str(self.type)}
@@ -104,6 +108,13 @@ class TableSchema:
     def with_column(self, column: Column) -> TableSchema:
         """This schema with the column of the same id replaced."""
         return replace(self, columns=tuple(column if c.id == column.id else c for c in self.columns))
+
+    def formed(self, forms: Mapping[str, TextForm | None]) -> TableSchema:
+        """This schema with the forms that a source's texts have: what its rows are coerced by, and never what is
+        stored."""
+        if not any(forms.values()):
+            return self
+        return replace(self, columns=tuple(replace(c, form=forms.get(c.name)) for c in self.columns))
 
     @property
     def fingerprint(self) -> str:

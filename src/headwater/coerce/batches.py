@@ -19,8 +19,9 @@ import msgspec
 from headwater.base.limits import MAX_BAD_ROWS
 from headwater.base.schema import Column, TableSchema
 from headwater.base.types import STRING, Type
-from headwater.coerce.columns import NULL, column_exactly, column_from_decoded, column_from_sources, row_type
+from headwater.coerce.columns import NULL, Decoded, column_exactly, column_from_decoded, column_from_sources, row_type
 from headwater.coerce.errors import Refused, RowError, Unfit, first_of_each_row
+from headwater.coerce.forms import sources_by_form, texts_by_form
 from headwater.coerce.infer import infer_members
 from headwater.coerce.objects import Objects, read_document, read_lines, typed_document, typed_lines, without_bom
 
@@ -149,7 +150,8 @@ class _Decoders:
 def _decoders(schema: TableSchema) -> _Decoders | None:
     """None if a column has a name or a type that cannot be decoded all at once."""
     try:
-        row = row_type(tuple((column.name, column.type) for column in schema.columns))
+        # Texts are read as their column's form says, once they are texts; all else takes the exact way.
+        row = row_type(tuple((column.name, STRING if column.form else column.type) for column in schema.columns))
     except Unfit:
         return None
     return _Decoders(msgspec.json.Decoder(row), msgspec.json.Decoder(list[row]))  # type: ignore[valid-type]
@@ -159,13 +161,24 @@ def _batch_at_once(rows: Sequence[msgspec.Struct], schema: TableSchema) -> pa.Re
     arrays: list[pa.Array] = []
     for index, column in enumerate(schema.columns):
         try:
-            array = column_from_decoded(list(map(attrgetter(f"f{index}"), rows)), column.type)
+            array = _quick_column(list(map(attrgetter(f"f{index}"), rows)), column)
         except Unfit:
             return None
         if array.null_count and not column.nullable:
             return None
         arrays.append(array)
     return record_batch(arrays, schema, rows=len(rows))
+
+
+def _quick_column(values: list[Decoded], column: Column) -> pa.Array:
+    import pyarrow as pa
+
+    if column.form is None:
+        return column_from_decoded(values, column.type)
+    array, refused = texts_by_form(pa.array(values, pa.string()), column.type, column.form)
+    if refused:
+        raise Unfit
+    return array
 
 
 def record_batch(arrays: list[pa.Array], schema: TableSchema, *, rows: int) -> pa.RecordBatch:
@@ -187,9 +200,12 @@ def _column(objects: Objects, column: Column, *, exactly: bool) -> tuple[pa.Arra
     sources = [row.get(column.name, NULL) for row in objects.rows]
     refusals: dict[int, Refused] = {}
     try:
-        if exactly:
+        if column.form is not None:
+            array, refusals = sources_by_form(sources, column.type, column.form)
+        elif exactly:
             raise Unfit
-        array = column_from_sources(sources, column.type)
+        else:
+            array = column_from_sources(sources, column.type)
     except Unfit:
         array, refusals = column_exactly(sources, column.type)
     if array.null_count > len(refusals) and not column.nullable:

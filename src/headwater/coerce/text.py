@@ -15,10 +15,12 @@ from msgspec import Raw
 
 from headwater.base.limits import MAX_BAD_ROWS, MAX_JSON_DEPTH
 from headwater.base.schema import TableSchema
+from headwater.base.text_form import TextForm
 from headwater.base.types import BOOL, LONG, REAL, STRING, Type, to_arrow
 from headwater.coerce.batches import Coerced, record_batch
 from headwater.coerce.columns import column_from_values
 from headwater.coerce.errors import Refused, RowError, first_of_each_row
+from headwater.coerce.forms import swapped_texts, texts_by_form, with_comma
 from headwater.coerce.infer import join_types, number_type
 from headwater.coerce.malformed import fault_in
 from headwater.coerce.numbers import PLAIN_INTEGER, PLAIN_NUMBER, castable_decimal
@@ -61,20 +63,24 @@ def infer_csv_strings(column: pa.Array) -> Type | None:
 
 
 def coerce_strings(
-    column: pa.Array, type_: Type, *, name: str = "", nullable: bool = True, first_line: int = 1, place: str = ""
+    column: pa.Array,
+    type_: Type,
+    form: TextForm | None = None,
+    *,
+    name: str = "",
+    nullable: bool = True,
+    first_line: int = 1,
+    place: str = "",
 ) -> tuple[pa.Array, tuple[RowError, ...]]:
     """A text column as values of `type_`, in the same length: null where a text is refused, with one error each, in
-    order. The line of an error is `first_line` plus the row's position."""
+    order. The line of an error is `first_line` plus the row's position. `form` is how the texts are written."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     texts = pc.cast(column, pa.string())
     if type_ != STRING:
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
-    array = _quickly(texts, type_)
-    refusals: dict[int, Refused] = {}
-    if array is None:
-        array, refusals = _exactly(texts.to_pylist(), type_)
+    array, refusals = _by_form(texts, type_, form) if form else _by_rules(texts, type_)
     if not nullable and array.null_count > len(refusals):
         for index, missing in enumerate(array.is_null().to_pylist()):
             if missing and index not in refusals:
@@ -95,7 +101,13 @@ def coerce_text_batch(batch: pa.RecordBatch, schema: TableSchema, *, first_line:
         places = batch.schema.get_all_field_indices(column.name)
         texts = batch.column(places[-1]) if places else pa.nulls(batch.num_rows, pa.string())
         array, refused = coerce_strings(
-            texts, column.type, name=column.name, nullable=column.nullable, first_line=first_line, place=place
+            texts,
+            column.type,
+            column.form,
+            name=column.name,
+            nullable=column.nullable,
+            first_line=first_line,
+            place=place,
         )
         arrays.append(array)
         errors.extend(refused)
@@ -118,6 +130,18 @@ def coerce_text_batch(batch: pa.RecordBatch, schema: TableSchema, *, first_line:
         error_total=len(errors),
         bad=first_of_each_row(errors),
     )
+
+
+def _by_form(texts: pa.Array, type_: Type, form: TextForm) -> tuple[pa.Array, dict[int, Refused]]:
+    if type_.kind in ("timestamp", "date"):
+        return texts_by_form(texts, type_, form)
+    array, refusals = _by_rules(swapped_texts(texts), type_)
+    return array, {index: with_comma(refused) for index, refused in refusals.items()}
+
+
+def _by_rules(texts: pa.Array, type_: Type) -> tuple[pa.Array, dict[int, Refused]]:
+    array = _quickly(texts, type_)
+    return (array, {}) if array is not None else _exactly(texts.to_pylist(), type_)
 
 
 def _all_match(texts: pa.Array, pattern: str) -> bool:

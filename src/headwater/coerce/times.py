@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
     Bools = npt.NDArray[np.bool_]
 
+DATE_FORM = "expected YYYY-MM-DD"
+TIME_FORM = "expected RFC 3339, as 2026-01-31T07:08:09Z"
+"""The forms that are taken without a declared one, as an error says them."""
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 FIRST_NS, LAST_NS = INT64_MIN + 2, INT64_MAX - 1
 """The first and the last instant. Of the three nanoseconds that 64 bits could hold besides, DuckDB reads two as infinity,
@@ -44,32 +47,32 @@ def days_of(text: str) -> int:
     """Days since 1970-01-01 of `YYYY-MM-DD`, years 0001 to 9999."""
     found = _date(text)
     if found is None:
-        raise Refused("bad_date", "string")
+        raise Refused("bad_date", "string", detail=DATE_FORM)
     year, month, day = map(int, found.groups())
     try:
         return date(year, month, day).toordinal() - _EPOCH
     except ValueError:
-        raise Refused("bad_date", "string") from None
+        raise Refused("bad_date", "string", detail=DATE_FORM) from None
 
 
 def nanoseconds_of(text: str) -> int:
     """UTC nanoseconds since 1970 of one text; raises `Refused`."""
     found = _timestamp(text)
     if found is None:
-        raise Refused("bad_timestamp", "string")
+        raise Refused("bad_timestamp", "string", detail=TIME_FORM)
     day, hour, minute, second, fraction, sign, zone_hours, zone_minutes = found.groups(default="0")
     if hour > "23" or minute > "59" or second > "60" or zone_hours > "23" or zone_minutes > "59":
-        raise Refused("bad_timestamp", "string")
+        raise Refused("bad_timestamp", "string", detail=TIME_FORM)
     # Year 0 is RFC 3339 but not Python; 2000 is a leap year as it is, and both are decided by range alone.
     early = day.startswith("0000")
     try:
         days = days_of("2000" + day[4:] if early else day)
     except Refused:
-        raise Refused("bad_timestamp", "string") from None
+        raise Refused("bad_timestamp", "string", detail=TIME_FORM) from None
     offset = (int(zone_hours) * 60 + int(zone_minutes)) * (-60 if sign == "-" else 60)
     minutes = int(hour) * 60 + int(minute)
     if second == "60" and (minutes * 60 - offset) % 86_400 != 86_340:
-        raise Refused("bad_timestamp", "string")
+        raise Refused("bad_timestamp", "string", detail=TIME_FORM)
     seconds = days * 86_400 + minutes * 60 + int(second) - offset
     nanoseconds = seconds * _NS + int(fraction[:9].ljust(9, "0"))
     if early or not FIRST_NS <= nanoseconds <= LAST_NS:
@@ -170,7 +173,16 @@ def _days(texts: Bytes) -> tuple[Ints, Bools]:
     month, month_good = _number(texts, 5, 7)
     day, day_good = _number(texts, 8, 10)
     good &= month_good & day_good & (texts[:, 4] == ord("-")) & (texts[:, 7] == ord("-"))
-    good &= (year >= _SAFE_YEARS[0]) & (year <= _SAFE_YEARS[1]) & (month >= 1) & (month <= 12)
+    good &= (year >= _SAFE_YEARS[0]) & (year <= _SAFE_YEARS[1])
+    days, is_date = civil_days(year, np.where(good, month, 0), day)
+    return days, good & is_date
+
+
+def civil_days(year: Ints, month: Ints, day: Ints) -> tuple[Ints, Bools]:
+    """Days since 1970-01-01 of dates of the Gregorian calendar, and which of them are dates at all."""
+    import numpy as np
+
+    good = (month >= 1) & (month <= 12)
     leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
     month_days = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
     limit = month_days[np.where(good, month, 0)] + (leap & (month == 2))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.schema import TableSchema
+from headwater.base.text_form import TextForm
 from headwater.base.types import Type
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ class SourceTable:
 @dataclass(frozen=True)
 class TableAsk:
     """What a pipeline wants of one table of a source. `name` is the table in the store, `source_name` the
-    source's own; `declared` are the columns of the manifest, `exclude` those that are left out. So many bad rows of a slice as `max_bad_rows` are kept
+    source's own; `declared` are the columns of the manifest, `forms` say how texts of them are
+    written, `exclude` are left out. So many bad rows of a slice as `max_bad_rows` are kept
     as dead letters, by a source that can; one more of them, and the slice fails."""
 
     name: str
@@ -98,6 +100,7 @@ class TableAsk:
     incremental: str | None = None
     max_bad_rows: int = 0
     exclude: tuple[str, ...] = ()
+    forms: Mapping[str, TextForm] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

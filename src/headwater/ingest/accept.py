@@ -254,7 +254,8 @@ def _prepare(tickets: Sequence[Ticket], base: Base) -> None:
     """Make rows of the batches: of the small ones that are good all at once, of the others one by one. One that is
     refused has ended."""
     together = [ticket for ticket in tickets if _is_small(ticket.push)]
-    quickly = dict(zip(together, prepare_together([ticket.push.body for ticket in together], base.schema)))
+    schema = tickets[0].push.target.coerced(base.schema)
+    quickly = dict(zip(together, prepare_together([ticket.push.body for ticket in together], schema)))
     for ticket in tickets:
         try:
             ticket.prepared, ticket.base = quickly.get(ticket) or _prepared(ticket.push, base), base
@@ -264,6 +265,7 @@ def _prepare(tickets: Sequence[Ticket], base: Base) -> None:
 
 def _prepared(push: Push, base: Base) -> Prepared:
     most = {"refuse": 0, "leave_out": None, "dead_letter": push.target.max_bad_rows}[push.on_bad_row]
+    schema = push.target.coerced(base.schema)
     if push.reader is not None:
-        return push.reader(base.schema, most)
-    return prepare(push.body, base.schema, table=push.target.table, evolve=push.evolve, most_bad=most)
+        return push.reader(schema, most)
+    return prepare(push.body, schema, table=push.target.table, evolve=push.evolve, most_bad=most)

@@ -7,8 +7,8 @@ a pipeline fills by itself bring no columns, so one that has a key without a col
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headwater.base.schema import TableSchema
@@ -34,15 +34,20 @@ class Again:
     fits: frozenset[int]
 
 
-def coerce_again(letters: Sequence[Letter], schema: TableSchema, *, pushed: bool) -> Again:
-    """The rows keep the order of the letters; those of a table that is not `pushed` are from where they were."""
+def coerce_again(
+    letters: Sequence[Letter], schema: TableSchema, *, pushed: bool, exclude: Collection[str] = ()
+) -> Again:
+    """The rows keep the order of the letters; those of a table that is not `pushed` are from where they were, and what
+    they hold in the columns that are left out is left out."""
+    schema = replace(schema, columns=tuple(column for column in schema.columns if column.name not in exclude))
     texts = [place for place, letter in enumerate(letters) if letter.format != _CSV]
     cells = [place for place, letter in enumerate(letters) if letter.format == _CSV]
     parts: list[tuple[Prepared, list[int]]] = []
     if texts:
-        parts.append((_pushed if pushed else _pulled)([letters[place] for place in texts], texts, schema))
+        chosen = [letters[place] for place in texts]
+        parts.append(_pushed(chosen, texts, schema) if pushed else _pulled(chosen, texts, schema, exclude))
     if cells:
-        parts.append(_cells([letters[place] for place in cells], cells, schema))
+        parts.append(_cells([letters[place] for place in cells], cells, schema, exclude))
     batches: list[Prepared] = []
     for prepared, fits in parts:
         if fits:
@@ -61,9 +66,11 @@ def _pushed(letters: Sequence[Letter], places: Sequence[int], schema: TableSchem
     return prepared, [place for number, place in enumerate(places, 2) if number not in bad]
 
 
-def _pulled(letters: Sequence[Letter], places: Sequence[int], schema: TableSchema) -> tuple[Prepared, list[int]]:
+def _pulled(
+    letters: Sequence[Letter], places: Sequence[int], schema: TableSchema, exclude: Collection[str]
+) -> tuple[Prepared, list[int]]:
     found = read_sources(letter.source for letter in letters)
-    known = set(schema.names())
+    known = {*schema.names(), *exclude}
     kept = [
         (row, line)
         for row, line in zip(found.rows, found.lines)
@@ -74,10 +81,12 @@ def _pulled(letters: Sequence[Letter], places: Sequence[int], schema: TableSchem
     return Prepared(coerced.batch, coerced.rows), [places[line - 1] for _, line in kept if line not in bad]
 
 
-def _cells(letters: Sequence[Letter], places: Sequence[int], schema: TableSchema) -> tuple[Prepared, list[int]]:
+def _cells(
+    letters: Sequence[Letter], places: Sequence[int], schema: TableSchema, exclude: Collection[str]
+) -> tuple[Prepared, list[int]]:
     import pyarrow as pa
 
-    known = set(schema.names())
+    known = {*schema.names(), *exclude}
     kept: list[tuple[dict[str, str | None], int]] = []
     for letter, place in zip(letters, places):
         row = json.loads(letter.source)

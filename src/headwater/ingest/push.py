@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from headwater.base import limits
 from headwater.base.schema import TableSchema
+from headwater.base.text_form import TextForm
 from headwater.coerce.errors import RowError
 from headwater.store.evolution import DeclaredColumn
 
@@ -34,6 +35,15 @@ class PushTable:
     """What the manifest says of bad rows; None leaves it to the door that they come by."""
     max_bad_rows: int = limits.MAX_BAD_ROWS
     """How many of a batch may become dead letters; with more of them it is refused."""
+
+    @property
+    def forms(self) -> Mapping[str, TextForm]:
+        """How texts of its columns are written, where the manifest says so."""
+        return {name: column.form for name, column in self.declared.items() if column.form}
+
+    def coerced(self, schema: TableSchema) -> TableSchema:
+        """The schema that rows of the table are coerced by."""
+        return schema.formed(self.forms)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from headwater.base import limits
 from headwater.manifest.vocabulary import (
     ColumnName,
     CronText,
+    DecimalMark,
     Duration,
     HostName,
     Listed,
@@ -29,6 +30,7 @@ from headwater.manifest.vocabulary import (
     SecretName,
     StoreTable,
     Text,
+    TimeFormat,
     TimeOfDay,
     TimeZone,
     TypeText,
@@ -67,13 +69,16 @@ def _spark_text(value: object) -> object:
 
 class ColumnSpec(Spec):
     """A declared column. `default` is what the rows from before the column show; `renamed_from` keeps the
-    column's identity under a new name."""
+    column's identity under a new name; `format`, `timezone` and `decimal` say how the source writes its texts."""
 
     type: TypeText
     nullable: bool | None = None
     default: JsonValue = None
     renamed_from: ColumnName | None = None
     redact: bool = False
+    format: TimeFormat | None = None
+    timezone: TimeZone | None = None
+    decimal: DecimalMark | None = None
 
 
 class CompactionSpec(Spec):

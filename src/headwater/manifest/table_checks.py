@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESERVED_TABLES, is_table_name
+from headwater.base.text_form import has_time, has_zone, parse_format
 from headwater.base.types import Type, parse_type
 from headwater.manifest.documents import Part, dotted
 from headwater.manifest.positions import Path
@@ -26,6 +27,9 @@ from headwater.manifest.vocabulary import legal_name
 
 _KEYLESS = frozenset({"dynamic", "vector", "list", "struct"})
 _CURSOR_KINDS = frozenset({"timestamp", "date", "int", "long", "decimal", "string"})
+_FORM_KINDS = {"format": ("timestamp", "date"), "timezone": ("timestamp",), "decimal": ("real", "decimal")}
+"""How texts are written, and the kinds of columns for which that can be said."""
+_WITH_TEXTS = ("files", "push")
 _LAYOUT_KEYS = ("cluster_by", "partition_by", "access_pattern", "retain_runs")
 
 
@@ -53,6 +57,7 @@ def check_source_table(part: Part, path: Path, pipeline: PipelineSpec, table: Ta
         hint = f'keep the source\'s name and name the table: `as = "{legal_name(table.name)}"`'
         yield part.error("HW-M03", (*path, "name"), message, hint=hint)
     yield from _check_exclude(part, path, pipeline, table)
+    yield from _check_forms(part, path, pipeline, table)
     own = table.incremental is not None
     cursor_path: Path = (*path, "incremental") if own else ("incremental",)
     column = pipeline.incremental_of(table)
@@ -95,6 +100,19 @@ def _check_exclude(part: Part, path: Path, pipeline: PipelineSpec, table: TableS
             yield part.error("HW-M03", (*at, index), message, hint="remove it here, or from `columns`")
 
 
+def _check_forms(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:
+    connector = pipeline.source.connector if pipeline.source is not None else "files"
+    if connector in _WITH_TEXTS:
+        return
+    for column, spec in table.columns.items():
+        for key in _FORM_KINDS:
+            at: Path = (*path, "columns", column, key)
+            if getattr(spec, key) is not None:
+                message = f"`{dotted(at)}` of {part.subject}: the connector `{connector}` brings values, not texts"
+                hint = f"it is for {' and '.join(f'`{name}`' for name in _WITH_TEXTS)}: remove it"
+                yield part.error("HW-M03", at, message, hint=hint, key=True)
+
+
 def _check_columns(part: Part, path: Path, table: TableSettings) -> Iterator[HeadwaterError]:
     seen: dict[str, str] = {}
     renamed: dict[str, str] = {}
@@ -105,6 +123,7 @@ def _check_columns(part: Part, path: Path, table: TableSettings) -> Iterator[Hea
             message = f"the columns `{twin}` and `{name}` of {part.subject} differ only in case, which SQL does not see"
             yield part.error("HW-M03", at, message, hint="give one of them another name", key=True)
         yield from _check_default(part, at, column)
+        yield from _check_form(part, at, column, is_read=isinstance(table, TableSpec))
         old = column.renamed_from
         if old is None:
             continue
@@ -115,6 +134,29 @@ def _check_columns(part: Part, path: Path, table: TableSettings) -> Iterator[Hea
             message = f"the columns `{renamed[old]}` and `{name}` of {part.subject} are both renamed from `{old}`"
             yield part.error("HW-M03", (*at, "renamed_from"), message, hint="a column can become only one")
         renamed.setdefault(old, name)
+
+
+def _check_form(part: Part, at: Path, column: ColumnSpec, *, is_read: bool) -> Iterator[HeadwaterError]:
+    """Whether how the texts of a column are written fits its type. `is_read`: a source fills the table."""
+    kind = parse_type(column.type).kind
+    parts = parse_format(column.format) if column.format else ()
+    for key, kinds in _FORM_KINDS.items():
+        name = f"`{dotted((*at, key))}` of {part.subject}"
+        if getattr(column, key) is None:
+            continue
+        if not is_read:
+            message = f"{name}: a ripple makes its columns itself, and reads no texts of a source"
+            yield part.error("HW-M03", (*at, key), message, hint="remove it", key=True)
+        elif kind not in kinds:
+            message = f"{name}: a column of the type `{kind}` has none"
+            hint = f"it is for {' and '.join(f'`{each}`' for each in kinds)}"
+            yield part.error("HW-M03", (*at, key), message, hint=hint, key=True)
+        elif key == "format" and kind == "date" and has_time(parts):
+            message = f"{name}: a date has no time of day, and `{column.format}` has one"
+            yield part.error("HW-M03", (*at, key), message, hint="declare the column as a `timestamp`")
+        elif key == "timezone" and has_zone(parts):
+            message = f"{name} does nothing: by `{column.format}` each value says its instant itself"
+            yield part.error("HW-M03", (*at, key), message, hint="remove it", key=True)
 
 
 def _check_key(part: Part, path: Path, table: TableSettings) -> Iterator[HeadwaterError]:

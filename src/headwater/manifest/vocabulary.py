@@ -25,6 +25,7 @@ from headwater.base.ids import (
     is_reserved_column,
     is_table_name,
 )
+from headwater.base.text_form import DIRECTIVES, BadFormat, parse_format
 from headwater.base.types import parse_type
 from headwater.manifest import durations
 
@@ -169,6 +170,20 @@ def _timezone(text: str) -> str:
     return text
 
 
+def _time_format(text: str) -> str:
+    try:
+        parse_format(text)
+    except BadFormat as error:
+        raise complaint(f"`{_short(text)}` is not a format of times: {error}", error.hint) from error
+    return text
+
+
+def _decimal_mark(text: str) -> str:
+    if text not in (".", ","):
+        raise complaint(f"`{_short(text)}` does not stand before a fraction", 'write "," or "."')
+    return text
+
+
 def _parsed(what: str, parse: Callable[[str], object], hint: str) -> Callable[[str], str]:
     def check(text: str) -> str:
         try:
@@ -258,6 +273,24 @@ TimeOfDay = Annotated[
 ]
 TimeZone = Annotated[
     str, AfterValidator(_timezone), WithJsonSchema({"type": "string", "examples": ["UTC", "Europe/Berlin"]})
+]
+TimeFormat = Annotated[
+    str,
+    AfterValidator(_time_format),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "minLength": 1,
+            "description": "How a source writes times: "
+            + ", ".join(f"%{key} {what}" for key, what in DIRECTIVES.items()),
+            "examples": ["%Y/%m/%d %H:%M", "%b %d %Y", "%d.%m.%Y %H:%M:%S.%f"],
+        }
+    ),
+]
+DecimalMark = Annotated[
+    str,
+    AfterValidator(_decimal_mark),
+    WithJsonSchema({"enum": [".", ","], "description": "What stands before the fraction of a number."}),
 ]
 Moment = Annotated[
     str, AfterValidator(_moment), WithJsonSchema({"type": "string", "examples": ["2010-01-01", "2010-01-01T00:00:00Z"]})

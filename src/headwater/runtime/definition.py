@@ -6,9 +6,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 
+from headwater.base.text_form import TextForm
 from headwater.base.types import parse_type
-from headwater.manifest.spec import PipelineSpec, TableSettings, TableSpec
+from headwater.manifest.spec import ColumnSpec, PipelineSpec, TableSettings, TableSpec
 from headwater.store.evolution import DeclaredColumn
 
 
@@ -20,9 +22,16 @@ def declared_columns(table: TableSettings) -> dict[str, DeclaredColumn]:
             nullable=column.nullable is not False,
             default=None if column.default is None else json.dumps(column.default),
             renamed_from=column.renamed_from,
+            form=form_of(column),
         )
         for name, column in table.columns.items()
     }
+
+
+def form_of(column: ColumnSpec) -> TextForm | None:
+    """How texts of a column are written, where the manifest says so."""
+    form = TextForm(column.format, column.timezone, column.decimal or ".")
+    return None if form == TextForm() else form
 
 
 def landing_fingerprint(spec: PipelineSpec, table: TableSpec) -> str:
@@ -52,7 +61,11 @@ def ripple_fingerprint(table: TableSettings, *, kind: str, text: str, function: 
 def _lands(table: TableSettings, mode: str) -> dict[str, object]:
     columns = {
         # The default as a value: in its text the keys of an object may stand in any order.
-        name: [str(column.type), column.nullable, json.loads(column.default or "null"), column.renamed_from]
+        name: [
+            *(str(column.type), column.nullable, json.loads(column.default or "null"), column.renamed_from),
+            # Only where it says something: a definition that does not use it keeps its fingerprint.
+            *([asdict(column.form)] if column.form else ()),
+        ]
         for name, column in declared_columns(table).items()
     }
     return {"mode": mode, "primary_key": table.primary_key, "columns": columns}

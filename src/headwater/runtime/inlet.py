@@ -53,6 +53,7 @@ def _table(spec: PipelineSpec, table: TableSpec, observed: Observed | None) -> I
         incremental=spec.incremental_of(table),
         max_bad_rows=spec.bad_rows_kept,
         exclude=tuple(table.exclude),
+        forms={name: column.form for name, column in declared.items() if column.form},
     )
     # A CSV file without a header names its columns by those that are declared, also one that is left out.
     lands = {name: column for name, column in declared.items() if name not in table.exclude}

@@ -112,6 +112,8 @@ def bad_rows_error(ask: TableAsk, error: BadRows) -> HeadwaterError:
         hint = f"fix the rows at the source; up to {ask.max_bad_rows} of a slice are kept (`max_bad_rows`)"
     shown = error.errors[: limits.ERRORS_SHOWN]
     first = shown[0]
+    if first.reason in ("bad_timestamp", "bad_date") and first.column not in ask.forms:
+        hint += "; how a source writes times can be declared: `format`"
     column = f", column `{first.column}`" if first.column else ""
     more = f", and {error.total - 1} more" if error.total > 1 else ""
     return HeadwaterError(

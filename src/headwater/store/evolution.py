@@ -24,18 +24,21 @@ from dataclasses import dataclass, field, replace
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import is_column_name
 from headwater.base.schema import Column, TableSchema
+from headwater.base.text_form import TextForm
 from headwater.base.types import Type, converts, widens
 from headwater.store.records import SchemaEvent
 
 
 @dataclass(frozen=True)
 class DeclaredColumn:
-    """A column as the manifest declares it; `default` is JSON text for the rows before the column."""
+    """A column as the manifest declares it; `default` is JSON text for the rows before the column, `form` how a source
+    writes its texts."""
 
     type: Type
     nullable: bool = True
     default: str | None = None
     renamed_from: str | None = None
+    form: TextForm | None = None
 
 
 @dataclass(frozen=True)

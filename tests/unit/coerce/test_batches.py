@@ -48,7 +48,7 @@ def test_an_error_names_the_type_and_never_the_value() -> None:
     assert [(error.column, error.value_type, error.detail) for error in found.errors] == [
         ("a", "string", ""),
         ("v", "string", "index 1"),
-        ("s", "string", ".x"),
+        ("s", "string", ".x: expected YYYY-MM-DD"),
         ("id", "null", ""),
         ("id", "absent", ""),
     ]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.base.schema import TableSchema, schema_of
+from headwater.base.text_form import TextForm
 from headwater.base.types import Type, parse_type
 from headwater.coerce.batches import Coerced, coerce_document, coerce_lines, coerce_objects
 from headwater.coerce.errors import RowError
@@ -88,7 +89,17 @@ def check(found: Coerced, case: dict[str, Any], schema: TableSchema) -> None:
 
 
 def schema_in(case: dict[str, Any]) -> TableSchema:
-    return schema_of(case["schema"]["columns"], tuple(case["schema"]["primary_key"]))
+    return with_forms(case["schema"]["columns"], tuple(case["schema"]["primary_key"]))
+
+
+def with_forms(columns: dict[str, Any], primary_key: tuple[str, ...] = ()) -> TableSchema:
+    """Columns as a manifest declares them, some of them with the form of their texts."""
+    types = {name: column if isinstance(column, str) else column["type"] for name, column in columns.items()}
+    said = {name: dict(column) for name, column in columns.items() if not isinstance(column, str)}
+    forms = {
+        name: TextForm(**{key: text for key, text in each.items() if key != "type"}) for name, each in said.items()
+    }
+    return schema_of(types, primary_key).formed(forms)
 
 
 def bytes_in(case: dict[str, Any]) -> bytes:
@@ -104,10 +115,10 @@ def test_lines_become_the_rows_and_errors_of_the_case(case: dict[str, Any]) -> N
     check(coerce_objects(taken_apart, schema, exactly=True), case, schema)
 
 
-@pytest.mark.parametrize("case", [*cases("schema", "input", of=("scalars", "times", "more_types"))])
+@pytest.mark.parametrize("case", [*cases("schema", "input", of=("scalars", "times", "more_types", "forms"))])
 def test_the_verdict_on_a_row_does_not_depend_on_other_rows_and_columns(case: dict[str, Any]) -> None:
     columns = {"before": "string", **case["schema"]["columns"], "after": "dynamic"}
-    schema = schema_of(columns)
+    schema = with_forms(columns)
     data = b'{"before":"x"}\n' + bytes_in(case) + b'{"after":[1, 2]}\n{"before":1.50}\n'
     found = coerce_lines(data, schema, place="f")
     blank = dict.fromkeys(columns)
@@ -148,7 +159,8 @@ def test_a_document_shows_the_same_columns_as_the_same_rows_on_lines(case: dict[
 @pytest.mark.parametrize("case", [*cases("type", "texts")])
 def test_texts_become_the_values_and_errors_of_the_case(case: dict[str, Any]) -> None:
     type_ = parse_type(case["type"])
-    array, errors = coerce_strings(pa.array(case["texts"], pa.string()), type_, name="c")
+    form = TextForm(**case["form"]) if "form" in case else None
+    array, errors = coerce_strings(pa.array(case["texts"], pa.string()), type_, form, name="c")
     array.validate(full=True)
     assert repr(column(array, type_)) == repr(case["values"])
     assert agrees(errors, case.get("errors", []))

@@ -19,7 +19,6 @@ from contract.ingesting import push, rows_of
 from contract.stores import Place, quick_directory
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.types import parse_type
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.decode import TooLarge, decoded
 from headwater.ingest.push import PushTable
@@ -28,7 +27,7 @@ from headwater.store.commit import Store
 from headwater.store.evolution import DeclaredColumn
 from headwater.store.read import connect
 from headwater.store.reading import schema_events, table_states
-from unit.coerce.test_cases import bytes_in, cases
+from unit.coerce.test_cases import bytes_in, cases, with_forms
 
 SAMPLE_STEP = 40
 """Every so many cases go all the way; all of them are prepared in `test_prepare`."""
@@ -48,8 +47,8 @@ def acceptor(store: Store) -> Acceptor:
     return Acceptor(store)
 
 
-def declared(table: str, columns: dict[str, str], *key: str, mode: str = "append") -> PushTable:
-    kinds = {name: DeclaredColumn(parse_type(text)) for name, text in columns.items()}
+def declared(table: str, columns: dict[str, Any], *key: str, mode: str = "append") -> PushTable:
+    kinds = {column.name: DeclaredColumn(column.type, form=column.form) for column in with_forms(columns).columns}
     return PushTable(table, table, mode=mode, primary_key=key, declared=kinds, in_manifest=True)
 
 

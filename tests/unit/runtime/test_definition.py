@@ -49,7 +49,15 @@ def test_a_definition_keeps_the_fingerprint_that_it_was_stored_with(
     assert fingerprints(data) == (definition, landing)
 
 
-@pytest.mark.parametrize("setting", [{"exclude": ["x"]}])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"exclude": ["x"]},
+        {"columns": {**COLUMNS, "at": {**COLUMNS["at"], "format": "%Y/%m/%d"}}},
+        {"columns": {**COLUMNS, "at": {**COLUMNS["at"], "timezone": "Europe/Berlin"}}},
+        {"columns": {**COLUMNS, "n": {**COLUMNS["n"], "decimal": ","}}},
+    ],
+)
 def test_a_new_setting_makes_another_definition(setting: dict[str, Any]) -> None:
     changed = {**FILES, "tables": [{**FILES["tables"][0], **setting}]}
     assert all(one != other for one, other in zip(fingerprints(FILES), fingerprints(changed)))

@@ -7,13 +7,14 @@ sideways import; coerce knows nothing of connectors.)
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import is_column_name
 from headwater.base.schema import TableSchema
+from headwater.base.text_form import TextForm
 from headwater.base.types import STRING, Type, from_arrow, to_arrow
 from headwater.connectors.files.json_texts import json_texts_of
 from headwater.connectors.files.time_range import beyond_nanoseconds, has_text
@@ -73,6 +74,11 @@ class BadCell:
     column: str | None
     reason: str
     value_type: str | None = None
+    detail: str = ""
+
+
+Convert = Callable[["pa.Array", Type, TextForm | None], tuple["pa.Array", list[BadCell]]]
+"""A column as one of a type, given how its texts are written."""
 
 
 def check_names(names: Iterable[str], *, source_id: str) -> None:
@@ -92,9 +98,7 @@ def _bad_name(source_id: str, what: str) -> HeadwaterError:
     return HeadwaterError("HW-S03", f"`{source_id}` {what}", hint="rename the column where the file is made")
 
 
-def convert_batch(
-    batch: pa.RecordBatch, schema: TableSchema, convert: Callable[[pa.Array, Type], tuple[pa.Array, list[BadCell]]]
-) -> tuple[pa.RecordBatch, list[BadCell]]:
+def convert_batch(batch: pa.RecordBatch, schema: TableSchema, convert: Convert) -> tuple[pa.RecordBatch, list[BadCell]]:
     """The batch with exactly the columns of `schema`: null where it has none, and the cells that do not fit."""
     import pyarrow as pa
 
@@ -103,10 +107,10 @@ def convert_batch(
     present = set(batch.schema.names)
     for column in schema.columns:
         if column.name in present:
-            array, cells = convert(batch.column(column.name), column.type)
+            array, cells = convert(batch.column(column.name), column.type, column.form)
         else:
             array, cells = pa.nulls(batch.num_rows, to_arrow(column.type)), []
-        bad += [BadCell(cell.row, column.name, cell.reason, cell.value_type) for cell in cells]
+        bad += [replace(cell, column=column.name) for cell in cells]
         if not column.nullable and array.null_count:
             known = {cell.row for cell in cells}
             nulls = (row for row, valid in enumerate(array.is_valid().to_pylist()) if not valid)
@@ -142,9 +146,9 @@ def with_source_id(batch: pa.RecordBatch, source_id: str) -> pa.RecordBatch:
     return batch.append_column("_source_id", pa.repeat(pa.scalar(source_id, pa.string()), batch.num_rows))
 
 
-def convert_typed(column: pa.Array, type_: Type) -> tuple[pa.Array, list[BadCell]]:
+def convert_typed(column: pa.Array, type_: Type, form: TextForm | None = None) -> tuple[pa.Array, list[BadCell]]:
     """A typed column as `type_`. Values that `type_` does not hold exactly are null here and listed as bad; a
-    whole number may become the nearest real."""
+    whole number may become the nearest real. `form` is how texts, and times without a zone, are written."""
     import pyarrow as pa
 
     target = to_arrow(type_)
@@ -159,20 +163,36 @@ def convert_typed(column: pa.Array, type_: Type) -> tuple[pa.Array, list[BadCell
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     source = source_type(column.type, type_)
+    if form is not None and form.format and source.kind in ("int", "long"):
+        column, source = column.cast(pa.string()), STRING  # digits that a format reads are no nanoseconds
     if source.kind == "string" and type_.kind not in ("string", "binary"):
-        return convert_text(column.cast(pa.string()), type_)
+        return convert_text(column.cast(pa.string()), type_, form)
+    if form is not None and form.timezone and pa.types.is_timestamp(column.type) and column.type.tz is None:
+        return _in_zone(column, source, type_, form.timezone)
     if not _is_castable(source, type_):
         return _all_bad(column, type_, source)
     array, bad = _cast(column, source, type_)
     return _in_range(array, source, bad) if type_.kind == "timestamp" else (array, bad)
 
 
-def convert_text(column: pa.Array, type_: Type) -> tuple[pa.Array, list[BadCell]]:
+def convert_text(column: pa.Array, type_: Type, form: TextForm | None = None) -> tuple[pa.Array, list[BadCell]]:
     """A column of texts as `type_`, by the rules of `coerce`."""
     from headwater.coerce.text import coerce_strings
 
-    array, errors = coerce_strings(column, type_, first_line=0)
-    return array, [BadCell(error.line, "", error.reason, error.value_type) for error in errors]
+    array, errors = coerce_strings(column, type_, form, first_line=0)
+    return array, [BadCell(error.line, "", error.reason, error.value_type, error.detail) for error in errors]
+
+
+def _in_zone(column: pa.Array, source: Type, type_: Type, zone: str) -> tuple[pa.Array, list[BadCell]]:
+    """Times without a zone as those of a zone's clock."""
+    import pyarrow as pa
+
+    from headwater.coerce.forms import local_instants
+
+    local, bad = _cast(column, source, type_)
+    array, refusals = local_instants(local.cast(pa.int64()), zone)
+    bad += [BadCell(row, "", refused.reason, str(source), refused.detail) for row, refused in refusals.items()]
+    return array, bad
 
 
 def source_type(arrow: pa.DataType, declared: Type | None = None) -> Type:
@@ -239,7 +259,7 @@ def _cast(column: pa.Array, source: Type, type_: Type) -> tuple[pa.Array, list[B
     middle = len(column) // 2
     left, bad_left = _cast(column.slice(0, middle), source, type_)
     right, bad_right = _cast(column.slice(middle), source, type_)
-    moved = [BadCell(cell.row + middle, cell.column, cell.reason, cell.value_type) for cell in bad_right]
+    moved = [replace(cell, row=cell.row + middle) for cell in bad_right]
     return pa.concat_arrays([left, right]), bad_left + moved
 
 

@@ -17,6 +17,7 @@ from typing import Literal
 
 from headwater.base.errors import nearest
 from headwater.base.schema import TableSchema
+from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, Type
 from headwater.connectors.protocol import Observed, Problem, config_error, unknown_keys
 
@@ -56,13 +57,15 @@ class FilesConfig:
 @dataclass(frozen=True)
 class FileFormat:
     """How the files of a slice are read. `compression` is None where each file's name tells; `declared` are the
-    columns whose types the manifest decides, in order, `exclude` those that are left out."""
+    columns whose types the manifest decides, in order, `forms` say how texts of them are written, `exclude` are left
+    out."""
 
     format: str
     compression: str | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
     declared: Mapping[str, Type] = field(default_factory=dict)
     exclude: frozenset[str] = frozenset()
+    forms: Mapping[str, TextForm] = field(default_factory=dict)
 
     def compression_of(self, source_id: str) -> str:
         return self.compression or compression_of(source_id)
@@ -78,7 +81,7 @@ class FileFormat:
         found = replace(schema, columns=kept)
         for name in sorted(self.exclude) if self.format in ("ndjson", "json") else ():
             found = found.added(name, DYNAMIC)
-        return found
+        return found.formed(self.forms)
 
     def observed(self, columns: Mapping[str, Type | None]) -> Observed:
         """Columns of text: those that hold a value, with the declared type where there is one."""

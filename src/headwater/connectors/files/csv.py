@@ -234,7 +234,12 @@ def _row_errors(
     with again:
         lines = _lines_of({number for number, *_ in records}, again, options)
     return [
-        (RowError(lines.get(number, 0), cell.column, cell.reason, cell.value_type, place=rows.source_id), source)
+        (
+            RowError(
+                lines.get(number, 0), cell.column, cell.reason, cell.value_type, cell.detail, place=rows.source_id
+            ),
+            source,
+        )
         for number, cell, source in records
     ]
 

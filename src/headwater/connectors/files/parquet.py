@@ -118,7 +118,9 @@ def read_piece(
             bad.total += len(wrong)
             no_text = {(cell.row, cell.column) for cell in wrapped}
             for row, cell in wrong.items():
-                error = RowError(line + row, cell.column, cell.reason, cell.value_type, place=opened.source_id)
+                error = RowError(
+                    line + row, cell.column, cell.reason, cell.value_type, cell.detail, place=opened.source_id
+                )
                 bad.add(BadRow(error, b"" if bad.is_over else bad.kept(_source(batch, row, no_text))))
             line += batch.num_rows
             if not bad.is_over:

@@ -148,6 +148,7 @@ class FilesSource:
             self.config.csv,
             declared=dict(ask.declared),
             exclude=frozenset(ask.exclude),
+            forms=dict(ask.forms),
         )
 
     def _compression(self, source_id: str) -> str:

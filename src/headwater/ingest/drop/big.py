@@ -8,13 +8,14 @@ rescued.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.schema import TableSchema
+from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, STRING
 from headwater.coerce.errors import BadRow
 from headwater.connectors.files.changes import is_settled
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def big_read(root: Path, file: FoundFile, schema: TableSchema, *, most_bad: int, evolve: bool) -> ArrowRead:
+def big_read(
+    root: Path, file: FoundFile, schema: TableSchema, forms: Mapping[str, TextForm], *, most_bad: int, evolve: bool
+) -> ArrowRead:
     """A file in parts. With `evolve`, columns that the schema lacks are told; without, they are rescued."""
-    how = how_of(file.source_id)
+    how = replace(how_of(file.source_id), forms=dict(forms))
     partitions = cut_partitions([file], lambda _: _cuts(root, file, how))
     return ArrowRead(
         partitions=tuple(partitions),

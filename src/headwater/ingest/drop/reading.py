@@ -118,6 +118,7 @@ def pieces_of(
 ) -> Iterator[Prepared]:
     """The good rows of a piece of a file, in parts; its bad rows go to `bad`. Nothing comes once there are too many of
     those."""
+    schema = schema.formed(how.forms)
     if how.format == "ndjson":
         found = _lines(opened, schema, bad, evolve=evolve)
     else:

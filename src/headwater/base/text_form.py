@@ -1,0 +1,166 @@
+"""How the texts of one column are written: the format of a time, the zone it is in, the mark before a fraction.
+
+A format is a text with directives, as `strptime` knows them: `%Y/%m/%d %H:%M`. What is not a directive stands in the
+value exactly so. The grammar is here, because the manifest checks it; `coerce/forms.py` reads values by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+DIRECTIVES: Mapping[str, str] = {
+    "Y": "year, four digits",
+    "y": "year, two digits",
+    "m": "month",
+    "b": "month, Jan",
+    "B": "month, January",
+    "d": "day",
+    "e": "day, padded with a space",
+    "j": "day of the year, three digits",
+    "a": "weekday, Mon",
+    "A": "weekday, Monday",
+    "H": "hour, 0 to 23",
+    "I": "hour, 1 to 12",
+    "p": "AM or PM",
+    "M": "minute",
+    "S": "second",
+    "f": "fraction of a second, one to nine digits",
+    "z": "zone: Z, +02:00, +0200 or +02",
+    "s": "seconds since 1970",
+    "Q": "milliseconds since 1970",
+}
+_SHORT = {"F": "%Y-%m-%d", "T": "%H:%M:%S", "R": "%H:%M", "h": "%b"}
+_YEARS, _MONTHS, _DAYS, _HOURS, _EPOCHS = "Yy", "mbB", "de", "HI", "sQ"
+_TIMES = "HIpMSfz"
+_NUMBERS = "YymdjHIMSfsQ"
+_MEANINGS = (_YEARS, _MONTHS, _DAYS, _HOURS, "j", "aA", "p", "M", "S", "f", "z", _EPOCHS)
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """How the texts of a column are read. `format` is None where a time is RFC 3339, `timezone` where a time without a
+    zone is in UTC; `decimal` stands before the fraction of a number."""
+
+    format: str | None = None
+    timezone: str | None = None
+    decimal: str = "."
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a format: a directive, or the bytes that a value has there. `is_tight` number directives stand beside
+    another one, so that they must have all of their digits."""
+
+    directive: str = ""
+    literal: bytes = b""
+    is_tight: bool = False
+
+
+class BadFormat(ValueError):
+    """What is wrong with a format, at which character (from 1), and what to write."""
+
+    def __init__(self, reason: str, *, at: int, hint: str):
+        super().__init__(f"{reason}, at character {at}")
+        self.hint = hint
+
+
+@lru_cache(maxsize=1024)
+def parse_format(text: str) -> tuple[Part, ...]:
+    """The parts of a format. Raises `BadFormat` where a value could not be read by it: a directive that is unknown or
+    says a thing twice, one that lacks its partner, no whole date."""
+    found: list[tuple[str, int]] = []
+    at = 0
+    while at < len(text):
+        mark = text[at : at + 2]
+        if mark[0] != "%":
+            if not mark[0].isprintable():
+                raise BadFormat("a character that cannot be printed", at=at + 1, hint="write spaces as spaces")
+            found.append((mark[0], at))
+            at += 1
+            continue
+        if mark == "%%":
+            found.append(("%", at))
+        elif mark[1:] in _SHORT:
+            found += [(part, at) for part in _split(_SHORT[mark[1:]])]
+        elif mark[1:] in DIRECTIVES and mark[1:]:
+            found.append((mark, at))
+        else:
+            raise BadFormat(f"`{mark}` is not a directive", at=at + 1, hint=_known())
+        at += 2
+    _check_whole(found)
+    return _tightened([part for part, _ in found])
+
+
+def has_time(parts: tuple[Part, ...]) -> bool:
+    """Whether a format has more than a date."""
+    return any(part.directive and part.directive in _TIMES + _EPOCHS for part in parts)
+
+
+def has_zone(parts: tuple[Part, ...]) -> bool:
+    """Whether each value says by itself which instant it is."""
+    return any(part.directive and part.directive in "z" + _EPOCHS for part in parts)
+
+
+def _split(text: str) -> list[str]:
+    """Directives and characters."""
+    found: list[str] = []
+    for character in text:
+        if found and found[-1] == "%":
+            found[-1] += character
+        else:
+            found.append(character)
+    return found
+
+
+def _check_whole(found: list[tuple[str, int]]) -> None:
+    places: dict[str, int] = {}
+    for part, at in found:
+        if len(part) != 2:
+            continue
+        meaning = next(group for group in _MEANINGS if part[1] in group)
+        if meaning in places:
+            raise BadFormat(f"`{part}` says again what an earlier directive says", at=at + 1, hint="keep one of them")
+        places[meaning] = at
+    if _EPOCHS in places:
+        if len(places) > 1:
+            raise BadFormat("`%s` and `%Q` are a whole time", at=places[_EPOCHS] + 1, hint="remove the others")
+        return
+    end = found[-1][1] + 1 if found else 1
+    if _YEARS not in places:
+        raise BadFormat("there is no year", at=end, hint="a time needs `%Y`, or `%y` for two digits")
+    has_day = "j" in places or (_MONTHS in places and _DAYS in places)
+    if not has_day or ("j" in places and (_MONTHS in places or _DAYS in places)):
+        raise BadFormat("there is no one day", at=end, hint="a time needs a month and a day, or `%j` alone")
+    needs = {"M": _HOURS, "S": "M", "f": "S", "p": _HOURS}
+    for later, earlier in needs.items():
+        if later in places and earlier not in places:
+            hint = "add " + " or ".join(f"`%{letter}`" for letter in earlier)
+            raise BadFormat(f"`%{later}` does not stand alone", at=places[later] + 1, hint=hint)
+    hours = next((part for part, _ in found if part in ("%H", "%I")), None)
+    if hours is not None and (hours == "%I") != ("p" in places):
+        hint = "`%I` goes with `%p`, `%H` without it"
+        raise BadFormat("hours of 12 need to say AM or PM", at=places[_HOURS] + 1, hint=hint)
+
+
+def _tightened(found: list[str]) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    for index, part in enumerate(found):
+        if len(part) == 2:
+            beside = [found[place] for place in (index - 1, index + 1) if 0 <= place < len(found)]
+            is_number = part[1] in _NUMBERS
+            parts.append(Part(part[1], is_tight=is_number and any(map(_is_number, beside))))
+        elif parts and parts[-1].literal:
+            parts[-1] = Part(literal=parts[-1].literal + part.encode())
+        else:
+            parts.append(Part(literal=part.encode()))
+    return tuple(parts)
+
+
+def _is_number(part: str) -> bool:
+    return part.isdigit() or (len(part) == 2 and part[1] in _NUMBERS)
+
+
+def _known() -> str:
+    return "known: " + " ".join(f"%{letter}" for letter in (*DIRECTIVES, *_SHORT, "%"))

@@ -1,0 +1,285 @@
+"""Texts of a column that declares how it is written: times by a format and in a zone, numbers with a decimal comma.
+
+One implementation for every input path, over whole columns: each directive of a format is read from all texts at once,
+at a place that is each text's own. The rules:
+- The whole text must be read by the format. Names of months and days are English, in any case. A number has one or two
+  digits (a year four, a day of the year three); two, where it stands beside another number.
+- A year of two digits is 1969 to 2068. A weekday that is not that of the date is refused. `:60` is as in RFC 3339.
+- A time without a zone is in the declared one, else in UTC. A local time that a zone skips is refused; of one that it
+  has twice the earlier instant is meant.
+- In a column with a format a JSON number is read by its text: `20260131` fits `%Y%m%d`, and is never nanoseconds.
+- With a decimal comma `1,5` is a number and `1.5` is not; numbers of JSON are numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import Raw
+
+from headwater.base.text_form import TextForm, parse_format
+from headwater.base.types import TIMESTAMP, Type, to_arrow
+from headwater.coerce.columns import NULL, column_exactly
+from headwater.coerce.errors import Refused
+from headwater.coerce.strptime import read_texts
+from headwater.coerce.times import FIRST_NS, LAST_NS, TIME_FORM, nanoseconds_of, timestamps
+from headwater.coerce.values import type_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    Ints = npt.NDArray[np.int64]
+    Bools = npt.NDArray[np.bool_]
+    Reasons = npt.NDArray[np.int8]
+
+Column = tuple[Any, dict[int, Refused]]
+"""An array, null where a value is refused, and the refusals by position."""
+
+_NS = 1_000_000_000
+_DAY = 86_400
+_MOST_DAYS = 400 * 366
+_EPOCH = datetime(1970, 1, 1)
+_NAMES_ZONE = r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})$"
+_GOOD, _BAD, _OUT_OF_RANGE, _SKIPPED = range(4)
+"""What is wrong with a text."""
+
+_text = msgspec.json.Decoder(str).decode
+
+
+def sources_by_form(sources: Sequence[Raw], type_: Type, form: TextForm) -> Column:
+    """A column of JSON values."""
+    import pyarrow as pa
+
+    if form.decimal == ",":
+        return _decimals_of_json(sources, type_)
+    texts: list[str | None] = []
+    refusals: dict[int, Refused] = {}
+    numbers: list[int] = []
+    for index, source in enumerate(sources):
+        text = str(source, "utf-8")
+        match type_of(text):
+            case "string":
+                texts.append(_text(text))
+            case "number" if form.format is not None:
+                texts.append(text)
+            case "null":
+                texts.append(None)
+            case "number":
+                numbers.append(index)
+                texts.append(None)
+            case other:
+                refusals[index] = Refused(f"bad_{type_.kind}", other, detail=_expected(form))
+                texts.append(None)
+    array, refused = texts_by_form(pa.array(texts, pa.string()), type_, form)
+    if numbers:
+        exact, wrong = column_exactly([sources[index] for index in numbers], type_)
+        array = _with_values(array, numbers, exact)
+        refused |= {numbers[place]: one for place, one in wrong.items()}
+    return array, refused | refusals
+
+
+def texts_by_form(texts: pa.Array, type_: Type, form: TextForm) -> Column:
+    """A column of texts."""
+    import numpy as np
+    import pyarrow as pa
+
+    if form.decimal == ",":
+        return _decimals(texts.to_pylist(), type_)
+    if not len(texts):
+        return pa.nulls(0, to_arrow(type_)), {}
+    if form.format is not None:
+        seconds, nanos, reasons = _read_format(texts, form)
+    else:
+        seconds, nanos, reasons = _read_rfc3339(texts, form.timezone)
+    if type_.kind == "date":
+        values, is_out = seconds // _DAY, np.zeros(len(texts), dtype=np.bool_)
+    else:
+        values, is_out = _nanoseconds(seconds, nanos)
+    nulls = texts.is_null().to_numpy(zero_copy_only=False)
+    reasons[is_out & (reasons == _GOOD)] = _OUT_OF_RANGE
+    reasons[nulls] = _GOOD
+    refusals = {
+        index: _refused(int(reasons[index]), type_, form) for index in np.flatnonzero(reasons != _GOOD).tolist()
+    }
+    bits = pa.int32() if type_.kind == "date" else pa.int64()
+    array = pa.array(values, mask=nulls | (reasons != _GOOD)).cast(bits).view(to_arrow(type_))
+    return array, refusals
+
+
+def local_instants(local_ns: pa.Array, zone: str) -> Column:
+    """Instants of a zone's clock, given as nanoseconds without a zone, in UTC."""
+    import numpy as np
+    import pyarrow as pa
+
+    nulls = local_ns.is_null().to_numpy(zero_copy_only=False)
+    whole = local_ns.fill_null(0).to_numpy()
+    seconds, nanos = np.floor_divide(whole, _NS), np.mod(whole, _NS)
+    reasons = np.full(len(whole), _GOOD, dtype=np.int8)
+    values, is_out = _nanoseconds(seconds - _offsets(seconds, zone, reasons), nanos)
+    reasons[is_out & (reasons == _GOOD)] = _OUT_OF_RANGE
+    reasons[nulls] = _GOOD
+    type_, form = TIMESTAMP, TextForm(timezone=zone)
+    refusals = {
+        index: _refused(int(reasons[index]), type_, form) for index in np.flatnonzero(reasons != _GOOD).tolist()
+    }
+    return pa.array(values, mask=nulls | (reasons != _GOOD)).view(to_arrow(type_)), refusals
+
+
+def _refused(reason: int, type_: Type, form: TextForm) -> Refused:
+    if reason == _OUT_OF_RANGE:
+        return Refused("timestamp_out_of_range", "string")
+    detail = f"no such time in {form.timezone}" if reason == _SKIPPED else _expected(form)
+    return Refused(f"bad_{type_.kind}", "string", detail=detail)
+
+
+def _expected(form: TextForm) -> str:
+    return f"expected the format {form.format}" if form.format is not None else TIME_FORM
+
+
+def _with_values(array: pa.Array, places: Sequence[int], values: pa.Array) -> pa.Array:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    mask = np.zeros(len(array), dtype=np.bool_)
+    mask[list(places)] = True
+    return pc.replace_with_mask(array, pa.array(mask), values)
+
+
+def _decimals_of_json(sources: Sequence[Raw], type_: Type) -> Column:
+    plain = [
+        Raw(msgspec.json.encode(_swapped(_text(source)))) if bytes(source).startswith(b'"') else source
+        for source in sources
+    ]
+    array, refusals = column_exactly(plain, type_)
+    return array, {index: with_comma(one) for index, one in refusals.items()}
+
+
+def _decimals(texts: Sequence[str | None], type_: Type) -> Column:
+    return _decimals_of_json([NULL if text is None else Raw(msgspec.json.encode(text)) for text in texts], type_)
+
+
+def with_comma(refused: Refused) -> Refused:
+    """A refusal that says which form of number was expected."""
+    if refused.reason != "not_a_number":
+        return refused
+    return Refused(refused.reason, refused.value_type, detail="expected a decimal comma", path=refused.path)
+
+
+_SWAP = str.maketrans(",.", ".,")
+
+
+def _swapped(text: str) -> str:
+    """A number with a decimal comma as one with a point, and the other way round: that one is then no number."""
+    return text.translate(_SWAP)
+
+
+def swapped_texts(texts: pa.Array) -> pa.Array:
+    """The same of a whole column."""
+    import pyarrow.compute as pc
+
+    for old, new in ((".", "\0"), (",", "."), ("\0", ",")):
+        texts = pc.replace_substring(texts, old, new)
+    return texts
+
+
+def _read_format(texts: pa.Array, form: TextForm) -> tuple[Ints, Ints, Reasons]:
+    """Seconds and nanoseconds in UTC of every text, and what is wrong with it."""
+    import numpy as np
+
+    assert form.format is not None
+    found = read_texts(texts, parse_format(form.format))
+    reasons: Reasons = np.where(found.good, _GOOD, _BAD).astype(np.int8)
+    offset = found.offset
+    if offset is None:
+        offset = _offsets(found.seconds, form.timezone, reasons)
+    seconds = found.seconds - offset
+    # Second 60 is a leap second: it ends a day in UTC, and is the first second of the next one.
+    reasons[found.is_leap & (seconds % _DAY != 0) & (reasons == _GOOD)] = _BAD
+    return seconds, found.nanos, reasons
+
+
+def _read_rfc3339(texts: pa.Array, zone: str | None) -> tuple[Ints, Ints, Reasons]:
+    import numpy as np
+    import pyarrow.compute as pc
+
+    reasons: Reasons = np.full(len(texts), _GOOD, dtype=np.int8)
+    try:
+        whole = timestamps(texts).view("int64").fill_null(0).to_numpy()
+    except Refused:
+        whole = np.zeros(len(texts), dtype=np.int64)
+        for index, text in enumerate(texts.to_pylist()):
+            try:
+                whole[index] = 0 if text is None else nanoseconds_of(text)
+            except Refused as refused:
+                reasons[index] = _OUT_OF_RANGE if refused.reason == "timestamp_out_of_range" else _BAD
+    seconds, nanos = np.floor_divide(whole, _NS), np.mod(whole, _NS)
+    is_local = pc.invert(pc.match_substring_regex(texts, _NAMES_ZONE)).fill_null(False).to_numpy(zero_copy_only=False)
+    local = np.flatnonzero(is_local & (reasons == _GOOD))
+    if len(local):
+        own = reasons[local]
+        seconds[local] -= _offsets(seconds[local], zone, own)
+        reasons[local] = own
+    return seconds, nanos, reasons
+
+
+def _nanoseconds(seconds: Ints, nanos: Ints) -> tuple[Ints, Bools]:
+    """Both as one number, and where that is no instant that a column holds."""
+    import numpy as np
+
+    low, high = FIRST_NS // _NS, LAST_NS // _NS
+    inside = (seconds > low) & (seconds < high)
+    values: Ints = np.where(inside, seconds, 0) * _NS + np.where(inside, nanos, 0)
+    for index in np.flatnonzero((seconds == low) | (seconds == high)).tolist():
+        exact = int(seconds[index]) * _NS + int(nanos[index])
+        if FIRST_NS <= exact <= LAST_NS:
+            values[index], inside[index] = exact, True
+    return values, ~inside
+
+
+def _offsets(seconds: Ints, zone: str | None, reasons: Reasons) -> Ints:
+    """How far a zone's clock is ahead of UTC at each local time. One that the zone skips is noted in `reasons`."""
+    import numpy as np
+
+    offsets = np.zeros(len(seconds), dtype=np.int64)
+    if zone in (None, "UTC"):
+        return offsets
+    days = np.floor_divide(seconds, _DAY)
+    # Other days have no instant that a column holds.
+    good = np.flatnonzero((reasons == _GOOD) & (np.abs(days) < _MOST_DAYS))
+    unique, inverse = np.unique(days[good], return_inverse=True)
+    by_day = [_day_offset(zone, int(day)) for day in unique]
+    offsets[good] = np.array([offset or 0 for offset in by_day], dtype=np.int64)[inverse]
+    changing = np.array([offset is None for offset in by_day], dtype=np.bool_)[inverse]
+    for index in good[changing].tolist():
+        offset = _offset_at(zone, int(seconds[index]))
+        if offset is None:
+            reasons[index] = _SKIPPED
+        else:
+            offsets[index] = offset
+    return offsets
+
+
+@lru_cache(maxsize=100_000)
+def _day_offset(zone: str, day: int) -> int | None:
+    """The offset of a whole local day; None if it changes within it."""
+    start = _EPOCH + timedelta(days=day)
+    tz = ZoneInfo(zone)
+    moments = (start + timedelta(hours=hour) for hour in range(25))
+    found = {moment.replace(tzinfo=tz, fold=fold).utcoffset() for moment in moments for fold in (0, 1)}
+    offset = found.pop()
+    return int(offset.total_seconds()) if offset is not None and not found else None
+
+
+def _offset_at(zone: str, local: int) -> int | None:
+    """The offset at a local time; the one before a change where the clock shows the time twice, None where never."""
+    moment = (_EPOCH + timedelta(seconds=local)).replace(tzinfo=ZoneInfo(zone))
+    before, after = (moment.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1))
+    return None if before < after else int(before.total_seconds())
