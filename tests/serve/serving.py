@@ -112,7 +112,7 @@ class Warm:
     def __init__(self) -> None:
         self._zygote = subprocess.Popen(
             [sys.executable, "-c", "from serve.zygote import main; main()"],
-            env={**os.environ, "PYTHONPATH": str(TESTS)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

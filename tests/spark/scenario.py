@@ -8,7 +8,8 @@
 | `{"apply": expected}`, `{"run": expected}`   | what each pipeline must answer; `args`, `writes_nothing`         |
 | `{"plan": expected}`                         | what the plan must say                                           |
 | `{"query": sql, "rows": rows, "as_of": mark}`| the answer of a query                                            |
-| `{"command": arguments, "exit": code, ...}`  | any command; `stdout_has`, `stderr_has`; `save` keeps stdout     |
+| `{"command": arguments, "exit": code, ...}`  | any command; `stdout_has`, `stderr_has`, `stderr_lacks`;         |
+|                                              | `save` keeps stdout                                              |
 | `{"crash": point}`                           | an apply in a process of its own that is killed at a crash point |
 | `{"mark": name}`                             | remembers the sequence that the store is at                      |
 
@@ -202,6 +203,8 @@ class Project:
         for stream, text in (("stdout_has", answer.out), ("stderr_has", answer.err)):
             for part in step.get(stream, ()):
                 assert part in text, text
+        for part in step.get("stderr_lacks", ()):
+            assert part not in answer.err, answer.err
         if "save" in step:
             (self.root / step["save"]).write_text(answer.out)
 

@@ -119,7 +119,7 @@ def test_runs_of_several_threads_see_each_their_own_table(models: Models) -> Non
             "DIVIDE_BY_ZERO: Division by zero",
             "mend",
         ),
-        ("select raise_error(note) from orders", (10, 8), "failed: USER_RAISED_EXCEPTION: ...", "mend"),
+        ("select raise_error(note) from orders", (10, 8), "failed: USER_RAISED_EXCEPTION: ...", "fix the rows"),
     ],
 )
 def test_an_error_of_a_query_says_where_in_the_users_text_and_no_value(

@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 from headwater.app.declared import columns_by_table
 from headwater.app.workspace import Workspace, actor
+from headwater.manifest.secret_values import mask_of, secret_values
 from headwater.runtime.apply import Applier
 from headwater.runtime.compile import Compiled
 from headwater.runtime.events import Event
+from headwater.runtime.spark_start import measuring
+from headwater.runtime.user_output import Mask
 from headwater.runtime.worker import Definitions, Look, Workshop
 from headwater.store.jobs import Slots
 
@@ -17,7 +20,13 @@ OnEvent = Callable[[Event], None]
 
 
 def definitions_of(workspace: Workspace, compiled: Compiled, look: Look) -> Definitions:
-    return Definitions(compiled=compiled, root=workspace.project.root, look=look, declared=columns_by_table(workspace))
+    project = workspace.project
+
+    def mask() -> Mask:
+        return mask_of(secret_values([loaded.spec for loaded in project.pipelines], os.environ, project.root))
+
+    declared = columns_by_table(workspace)
+    return Definitions(compiled=compiled, root=project.root, look=look, declared=declared, mask=mask)
 
 
 def make_workshop(
@@ -28,10 +37,10 @@ def make_workshop(
     on_event: OnEvent = lambda _event: None,
     slots: Slots | None = None,
 ) -> Workshop:
-    store = workspace.store()
+    store, spark = workspace.store(), measuring(workspace.spark)
     applier = Applier(
         store,
-        workspace.spark,
+        spark,
         actor=actor(),
         trigger=trigger,
         cancel=_cancel_spark,
@@ -41,7 +50,7 @@ def make_workshop(
     return Workshop(
         store=store,
         definitions=definitions,
-        spark=workspace.spark,
+        spark=spark,
         applier=applier,
         actor=actor(),
         trigger=trigger,

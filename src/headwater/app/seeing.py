@@ -27,6 +27,7 @@ from headwater.store.history import (
     short_ids,
 )
 from headwater.store.inbox import take
+from headwater.store.job_output import outputs_of
 from headwater.store.jobs import Job, jobs, last_error
 from headwater.store.kept_letters import letters_by_engine_run
 from headwater.store.ownership import engine_owner
@@ -71,6 +72,19 @@ class Work:
     landed_run_id: str | None
     error: Mapping[str, Any] | None
     cut: Mapping[str, Any] = field(default_factory=dict)
+    spark_start_seconds: float = 0.0
+    """How long it waited for Spark to start; not counted in `seconds`."""
+
+
+@dataclass(frozen=True)
+class RippleOutput:
+    """What a model said in an execution: what it wrote to stdout and stderr, what its exception said, and which lines
+    of the user's files were at work then, the innermost last. Secrets are masked; values of rows may be in it."""
+
+    ripple: str
+    output: str
+    exception: str
+    traceback: str
 
 
 @dataclass(frozen=True)
@@ -82,11 +96,12 @@ class LogLine:
 
 @dataclass(frozen=True)
 class RunLog:
-    """A run, its jobs in the order in which they were queued, and its events."""
+    """A run, its jobs in the order in which they were queued, its events, and what its models said."""
 
     run: RunStatus
     jobs: tuple[Work, ...]
     lines: tuple[LogLine, ...]
+    output: tuple[RippleOutput, ...] = ()
 
 
 def why(workspace: Workspace, pipeline: str) -> Why:
@@ -166,11 +181,12 @@ def run_log(workspace: Workspace, run_id: str) -> RunLog:
         told = engine_events(connection, run_id=run.run_id)
         bad = letters_by_engine_run(connection, [run.run_id])
         cuts = {job.job_id: _cut(run_record(connection, job.landed_run_id)) for job in work if job.landed_run_id}
-        short = short_ids(connection, [run.run_id])
+        short, said = short_ids(connection, [run.run_id]), outputs_of(connection, run.run_id)
     return RunLog(
         run=run_status(run, short[run.run_id], bad.get(run.run_id)),
         jobs=tuple(_work(job, cuts.get(job.job_id, {})) for job in work),
         lines=tuple(LogLine(to_text(event.at_us), event.kind, event.body) for event in told),
+        output=tuple(RippleOutput(ripple, each.output, each.exception, each.traceback) for ripple, each in said),
     )
 
 
@@ -229,6 +245,7 @@ def _cut(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _work(job: Job, cut: Mapping[str, Any]) -> Work:
     begun, ended = job.started_us, job.ended_us
+    took = max(0, ended - begun - job.spark_start_us) if begun is not None and ended is not None else None
     return Work(
         job_id=job.job_id,
         ripple=job.ripple or ", ".join(str(name) for name in job.body.get("ripples", [])),
@@ -238,10 +255,11 @@ def _work(job: Job, cut: Mapping[str, Any]) -> Work:
         holder=job.holder,
         queued_at=to_text(job.created_us),
         started_at=to_text(begun) if begun is not None else None,
-        seconds=(ended - begun) / 1e6 if begun is not None and ended is not None else None,
+        seconds=took / 1e6 if took is not None else None,
         rows=job.rows,
         bytes=job.bytes,
         landed_run_id=job.landed_run_id,
         error=job.error,
         cut=cut,
+        spark_start_seconds=job.spark_start_us / 1e6,
     )

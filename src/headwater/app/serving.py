@@ -15,19 +15,35 @@ from headwater.app.refreshing import refresh
 from headwater.app.workspace import Workspace, load
 from headwater.base import limits
 from headwater.base.clock import now_us
-from headwater.base.errors import HeadwaterError, as_headwater
+from headwater.base.errors import HeadwaterError, as_headwater, error_of
 from headwater.manifest.load import Project
 from headwater.runtime.compile import Compiled, compile_pipelines
 from headwater.runtime.complaints import Complaints
 from headwater.runtime.crew import Crew
 from headwater.runtime.service import Service
 from headwater.runtime.worker import Workshop
-from headwater.store.engine_records import EngineEvent, RunState
+from headwater.store.engine_records import EngineEvent
+from headwater.store.history import PondRun
 from headwater.store.jobs import Slots
 
 Tell = Callable[[HeadwaterError], None]
 Stamp = tuple[tuple[str, int, int], ...]
 """Name, size and time of every file that the project is read from."""
+
+
+@dataclass(frozen=True)
+class EndedRun:
+    """A run that is over. `state` is that of a run, or `passed`: a single request found nothing new, and nothing else
+    is known. `changed`: a table is no longer what it was."""
+
+    pipeline: str
+    state: str
+    trigger: str = ""
+    changed: bool = False
+    rows: int = 0
+    seconds: float = 0.0
+    spark_start_seconds: float = 0.0
+    error: HeadwaterError | None = None
 
 
 @dataclass
@@ -119,7 +135,7 @@ def open_service(
     door: Door,
     *,
     tell: Tell,
-    on_run: Callable[[str, RunState], None] = lambda _pipeline, _state: None,
+    on_run: Callable[[EndedRun], None] = lambda _run: None,
     on_dropped: Callable[[News], None] = lambda _news: None,
 ) -> Served:
     """The engine, workers, a watch over the manifest and one over the drop folder, ready to run. The engine hears of
@@ -129,7 +145,14 @@ def open_service(
     def show() -> None:
         refresh(workshop.store)
 
-    service = Service(workshop, _threads(workspace), Complaints(tell), on_run=on_run, on_landed=show)
+    service = Service(
+        workshop,
+        _threads(workspace),
+        Complaints(tell),
+        on_run=lambda run: on_run(_ended_run(run)),
+        on_pass=lambda pipeline: on_run(EndedRun(pipeline, "passed")),
+        on_landed=show,
+    )
 
     def problem(error: HeadwaterError) -> None:
         tell(error)
@@ -138,6 +161,19 @@ def open_service(
     watch = _watch(workspace, workshop, then=service.offer, on_problem=problem)
     door.on_landed = service.deliver
     return Served(workspace, service, watch, Dropping(workspace, on_dropped, door))
+
+
+def _ended_run(run: PondRun) -> EndedRun:
+    return EndedRun(
+        run.pond,
+        run.state,
+        trigger=run.cause,
+        changed=run.changed,
+        rows=run.rows,
+        seconds=(run.took_us or 0) / 1e6,
+        spark_start_seconds=run.spark_start_us / 1e6,
+        error=error_of(run.error) if run.error is not None else None,
+    )
 
 
 def open_worker(workspace: Workspace, *, tell: Tell) -> WorkerProcess:

@@ -141,8 +141,31 @@ class Settling:
         by_pond: dict[str, list[PondRun]] = {}
         for run in runs:
             by_pond.setdefault(run.pond, []).append(run)
-        told = {name: _told(name, by_pond.get(name, []), bad) for name in self.asked}
+        told = {name: self._told(name, by_pond.get(name, []), bad) for name in self.asked}
         return {name: self._outcome(state, request, name, told[name]) for name in self.asked}
+
+    def _told(self, name: str, runs: Sequence[PondRun], bad: Mapping[str, Mapping[str, int]]) -> PipelineResult | None:
+        """The runs of a pipeline (newest first) that another process made, as one answer; `bad` are the bad rows of
+        each."""
+        ended = [run for run in runs if run.state in ("success", "failed")]
+        if not ended:
+            return None
+        newest = ended[0]
+        is_model = bool(self.compiled.pipelines[name].ripples)
+        seconds = sum(run.took_us or 0 for run in ended) / 1e6 if is_model else None
+        if newest.state == "success" and not any(run.changed for run in ended):
+            return PipelineResult(name, "unchanged", seconds=seconds)
+        return PipelineResult(
+            name,
+            newest.state,
+            run_id=newest.run_id,
+            rows=sum(run.rows for run in ended),
+            bytes=sum(run.bytes for run in ended),
+            slices=len(ended),
+            bad_rows=sum((Counter(bad.get(run.run_id, {})) for run in ended), Counter()),
+            seconds=seconds,
+            error=error_of(newest.error or {}) if newest.state == "failed" else None,
+        )
 
     def _window(self, state: State, request: Request, name: str) -> tuple[str, int | None] | None:
         if name not in state.ponds or outcome(state, name, request.target(name)) != "under way":
@@ -186,27 +209,3 @@ def _look_first(looked: Looked, look: Look) -> Look:
         return seen
 
     return look_once
-
-
-def _told(name: str, runs: Sequence[PondRun], bad: Mapping[str, Mapping[str, int]]) -> PipelineResult | None:
-    """The runs of a pipeline (newest first) that another process made, as one answer; `bad` are the bad rows of each."""
-    ended = [run for run in runs if run.state in ("success", "failed")]
-    if not ended:
-        return None
-    newest = ended[0]
-    return PipelineResult(
-        name,
-        newest.state,
-        run_id=newest.run_id,
-        rows=sum(run.rows for run in ended),
-        bytes=sum(run.bytes for run in ended),
-        slices=len(ended),
-        bad_rows=sum((Counter(bad.get(run.run_id, {})) for run in ended), Counter()),
-        error=_error(newest),
-    )
-
-
-def _error(run: PondRun) -> HeadwaterError | None:
-    if run.state != "failed":
-        return None
-    return error_of(run.error or {})

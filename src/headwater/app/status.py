@@ -35,10 +35,13 @@ class RunStatus:
     freshness: str
     started_at: str
     seconds: float | None
+    """How long it ran, without the start of Spark."""
     rows: int
     bytes: int
     error: Mapping[str, Any] | None
     trace_id: str | None = None
+    spark_start_seconds: float = 0.0
+    """How long it waited for Spark to start."""
     bad_rows: Mapping[str, int] = field(default_factory=dict)
     """Those that it kept as dead letters, by table; of the runs of the last day."""
 
@@ -107,7 +110,8 @@ def run_status(run: PondRun, short_id: str, bad_rows: Mapping[str, int] | None =
         actor=run.actor,
         freshness=to_text(run.freshness_us),
         started_at=to_text(run.started_us),
-        seconds=(run.ended_us - run.started_us) / 1e6 if run.ended_us is not None else None,
+        seconds=run.took_us / 1e6 if run.took_us is not None else None,
+        spark_start_seconds=run.spark_start_us / 1e6,
         rows=run.rows,
         bytes=run.bytes,
         error=run.error,

@@ -122,6 +122,11 @@ ANSWER_TTL_SECONDS = 3600
 JOB_RETENTION_SECONDS = 24 * 3600
 """How long ended jobs are kept for people to look at; their runs are kept for good."""
 JOB_SWEEP_ROWS = 1_000
+RUN_OUTPUT_BYTES = 64 * 1024
+"""So much of what a model writes to stdout and stderr in one execution is kept: its beginning and its end."""
+RUN_EXCEPTION_BYTES = 16 * 1024
+RUN_OUTPUTS_KEPT = 100
+"""What a model said is kept for so many of a pipeline's newest executions."""
 RUN_RETENTION_SECONDS = 30 * 24 * 3600
 """How long the history of pond runs is kept."""
 EVENTS_KEPT = 10_000

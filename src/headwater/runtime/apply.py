@@ -64,6 +64,8 @@ class PipelineResult:
     bad_rows: Mapping[str, int] = field(default_factory=dict)
     """Those that were kept as dead letters, by table."""
     waits_until: str | None = None
+    seconds: float | None = None
+    """How long ripples of a model took, without the start of Spark; None if none was executed."""
     error: HeadwaterError | None = None
 
     @property
@@ -78,6 +80,7 @@ class PipelineResult:
             bytes=earlier.bytes + self.bytes,
             slices=earlier.slices + self.slices,
             bad_rows=dict(Counter(earlier.bad_rows) + Counter(self.bad_rows)),
+            seconds=_sum(earlier.seconds, self.seconds),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -384,6 +387,10 @@ class Applier:
 def no_answer(name: str, error: TransientError, *, hint: str = "") -> HeadwaterError:
     """A source that failed for a moment, and was not asked again."""
     return HeadwaterError("HW-C03", f"the source of `{name}` did not answer: {error}", hint=hint, retryable=True)
+
+
+def _sum(first: float | None, second: float | None) -> float | None:
+    return second if first is None else first if second is None else first + second
 
 
 def _together(earlier: PipelineResult | None, later: PipelineResult) -> PipelineResult:

@@ -46,11 +46,13 @@ UNKNOWN = Cause("demand", "")
 
 @dataclass
 class OpenRun:
-    """A pond run under way. `before` is what an Inlet had published when it began."""
+    """A pond run under way. `before` is what an Inlet had published when it began; `requested`: a single request asked
+    for it, and no standing trigger."""
 
     run_id: str
     trace_id: str | None
     before: tuple[tuple[str, Version], ...] | None
+    requested: bool = False
 
 
 @dataclass
@@ -60,6 +62,8 @@ class Chapter:
     begun: list[RunBegins] = field(default_factory=list)
     ended: list[RunEnds] = field(default_factory=list)
     told: list[EngineEvent] = field(default_factory=list)
+    unwritten: list[RunEnds] = field(default_factory=list)
+    """Runs that began and passed within the step: nothing is stored of them."""
 
 
 @dataclass
@@ -97,7 +101,9 @@ class Chronicle:
         cause = self._cause(state, pond)
         run_id = uuid7()
         trace_id = self.trace(pond.name, run_id)
-        self.open.setdefault(pond.name, {})[freshness] = OpenRun(run_id, trace_id, pond.published)
+        self.open.setdefault(pond.name, {})[freshness] = OpenRun(
+            run_id, trace_id, pond.published, requested=cause in self.asked.values()
+        )
         chapter.begun.append(
             RunBegins(
                 run_id=run_id,
@@ -138,8 +144,9 @@ class Chronicle:
             before = len(chapter.begun)
             chapter.begun = [begun for begun in chapter.begun if begun.run_id != run.run_id]
             if len(chapter.begun) != before:
+                chapter.unwritten.append(RunEnds(run.run_id, None, pond, run.requested))
                 return
-        chapter.ended.append(RunEnds(run.run_id, state, pond))
+        chapter.ended.append(RunEnds(run.run_id, state, pond, run.requested))
 
     def _cause(self, state: State, pond: Pond) -> Cause:
         """Who asked for it from outside, else the trigger that stands on it or downstream of it."""

@@ -146,7 +146,7 @@ class Engine:
     ) -> None:
         cancelled = [effect for effect in effects if isinstance(effect, CancelRipple)]
         chapter = self.chronicle.note(self.state, effects, (*touched, *removed))
-        self.ended += chapter.ended
+        self.ended += [*chapter.unwritten, *chapter.ended]
         said = answers(senders, effects)
         unknown = [each.id for each in arrived if WAITS in each.ids and each.id not in said]
         save_step(

@@ -24,9 +24,9 @@ from headwater.runtime.drive import Renewal, patience
 from headwater.runtime.engine import Engine, open_engine
 from headwater.runtime.standing import CronClock
 from headwater.runtime.worker import Workshop
-from headwater.store.engine_records import EngineEvent, RunState
+from headwater.store.engine_records import EngineEvent
 from headwater.store.engine_state import last_step_us
-from headwater.store.history import forget_history
+from headwater.store.history import PondRun, forget_history, runs_of
 from headwater.store.inbox import forget_answers
 from headwater.store.jobs import forget_ended
 from headwater.store.standing import forget_expired
@@ -37,14 +37,16 @@ from headwater.store.wakeups import Waker, changes
 @dataclass
 class Service:
     """`workshop` has the definitions of the moment; `offer` hands in new ones. `complain` hears of what goes wrong with
-    the service itself, `on_run` of every run that is over and worth a word; `on_landed` is called, from a thread of its
+    the service itself, `on_run` of every run that is over, `on_pass` of every
+    pipeline for which a single request found nothing new; `on_landed` is called, from a thread of its
     own and at most once a second, after tables have changed; `on_ready` once, when this one runs the engine or stands
     by for another."""
 
     workshop: Workshop
     threads: int
     complain: Complaints
-    on_run: Callable[[str, RunState], None] = lambda _pipeline, _state: None
+    on_run: Callable[[PondRun], None] = lambda _run: None
+    on_pass: Callable[[str], None] = lambda _pipeline: None
     on_landed: Callable[[], None] = lambda: None
     on_ready: Callable[[], None] = lambda: None
     holder: str = field(default_factory=new_holder)
@@ -175,10 +177,16 @@ class Service:
     def _note(self, engine: Engine, effects: Sequence[Effect]) -> None:
         if any(isinstance(effect, RippleCompleted) for effect in effects):
             self._landed.set()
-        ended, engine.ended = engine.ended, []
-        for run in ended:
-            if run.state is not None:
-                self.on_run(run.pond, run.state)
+        over, engine.ended = engine.ended, []
+        for each in over:
+            if each.state is None and each.requested:
+                self.on_pass(each.pond)
+        ended = [each.run_id for each in over if each.state is not None]
+        if ended:
+            with self.workshop.store.catalog.snapshot() as connection:
+                runs = runs_of(connection, ended)
+            for run in runs:
+                self.on_run(run)
 
     def _sweep(self) -> None:
         """Forgets what nobody will ask for any more."""

@@ -24,6 +24,7 @@ from headwater.runtime.compile import Compiled
 from headwater.runtime.cut_inputs import RippleInput
 from headwater.runtime.engine import INLET_JOB, RIPPLE_JOB
 from headwater.runtime.events import Event, RunBegan, RunEnded
+from headwater.runtime.execution import Execution
 from headwater.runtime.land_ripple import (
     Closing,
     LandedRipple,
@@ -36,9 +37,11 @@ from headwater.runtime.land_ripple import (
 from headwater.runtime.land_view import land_view
 from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.model import ModelRipple
+from headwater.runtime.spark_start import SparkStart
 from headwater.runtime.traced import traced_inlet
+from headwater.runtime.user_output import Mask
 from headwater.store.commit import Store
-from headwater.store.engine_records import InboxEvent, Weight
+from headwater.store.engine_records import InboxEvent, JobEnd, Weight
 from headwater.store.inbox import message
 from headwater.store.jobs import JobLease, Slots, claim_job, finish_job, release_job
 from headwater.store.reading import last_success
@@ -64,6 +67,8 @@ class Definitions:
     root: Path
     look: Look
     declared: Mapping[str, Mapping[str, Type]]
+    mask: Callable[[], Mask] = lambda: str
+    """Makes what hides the project's secrets in a text, as they are now."""
 
 
 @dataclass
@@ -136,7 +141,8 @@ class Workshop:
 
     def _land_inlet(self, lease: JobLease) -> None:
         """All tables of an Inlet, by slices. Whatever a lost worker had landed of them is not landed again."""
-        with traced_inlet(lease) as span:
+        start = SparkStart()
+        with start.measured(), traced_inlet(lease) as span:
             try:
                 job = self.definitions.look(lease.pond)
                 try:
@@ -161,7 +167,14 @@ class Workshop:
         if result.error is not None:
             failed = set(result.failed_tables) or set(ripples)
         end = lease.done() if result.error is None else lease.failed(result.error.as_json())
-        end = replace(end, rows=result.rows, bytes=result.bytes, landed_run_id=result.run_id)
+        end = replace(
+            end,
+            rows=result.rows,
+            bytes=result.bytes,
+            landed_run_id=result.run_id,
+            changed=result.changed,
+            spark_start_us=start.us,
+        )
         events = [
             Failed(lease.pond, name, lease.freshness_us)
             if name in failed
@@ -177,20 +190,22 @@ class Workshop:
             self._give_back(lease)
             self.applier.stopping.wait(limits.WAKE_RETRY_SECONDS)
             return
-        work = replace(self._work(lease, ripple), on_control=on_control)
+        execution = Execution(self.definitions.mask())
+        work = replace(self._work(lease, ripple, execution), on_control=on_control)
         self.on_event(RunBegan(lease.pond, work.run_id, 1))
         try:
-            landed = self._land_patiently(work, ripple)
+            with execution.noted():
+                landed = self._land_patiently(work, ripple)
         except HeadwaterError as error:
             if error.code in (LOST, AWAY):
                 raise
             if self.applier.stopping.is_set():
                 self._give_back(lease)  # what was cancelled has not failed
                 return
-            self._fail(lease, error)
+            self._fail_ripple(lease, error, execution, work.ripple.code)
             self.on_event(RunEnded(lease.pond, work.run_id, "failed"))
             return
-        self._keep(_result(lease, work, landed), lease.ripple)
+        self._keep(_result(lease, work, landed, execution), lease.ripple)
         self.on_event(RunEnded(lease.pond, work.run_id, "success"))
 
     def _ripple(self, lease: JobLease) -> ModelRipple | None:
@@ -205,12 +220,19 @@ class Workshop:
                 self.reload()
         return None
 
-    def _fail(self, lease: JobLease, error: HeadwaterError) -> None:
+    def _fail(self, lease: JobLease, error: HeadwaterError, end: JobEnd | None = None) -> None:
         """Ends a job badly, and tells the engine so."""
         self._keep(PipelineResult(lease.pond, "failed", error=error), lease.ripple)
         ripples = [str(name) for name in lease.body.get("ripples", [lease.ripple])]
         events = [self._message(Failed(lease.pond, name, lease.freshness_us), lease) for name in ripples]
-        finish_job(self.store.catalog, lease.failed(error.as_json()), events=events)
+        finish_job(self.store.catalog, end or lease.failed(error.as_json()), events=events)
+
+    def _fail_ripple(self, lease: JobLease, error: HeadwaterError, execution: Execution, code: Code) -> None:
+        """The same for user code: what its exception said is kept, and the error says where."""
+        end = execution.failed(lease.failed({}), error, code)
+        if end.output is not None and end.output.exception and not error.hint:
+            error.hint = f"`headwater logs {lease.pond}` shows what it said"
+        self._fail(lease, error, replace(end, error=error.as_json()))
 
     def _land_patiently(self, work: RippleWork, ripple: ModelRipple) -> LandedRipple:
         """A Spark that went away is asked again: a new one will have been started."""
@@ -225,7 +247,7 @@ class Workshop:
                     ) from error
         raise AssertionError("the last try returns or raises")
 
-    def _work(self, lease: JobLease, ripple: ModelRipple) -> RippleWork:
+    def _work(self, lease: JobLease, ripple: ModelRipple, execution: Execution) -> RippleWork:
         reads: Mapping[str, int | None] = lease.body["reads"]
         with self.store.catalog.snapshot() as connection:
             before = last_success(connection, lease.pond, ripple.name)
@@ -245,6 +267,7 @@ class Workshop:
         def closing(outcome: RippleOutcome) -> Closing:
             done = Completed(lease.pond, ripple.name, lease.freshness_us, outcome.changed, 0)
             end = lease.done(rows=outcome.rows, bytes=outcome.bytes, landed_run_id=run_id)
+            end = replace(execution.ended(end), changed=outcome.changed)
             return Closing(events=(self._message(done, lease),), ends=end)
 
         return RippleWork(
@@ -298,19 +321,27 @@ class Workshop:
             of_pipeline[ripple] = _merged(of_pipeline.get(ripple), result)
 
 
-def _result(lease: JobLease, work: RippleWork, landed: LandedRipple) -> PipelineResult:
+def _result(lease: JobLease, work: RippleWork, landed: LandedRipple, execution: Execution) -> PipelineResult:
     """A result that is what the table held already is no change, although it was computed."""
     if not landed.changed:
-        return PipelineResult(lease.pond, "unchanged")
-    return PipelineResult(lease.pond, "success", run_id=work.run_id, rows=landed.rows, bytes=landed.bytes, slices=1)
+        return PipelineResult(lease.pond, "unchanged", seconds=execution.seconds)
+    return PipelineResult(
+        lease.pond,
+        "success",
+        run_id=work.run_id,
+        rows=landed.rows,
+        bytes=landed.bytes,
+        slices=1,
+        seconds=execution.seconds,
+    )
 
 
 def _merged(earlier: PipelineResult | None, later: PipelineResult) -> PipelineResult:
     """Several runs of a ripple as one answer; a retry that went well makes up for a failure."""
-    if earlier is None or earlier.state in ("failed", "unchanged"):
+    if earlier is None or earlier.state == "failed":
         return later
-    if later.state == "unchanged":
-        return earlier
+    if later.state == "unchanged" and earlier.state != "unchanged":
+        earlier, later = later, earlier
     return later.following(earlier)
 
 

@@ -22,18 +22,19 @@ from headwater.spark.user_code import Code, PythonCode, SqlCode
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
 
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)(?:, in (\S+))?')
+_KIND = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Warning))(?::|$)", re.MULTILINE)
 _CODE_CHARACTERS = 160
 _TEXT_CHARACTERS = 400
 _SAFE_PARAMETERS = ("sourceType", "targetType", "config", "ansiConfig", "functionName")
 """What Spark's messages about rows may say: types and settings."""
 _SPARKS_OWN = ("INTERNAL_ERROR", "OPERATION_CANCELED", "FAILED_READ_FILE")
-_UNSHOWN = "what it said may hold values of rows and is left out; HEADWATER_DEBUG=1 shows it"
 
 
 @contextmanager
 def user_errors(ripple: str, code: Code, *, tables: Sequence[str]) -> Iterator[None]:
     """Translate what user code and the jobs that it asked for raise. Errors with a code of their own pass, as do
-    those that another try may mend."""
+    those that another try may fix."""
     from pyspark.errors import PySparkException
 
     _hush()
@@ -85,9 +86,46 @@ def python_errors(ripple: str, code: PythonCode, *, tables: Sequence[str]) -> It
         raise _python_error(ripple, code, error) from error
 
 
+def exception_text(code: Code, error: HeadwaterError) -> tuple[str, str]:
+    """What the exception behind an error of user code said, and the lines of the user's files that were at work, the
+    innermost last. Both may hold values of rows: they are for the user, and for no message of ours."""
+    from pyspark.errors import PySparkException
+
+    cause = error.__cause__
+    if error.code != "HW-R01" or cause is None:
+        return "", ""
+    if isinstance(cause, PySparkException):
+        text = str(cause).partition("\n\nJVM stacktrace")[0]
+        frames = _FRAME.findall(text) if isinstance(code, PythonCode) else []
+        if not frames:
+            return text, _lines(code, cause)
+        # A function that failed in a worker: its traceback is text, and what it raised stands behind it.
+        raised = [found.start() for found in _KIND.finditer(text)]
+        return text[raised[-1] :].strip() if raised else text, _shown_lines(code, frames)
+    return "".join(traceback.format_exception_only(cause)).strip(), _lines(code, cause)
+
+
+def _lines(code: Code, error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return _shown_lines(code, [(frame.filename, str(frame.lineno or 0), frame.name) for frame in frames])
+
+
+def _shown_lines(code: Code, frames: Sequence[tuple[str, str, str]]) -> str:
+    """Those of the frames (file, line, function) that are in the user's files."""
+    if not isinstance(code, PythonCode):
+        return ""
+    shown: list[str] = []
+    for file, line, name in frames:
+        place = code.place(file, int(line))
+        if place is not None:
+            source = _line_of(code, place)
+            shown += [f"{place} in {name}", *([f"  {source}"] if source else [])]
+    return "\n".join(shown)
+
+
 def _python_error(ripple: str, code: PythonCode, error: BaseException) -> HeadwaterError:
     place = _raised_at(code, error)
-    hint = _UNSHOWN
+    hint = ""
     if isinstance(error, ModuleNotFoundError) and error.name and (code.path.parent / f"{error.name}.py").is_file():
         hint = f"`{error.name}.py` stands beside it: write `from .{error.name} import ...`"
     what = f"`{code.function}` raised {type(error).__name__}"
@@ -133,14 +171,14 @@ def _spark_error(
 
 def _worker_error(ripple: str, code: PythonCode, text: str) -> HeadwaterError | None:
     """A function of the user that failed in one of Spark's workers, where only the text of the traceback comes back."""
-    found = [code.place(file, int(line)) for file, line in re.findall(r'File "([^"]+)", line (\d+)', text)]
+    found = [code.place(file, int(line)) for file, line, _ in _FRAME.findall(text)]
     places = [place for place in found if place is not None]
     if not places:
         return None
-    kinds = re.findall(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Warning))(?::|$)", text, flags=re.MULTILINE)
+    kinds = _KIND.findall(text)
     kind = kinds[-1] if kinds else "an exception"
     message = f"`{ripple}` failed: a function for rows raised {kind}{_at_code(code, places[-1])}"
-    return HeadwaterError("HW-R01", message, hint=_UNSHOWN, places=(places[-1],))
+    return HeadwaterError("HW-R01", message, places=(places[-1],))
 
 
 def _raised_at(code: PythonCode, error: BaseException) -> Place | None:
@@ -170,13 +208,17 @@ def _called_at(code: PythonCode, error: PySparkException) -> Place | None:
 
 
 def _at_code(code: PythonCode, place: Place) -> str:
+    text = _line_of(code, place)
+    return f" at `{text}`" if text else ""
+
+
+def _line_of(code: PythonCode, place: Place) -> str:
     """The text of a line of the user, as it is on disk now."""
     try:
         lines = (code.path.parent / _inside(code, place)).read_text().splitlines()
-        text = lines[place.line - 1].strip()
+        return lines[place.line - 1].strip()[:_CODE_CHARACTERS]
     except (OSError, IndexError, UnicodeDecodeError):
         return ""
-    return f" at `{text[:_CODE_CHARACTERS]}`" if text else ""
 
 
 def _inside(code: PythonCode, place: Place) -> str:
@@ -262,7 +304,7 @@ def _hint(error: PySparkException, tables: Sequence[str]) -> str:
         name = str((error.getMessageParameters() or {}).get("relationName", "")).strip("`")
         meant = nearest(name, tables)
         return f"did you mean `{meant}`?" if meant else f"it can read: {', '.join(tables) or 'no table'}"
-    return "" if _is_about_text(error) else "mend the rows where they come from, or let the code take them"
+    return "" if _is_about_text(error) else "fix the rows where they come from, or let the code take them"
 
 
 def _hush() -> None:

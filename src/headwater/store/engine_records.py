@@ -54,8 +54,19 @@ class JobHeld:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobOutput:
+    """What user code said in a job: what it wrote to stdout and stderr, what its exception said, and which lines of
+    the user's files were at work then. It may hold values of rows, so it is kept in the catalog and not in the log."""
+
+    output: str = ""
+    exception: str = ""
+    traceback: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobEnd:
-    """How a job ended, and the lease under which it did: if that was lost it has not ended."""
+    """How a job ended, and the lease under which it did: if that was lost it has not ended. `changed`: a table is no
+    longer what it was. `spark_start_us` is how long the job waited for Spark to start."""
 
     held: JobHeld
     state: Literal["done", "failed"]
@@ -64,6 +75,9 @@ class JobEnd:
     error: Mapping[str, Any] | None = None
     landed_run_id: str | None = None
     """The run whose record says what has landed."""
+    changed: bool = True
+    spark_start_us: int = 0
+    output: JobOutput | None = None
 
 
 @dataclass(frozen=True)
@@ -92,11 +106,12 @@ class RunBegins:
 
 @dataclass(frozen=True)
 class RunEnds:
-    """How a pond run ended. None: it turned out to be none, and is forgotten."""
+    """How a pond run ended. None: nothing was new, and it is forgotten. `requested`: a single request asked for it."""
 
     run_id: str
     state: RunState | None
     pond: str = ""
+    requested: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

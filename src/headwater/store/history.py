@@ -7,7 +7,7 @@ catalog's own runs, and a rebuild leaves these empty.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from headwater.base.clock import now_us
 from headwater.store import tables as t
 from headwater.store.catalog import Catalog
 from headwater.store.engine_records import RunState, Step
+from headwater.store.job_output import forget_outputs
 from headwater.store.json_text import json_text
 
 ID_LENGTH = 36
@@ -29,7 +30,8 @@ _PART_OF_ID = re.compile(r"[0-9a-f-]{1,36}")
 
 @dataclass(frozen=True, kw_only=True)
 class PondRun:
-    """One run of a pond. `error` is that of its last job that failed."""
+    """One run of a pond. `error` is that of its last job that failed. `changed`: a table is no longer what it was;
+    `spark_start_us`: how long it waited for Spark to start, which is not its own time."""
 
     run_id: str
     pond: str
@@ -43,6 +45,13 @@ class PondRun:
     bytes: int
     error: Mapping[str, Any] | None
     trace_id: str | None
+    spark_start_us: int
+    changed: bool
+
+    @property
+    def took_us(self) -> int | None:
+        """How long it ran, without Spark's start; None while it runs."""
+        return None if self.ended_us is None else max(0, self.ended_us - self.started_us - self.spark_start_us)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +114,15 @@ def pond_runs(
     if before is not None:
         query = query.where(t.pond_run.c.run_id < before)
     return [_pond_run(row) for row in connection.execute(query)]
+
+
+def runs_of(connection: Connection, run_ids: Sequence[str]) -> list[PondRun]:
+    """These runs, in the order in which they ended."""
+    found: list[PondRun] = []
+    for i in range(0, len(run_ids), 500):
+        query = select(t.pond_run).where(t.pond_run.c.run_id.in_(run_ids[i : i + 500]))
+        found += [_pond_run(row) for row in connection.execute(query)]
+    return sorted(found, key=lambda run: (run.ended_us or 0, run_ids.index(run.run_id)))
 
 
 def runs_like(connection: Connection, text: str, *, limit: int) -> list[PondRun]:
@@ -179,7 +197,7 @@ def forget_history(
     """Drop runs that ended so long ago, and all but the newest events; how many rows."""
     with catalog.transaction(durable=False) as connection:
         old = t.pond_run.c.ended_us < now_us() - int(retention_seconds * 1e6)
-        gone = connection.execute(delete(t.pond_run).where(old)).rowcount
+        gone = connection.execute(delete(t.pond_run).where(old)).rowcount + forget_outputs(connection)
         last = last_event_id(connection)
         return gone + connection.execute(delete(t.engine_event).where(t.engine_event.c.id <= last - events)).rowcount
 
@@ -187,6 +205,7 @@ def forget_history(
 def _ended() -> Any:
     """Ends a run, with what its jobs came to: they are forgotten earlier than it is."""
     mine = t.job.c.run_id == bindparam("key")
+    done = t.job.c.state == "done"
     error = select(t.job.c.error).where(mine, t.job.c.state == "failed").order_by(t.job.c.job_id.desc()).limit(1)
     return (
         update(t.pond_run)
@@ -197,10 +216,13 @@ def _ended() -> Any:
             rows=select(func.coalesce(func.sum(t.job.c.rows), 0)).where(mine).scalar_subquery(),
             bytes=select(func.coalesce(func.sum(t.job.c.bytes), 0)).where(mine).scalar_subquery(),
             error=error.scalar_subquery(),
+            # Jobs of one run that wait for Spark wait for the same start.
+            spark_start_us=select(func.coalesce(func.max(t.job.c.spark_start_us), 0)).where(mine).scalar_subquery(),
+            changed=select(func.coalesce(func.max(t.job.c.changed), 0)).where(mine, done).scalar_subquery(),
         )
     )
 
 
 def _pond_run(row: Any) -> PondRun:
     error = None if row.error is None else msgspec.json.decode(row.error)
-    return PondRun(**{**row._mapping, "error": error})
+    return PondRun(**{**row._mapping, "error": error, "changed": bool(row.changed)})

@@ -27,6 +27,7 @@ from headwater.store import tables as t
 from headwater.store.catalog import Catalog
 from headwater.store.engine_records import InboxEvent, JobEnd, JobHeld, JobState, NewJob, Weight
 from headwater.store.inbox import put
+from headwater.store.job_output import keep_output
 from headwater.store.json_text import json_text
 from headwater.store.units import is_alive, lease_seconds
 from headwater.store.wakeups import notify
@@ -53,6 +54,8 @@ _END = (
         bytes=bindparam("end_bytes"),
         error=bindparam("end_error"),
         landed_run_id=bindparam("end_run"),
+        changed=bindparam("end_changed"),
+        spark_start_us=bindparam("end_spark_us"),
     )
 )
 _DROP_LEASE = delete(t.job_lease).where(
@@ -137,6 +140,7 @@ class Job:
     run_id: str | None
     trace_id: str | None
     landed_run_id: str | None
+    spark_start_us: int
 
 
 @dataclass(frozen=True)
@@ -252,11 +256,14 @@ def end_job(connection: Connection, end: JobEnd) -> None:
         "end_bytes": end.bytes,
         "end_error": None if end.error is None else json_text(end.error),
         "end_run": end.landed_run_id,
+        "end_changed": int(end.changed),
+        "end_spark_us": end.spark_start_us,
     }
     if connection.execute(_END, {**held, **ended}).rowcount != 1:
         raise _lost()
     if connection.execute(_DROP_LEASE, {**held, "held_epoch": end.held.epoch}).rowcount != 1:
         raise _lost()
+    keep_output(connection, end)
 
 
 def hold_job(connection: Connection, fence: JobHeld) -> None:
@@ -391,6 +398,7 @@ def jobs(
             run_id=row.run_id,
             trace_id=row.trace_id,
             landed_run_id=row.landed_run_id,
+            spark_start_us=row.spark_start_us,
         )
         for row in connection.execute(query.order_by(t.job.c.job_id.desc()).limit(limit))
     ]

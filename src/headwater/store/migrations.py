@@ -56,6 +56,16 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "CREATE TABLE push_writer (writer_id TEXT NOT NULL, holder TEXT NOT NULL, node TEXT NOT NULL,"
         " leased_until_us BIGINT NOT NULL, PRIMARY KEY (writer_id))",
     ),
+    3: (
+        "ALTER TABLE job ADD COLUMN spark_start_us BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE job ADD COLUMN changed INTEGER NOT NULL DEFAULT 1",
+        "ALTER TABLE pond_run ADD COLUMN spark_start_us BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE pond_run ADD COLUMN changed INTEGER NOT NULL DEFAULT 1",
+        "CREATE TABLE job_output (job_id TEXT NOT NULL, run_id TEXT, pond TEXT NOT NULL, ripple TEXT NOT NULL,"
+        " output TEXT NOT NULL, exception TEXT NOT NULL, traceback TEXT NOT NULL, PRIMARY KEY (job_id))",
+        "CREATE INDEX job_output_run ON job_output (run_id)",
+        "CREATE INDEX job_output_pond ON job_output (pond, job_id)",
+    ),
 }
 """Format n -> the statements that make it n + 1. A new store is made at the newest format directly. `$SERIAL` is a
 primary key that counts up by itself and never gives a number twice."""

@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Raised with every change of a table; `migrations` has the way from the format before."""
 
 metadata = MetaData()
@@ -316,6 +316,8 @@ job = Table(
     Column("run_id", Text),
     Column("trace_id", Text),
     Column("landed_run_id", Text),
+    Column("spark_start_us", BigInteger, nullable=False, server_default=text("0")),
+    Column("changed", Integer, nullable=False, server_default=text("1")),
     Index("job_queue", "state", "job_id"),
     Index("job_pond", "pond", "job_id"),
     Index("job_ended", "ended_us"),
@@ -348,9 +350,25 @@ pond_run = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("error", Text),
     Column("trace_id", Text),
+    Column("spark_start_us", BigInteger, nullable=False, server_default=text("0")),
+    Column("changed", Integer, nullable=False, server_default=text("1")),
     Index("pond_run_pond", "pond", "run_id"),
     Index("pond_run_state", "state"),
     Index("pond_run_ended", "ended_us"),
+)
+
+job_output = Table(
+    "job_output",
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("run_id", Text),
+    Column("pond", Text, nullable=False),
+    Column("ripple", Text, nullable=False),
+    Column("output", Text, nullable=False),
+    Column("exception", Text, nullable=False),
+    Column("traceback", Text, nullable=False),
+    Index("job_output_run", "run_id"),
+    Index("job_output_pond", "pond", "job_id"),
 )
 
 engine_event = Table(
@@ -407,6 +425,7 @@ TRANSIENT = (
     job,
     job_lease,
     pond_run,
+    job_output,
     engine_event,
     standing_trigger,
 )

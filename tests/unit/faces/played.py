@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from headwater.freshness.events import Completed, Demand, Failed
 from headwater.runtime.compile import compile_pipelines
 from headwater.runtime.engine import Engine, open_engine
 from headwater.store import tables as t
+from headwater.store.engine_records import JobEnd
 from headwater.store.inbox import message
 from headwater.store.jobs import JobLease, claim_job, finish_job
 from headwater.store.units import new_holder
@@ -37,9 +38,11 @@ class Played:
         *,
         seconds: Mapping[str, float] | None = None,
         fails: Collection[str] | Mapping[str, HeadwaterError] = (),
+        ends: Callable[[JobEnd], JobEnd] = lambda end: end,
     ) -> list[str]:
         """Do the jobs that wait, and those that come of them: the ripples, in that order. `seconds` is how long an
-        execution is said to have taken; `fails` are the pipelines that fail, and with which error."""
+        execution is said to have taken; `fails` are the pipelines that fail, and with which error;
+        `ends` says more of how a job ended."""
         catalog = self.workspace.store().catalog
         done = []
         while True:
@@ -49,7 +52,7 @@ class Played:
                 if not self._waits_a_moment():
                     return done
                 continue
-            self._end(lease, fails)
+            self._end(lease, fails, ends)
             done += lease.body.get("ripples", [lease.ripple])
             if seconds is not None:
                 with catalog.transaction() as connection:
@@ -65,7 +68,12 @@ class Played:
         time.sleep(max(0.0, (wake - now_us()) / 1e6))
         return True
 
-    def _end(self, lease: JobLease, fails: Collection[str] | Mapping[str, HeadwaterError]) -> None:
+    def _end(
+        self,
+        lease: JobLease,
+        fails: Collection[str] | Mapping[str, HeadwaterError],
+        ends: Callable[[JobEnd], JobEnd],
+    ) -> None:
         pond, at = lease.pond, lease.freshness_us
         ripples = lease.body.get("ripples", [lease.ripple])
         if pond in fails:
@@ -77,7 +85,7 @@ class Played:
             events = [
                 message(Completed(pond, ripple, at, changed=True, version=1), actor="worker") for ripple in ripples
             ]
-        finish_job(self.workspace.store().catalog, end, events=events)
+        finish_job(self.workspace.store().catalog, ends(end), events=events)
 
 
 @contextmanager

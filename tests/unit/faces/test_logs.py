@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import insert
+from sqlalchemy import insert, select
 
 from headwater.app.workspace import workspace
 from headwater.base.errors import HeadwaterError, Place
 from headwater.store import tables as t
+from headwater.store.engine_records import JobEnd, JobOutput
+from headwater.store.job_output import forget_outputs
 from unit.faces.played import played
 
 BROKEN = HeadwaterError(
@@ -82,3 +85,45 @@ def test_logs_and_why_say_in_which_file_and_line_it_failed(project: Path, say: A
         said = say("--project", project, command, "orders").out
         assert "models/weather.py:7\n" in said, said
         assert "`make` raised KeyError" in said and "hint: see it" in said
+
+
+def test_logs_show_what_a_model_wrote_and_raised_without_a_rerun(project: Path, say: Any) -> None:
+    said = JobOutput(
+        output="read 3 rows\nof \x00 them", exception="KeyError: 'b'", traceback="models/weather.py:7 in make\n  x['b']"
+    )
+    with played(project) as engine:
+        engine.pulse("orders")
+        engine.work(fails={"orders": BROKEN}, ends=lambda end: replace(end, output=said))
+    shown = say("--project", project, "logs", "orders").out
+    assert "output of :\n  read 3 rows\n  of \\x00 them\n" in shown
+    assert "raised:\n  models/weather.py:7 in make\n    x['b']\n  KeyError: 'b'\n" in shown
+    (kept,) = say("--project", project, "logs", "orders", "--json").json()["output"]
+    assert (kept["exception"], kept["output"]) == ("KeyError: 'b'", "read 3 rows\nof \\x00 them")
+    assert "KeyError: 'b'" not in say("--project", project, "why", "orders", "--json").out
+
+
+def test_what_models_said_is_kept_for_the_newest_executions_of_each_pipeline(project: Path) -> None:
+    with workspace(project) as opened, opened.store().catalog.transaction() as connection:
+        for number, pond in enumerate(["a", "a", "a", "b"]):
+            run = {"run_id": f"r{number}", "pond": pond, "freshness_us": 1, "cause": "", "actor": "", "state": "failed"}
+            connection.execute(insert(t.pond_run), run | {"started_us": 1, "rows": 0, "bytes": 0})
+            job = {"job_id": f"j{number}", "run_id": f"r{number}", "pond": pond, "ripple": pond, "output": "x"}
+            connection.execute(insert(t.job_output), job | {"exception": "", "traceback": ""})
+        gone = {"job_id": "j9", "run_id": "r9", "pond": "c", "ripple": "c", "output": "x"}
+        connection.execute(insert(t.job_output), gone | {"exception": "", "traceback": ""})
+        assert forget_outputs(connection, kept=2) == 2
+        assert connection.execute(select(t.job_output.c.job_id)).scalars().all() == ["j1", "j2", "j3"]
+
+
+def test_the_time_of_a_run_is_without_the_start_of_spark(project: Path, say: Any) -> None:
+    def waited(end: JobEnd) -> JobEnd:
+        return replace(end, spark_start_us=3_600_000_000)
+
+    with played(project) as engine:
+        engine.pulse("orders")
+        engine.work(seconds={"orders": 3_602}, ends=waited)
+    found = say("--project", project, "logs", "orders", "--json").json()
+    assert found["jobs"][0]["seconds"] == 2.0
+    assert found["jobs"][0]["spark_start_seconds"] == found["run"]["spark_start_seconds"] == 3_600
+    assert found["run"]["seconds"] == 0.0
+    assert "(after Spark had started in 3,600 s)" in say("--project", project, "logs", "orders").out

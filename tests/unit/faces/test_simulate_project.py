@@ -59,6 +59,19 @@ def test_an_execution_takes_as_long_as_the_last_ones_did(shop: Path, say: Any) -
     assert found["pipelines"]["totals"]["completions"] == [9.0]
 
 
+def test_the_start_of_spark_is_no_part_of_how_long_an_execution_takes(shop: Path, say: Any) -> None:
+    from dataclasses import replace
+
+    with played(shop) as engine:
+        engine.pulse("totals")
+        engine.work(seconds={"orders": 9.0, "totals": 2.0}, ends=lambda end: replace(end, spark_start_us=1_500_000))
+        assert answer(say, shop, "--pulse", "totals")["pipelines"]["orders"]["completions"] == [7.5]
+        engine.pulse("totals")
+        engine.work(seconds={"orders": 3.0, "totals": 2.0})
+    found = answer(say, shop, "--pulse", "totals")["pipelines"]
+    assert found["orders"]["completions"] == [3.0], "one that found Spark running says more than one that started it"
+
+
 def test_what_was_never_measured_takes_a_second_and_is_named(shop: Path, say: Any) -> None:
     said = say("--project", shop, "simulate", "--tap", "totals")
     assert said.err == "never measured, taken to last 1 s: orders, totals.by_day, totals.all_days\n"

@@ -17,6 +17,7 @@ from headwater.faces.cli.output import (
     color,
     count_text,
     say,
+    seconds_text,
     show,
     show_error,
     show_warning,
@@ -117,7 +118,7 @@ def _apply(face: Face, pipelines: list[str], *, json_: bool, plan_file: Path | N
         return exit_code
     for p in result.pipelines:
         _show_result(p)
-    if not result.changed and all(p.state == "unchanged" for p in result.pipelines):
+    if all(p.state == "unchanged" and p.seconds is None for p in result.pipelines):
         say("nothing to do: every source is as it was landed")
     return exit_code
 
@@ -129,6 +130,9 @@ def _show_result(result: Any) -> None:
         return
     for name in result.evolved:
         show(f"{result.pipeline}: the schema of {name} changed")
+    if result.state == "unchanged" and result.seconds is not None:
+        show(f"{result.pipeline}: ran in {seconds_text(result.seconds)}, same result")
+        return
     if result.state == "unchanged" or (result.evolved and result.run_id is None and result.error is None):
         return
     rows, size = count_text(result.rows, "row"), size_text(result.bytes)
@@ -147,7 +151,7 @@ def _show_plan(plan: Any) -> None:
         "evolve": color("change the schema", "green"),
         "run": color("run", "green"),
         "refuse": color("needs a decision", "red"),
-        "fail": color("cannot be looked at", "red"),
+        "fail": color("its source cannot be read", "red"),
         "nothing": "nothing to do",
     }
     new = " (new)" if plan.is_new and plan.action in ("land", "run") else ""
@@ -182,7 +186,7 @@ def _show_table_plan(table: Any) -> None:
     for change in table.refused:
         show(f"    {color('refused', 'red')}: {change.note}")
     if table.refused:
-        show(f"    hint: `headwater schema accept {table.table}` takes it knowingly")
+        show(f"    hint: `headwater schema accept {table.table}` accepts it")
     for warning in table.warnings:
         show(f"    {color('warning', 'yellow')}: {warning}")
 
@@ -209,7 +213,7 @@ def _plan_summary(plan: Any) -> str:
         "evolve": "to evolve",
         "run": "to run",
         "refuse": "to decide about",
-        "fail": "out of reach",
+        "fail": "with a source that cannot be read",
     }
     parts = [f"{count} {words[action]}" for action, count in by_action.items() if action != "nothing"]
     done = by_action.get("nothing", 0)

@@ -94,6 +94,10 @@ def size_text(size: int | None) -> str:
     return f"{value:.1f} TB"
 
 
+def seconds_text(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s" if seconds < 100 else f"{seconds:,.0f} s"
+
+
 def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import sys
 import threading
@@ -15,14 +14,12 @@ import typer
 
 from headwater.base.errors import HeadwaterError
 from headwater.faces.cli.output import JsonOption, age_text, answer, count_text, say, show, show_error, table
-from headwater.faces.cli.serving import until_signal
+from headwater.faces.cli.serving import outcome_text, until_signal
 
 if TYPE_CHECKING:
     from headwater.app.workspace import Workspace
     from headwater.runtime.apply import ApplyResult
 
-RUNS_READ = 20
-"""Among so many of the newest runs is the one that has just ended."""
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR")]
 
 
@@ -120,20 +117,17 @@ def _show_status(opened: Workspace) -> None:
 
 def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
     """New orders arrive, and the demand that stands in the manifest is met."""
-    from headwater.app import projects, seeing
+    from headwater.app import projects
     from headwater.app.arriving import Arrivals
     from headwater.app.ingesting import Door
-    from headwater.app.serving import open_service
+    from headwater.app.serving import EndedRun, open_service
     from headwater.base.clock import now_us, to_text
 
     runs: Counter[str] = Counter()
 
-    def tell(pipeline: str, state: str) -> None:
-        runs[pipeline] += 1
-        ended = (run for run in seeing.runs(opened, pipeline=pipeline, limit=RUNS_READ) if run.seconds is not None)
-        for run in itertools.islice(ended, 1):
-            took = f"{count_text(run.rows, 'row')} in {run.seconds:.1f} s"
-            say(f"{to_text(now_us())[11:19]}  {pipeline:9}  {state}, {took}, asked by {run.trigger}")
+    def tell(run: EndedRun) -> None:
+        runs[run.pipeline] += 1
+        say(f"{to_text(now_us())[11:19]}  {run.pipeline:9}  {outcome_text(run)}, asked by {run.trigger}")
 
     door = Door()
     served = open_service(opened, door, tell=lambda error: show_error(error, as_json=False), on_run=tell)

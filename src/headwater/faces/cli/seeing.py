@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.base.errors import error_of
-from headwater.faces.cli.output import Face, JsonOption, answer, bad_rows_text, show, size_text, table
+from headwater.faces.cli.output import Face, JsonOption, answer, bad_rows_text, seconds_text, show, size_text, table
 
 
 def register(app: typer.Typer) -> None:
@@ -102,7 +102,9 @@ def logs(
         answer(vars(found))
         return
     r = found.run
-    took = f" in {r.seconds:.3g} s" if r.seconds is not None else ""
+    took = f" in {seconds_text(r.seconds)}" if r.seconds is not None else ""
+    if r.spark_start_seconds:
+        took += f" (after Spark had started in {seconds_text(r.spark_start_seconds)})"
     show(f"{r.pipeline} {r.run_id}: {r.state}{took}, {r.rows} rows, asked by {r.trigger} ({r.actor})")
     show(f"as fresh as {r.freshness}")
     columns = ("job", "state", "attempt", "started", "seconds", "rows", "size", "worker", "error")
@@ -116,8 +118,18 @@ def logs(
         show(f"{line.at} {line.event}" + (f" {what}" if what else ""))
     for name, count in r.bad_rows.items():
         show(bad_rows_text(name, count))
+    for said in found.output:
+        if said.output:
+            show(f"output of {said.ripple}:\n{_indented(said.output)}")
+        if said.exception:
+            lines = f"{_indented(said.traceback)}\n" if said.traceback else ""
+            show(f"{said.ripple} raised:\n{lines}{_indented(said.exception)}")
     if r.error is not None:
         show(error_of(r.error).render())
+
+
+def _indented(text: str) -> str:
+    return "  " + text.rstrip("\n").replace("\n", "\n  ")
 
 
 def _words(error: Mapping[str, Any] | None) -> str | None:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.base import limits
-from headwater.faces.cli.output import Face, say, show_error
+from headwater.base.clock import now_us, to_text
+from headwater.faces.cli.output import Face, count_text, say, seconds_text, show_error
 
 if TYPE_CHECKING:
     from headwater.app.dropping import News
     from headwater.app.ingesting import Door
+    from headwater.app.serving import EndedRun
     from headwater.app.workspace import Workspace
     from headwater.faces.http.context import Context
     from headwater.manifest.spec import ServeSection
@@ -144,7 +146,7 @@ def until_signal(stop: Callable[[], None]) -> Iterator[None]:
         os.close(writing)
 
 
-def _nothing(_pipeline: str, _state: str) -> None:
+def _nothing(_run: EndedRun) -> None:
     """Says nothing."""
 
 
@@ -154,6 +156,28 @@ def _show_dropped(news: News, *, quiet: bool) -> None:
     show_dropped(news, quiet=quiet)
 
 
-def _narrate(pipeline: str, state: str) -> None:
-    """One line for each run; a look at a source that found nothing new is none."""
-    say(f"{pipeline}: {state}" + (f"; see `headwater why {pipeline}`" if state == "failed" else ""))
+def _narrate(run: EndedRun) -> None:
+    """One line for each run, with the time of day (UTC). A scan of a source that found nothing new is none, unless somebody
+    asked for it."""
+    say(f"{to_text(now_us())[11:19]} {run.pipeline}: {outcome_text(run)}")
+    if run.error is not None:
+        for place in run.error.places:
+            say(f"  {place}")
+
+
+def outcome_text(run: EndedRun) -> str:
+    """How a run went: what became of it, rows, seconds."""
+    seconds = seconds_text(run.seconds)
+    if run.spark_start_seconds:
+        seconds += f" after Spark's start of {seconds_text(run.spark_start_seconds)}"
+    match run.state:
+        case "success" if run.changed:
+            return f"landed, {count_text(run.rows, 'row')}, {seconds}"
+        case "success":
+            return f"same result, {seconds}"
+        case "passed":
+            return "nothing new"
+        case "failed":
+            return f"failed, {seconds}; see `headwater logs {run.pipeline}`"
+        case _:
+            return f"{run.state}, {seconds}"

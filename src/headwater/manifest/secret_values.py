@@ -1,0 +1,56 @@
+"""The values of a project's secrets, and a mask that hides them in a text that is about to be kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from headwater.base.errors import HeadwaterError
+from headwater.manifest.references import is_reference, resolve_reference
+from headwater.manifest.spec import PipelineSpec
+
+HIDDEN = "***"
+PART_CHARACTERS = 8
+"""A line of a secret that has several, such as a key file, is hidden by itself if it is this long."""
+
+
+def secret_values(specs: Iterable[PipelineSpec], environ: Mapping[str, str], root: Path) -> set[str]:
+    """What the declared secrets of these pipelines and the references of their configs stand for now. One that is not
+    set, or cannot be read, hides nothing."""
+    found: set[str] = set()
+    for spec in specs:
+        found.update(environ.get(name, "") for name in spec.secrets)
+        for part in (spec.source, spec.destination):
+            for text in _references(part.config) if part is not None else ():
+                try:
+                    found.add(resolve_reference(text, None, environ, root))
+                except HeadwaterError:
+                    continue
+    return found - {""}
+
+
+def mask_of(values: Iterable[str]) -> Callable[[str], str]:
+    """Replaces the values in a text, also where they are written as Python or JSON writes them."""
+    forms: set[str] = set()
+    for value in values:
+        lines = [line for line in value.splitlines() if len(line) >= PART_CHARACTERS]
+        for each in (value, *lines):
+            forms |= {each, repr(each)[1:-1], json.dumps(each)[1:-1]}
+    if not forms:
+        return lambda text: text
+    pattern = re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
+    return lambda text: pattern.sub(HIDDEN, text)
+
+
+def _references(value: object) -> Iterator[str]:
+    match value:
+        case str() if is_reference(value):
+            yield value
+        case Mapping():
+            for inner in value.values():
+                yield from _references(inner)
+        case list() | tuple():
+            for inner in value:
+                yield from _references(inner)
