@@ -148,7 +148,7 @@ def _retry(
         raise HeadwaterError(
             "HW-I03",
             f"`{table}` is replaced by every run of `{target.pipeline}`: a row that landed now would be gone with the next",
-            hint="mend the rows at the source, and run the pipeline",
+            hint="fix the rows at the source, and run the pipeline",
         )
     forms, exclude = _text_settings(made)
     schema = base.schema.formed(forms)

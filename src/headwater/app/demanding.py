@@ -84,7 +84,7 @@ def ask(
         raise HeadwaterError(
             "HW-R02",
             f"`{pipeline}` takes no demand: " + ("it has failed" if own else f"`{because}` has failed"),
-            hint=f"see `headwater why {because}`; once it is mended, `headwater clear {because}`",
+            hint=f"see `headwater why {because}`; once it is fixed, `headwater clear {because}`",
             detail={"pipeline": pipeline, "because": because},
         )
     target = request.target(pipeline)

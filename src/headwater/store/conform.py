@@ -79,7 +79,7 @@ def _convert(array: pa.Array, column: Column, target: pa.DataType) -> pa.Array:
         raise HeadwaterError(
             "HW-S03",
             f"a value of column `{column.name}` (Arrow type `{array.type}`) does not fit `{column.type}`",
-            hint="widen the column's type, or mend the rows at the source",
+            hint="widen the column's type, or fix the rows at the source",
         ) from None
 
 

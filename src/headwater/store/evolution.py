@@ -108,7 +108,7 @@ def refusal(table: str, refused: tuple[SchemaEvent, ...], declared: Collection[s
     return HeadwaterError(
         "HW-S02" if key_changed else "HW-S01",
         f"`{table}` was not changed: {what}",
-        hint=f"{cast}run `headwater schema accept {table}` to take the change knowingly",
+        hint=f"{cast}run `headwater schema accept {table}` to accept the change",
         detail={"table": table, "changes": [{"kind": e.kind, "column": e.column} for e in refused]},
     )
 

@@ -53,7 +53,7 @@ def accept(
     name: Annotated[str, typer.Argument(metavar="TABLE")],
     json_: JsonOption = False,
 ) -> None:
-    """Make a schema change that was refused, knowingly; the log keeps who decided."""
+    """Accept a schema change that was refused; the log keeps who decided."""
     from headwater.app import schemas
     from headwater.app.workspace import workspace
 

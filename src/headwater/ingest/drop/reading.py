@@ -197,4 +197,4 @@ def told() -> Iterator[None]:
     except HeadwaterError as error:
         if error.code not in ("HW-C02", "HW-S03"):
             raise
-        raise HeadwaterError("HW-I04", error.message, hint="mend the file and drop it again") from error
+        raise HeadwaterError("HW-I04", error.message, hint="fix the file and drop it again") from error
