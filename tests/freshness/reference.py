@@ -73,7 +73,13 @@ class Simulation:
         elif wake_up_is_due:
             self.step(now, lambda: None)
         while self.events and microseconds(self.events[0]["at"]) == now:
-            self.happens(now, self.events.pop(0))
+            together = [self.events.pop(0)]
+            while self.events and microseconds(self.events[0]["at"]) == now and both_stand(together[0], self.events[0]):
+                together.append(self.events.pop(0))
+            if len(together) > 1:
+                self.step(now, self.triggers_of(together))
+            else:
+                self.happens(now, together[0])
         while self.ended(now):
             self.step(now, self.endings_of(self.ended(now)))
 
@@ -113,9 +119,18 @@ class Simulation:
                 self.step(now, lambda: deliver(pond))
             case "untrigger":
                 self.step(now, lambda: untrigger(pond, event.get("id")))
-            case "wave" | "tide" as kind:
-                trigger = Trigger(event.get("id", kind), kind, microseconds(event.get("max_staleness", 0)))
-                self.step(now, lambda: set_trigger(pond, trigger))
+            case "wave" | "tide":
+                self.step(now, self.triggers_of([event]))
+
+    def triggers_of(self, events: list[dict[str, Any]]) -> Callable[[], None]:
+        """Waves and tides that are listed one after the other begin together: their order does not matter."""
+
+        def set_all() -> None:
+            for event in events:
+                trigger_id, limit = event.get("id", event["do"]), microseconds(event.get("max_staleness", 0))
+                set_trigger(self.world.pond(event["pipeline"]), Trigger(trigger_id, event["do"], limit))
+
+        return set_all
 
     def step(self, now: int, apply_events: Callable[[], None]) -> None:
         """One batch of events and all that follows from it at once."""
@@ -124,6 +139,10 @@ class Simulation:
         start_all_that_may(self.world)
         while look_at_standing_triggers(self.world):
             start_all_that_may(self.world)
+
+
+def both_stand(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    return {first["do"], second["do"]} <= {"wave", "tide"}
 
 
 def start_all_that_may(world: World) -> None:
@@ -167,7 +186,19 @@ def state_of(pond: Pond) -> str:
         return "blocked"
     if pond.is_running:
         return "running"
-    return "queued" if pond.has_pull or pond.targets else "idle"
+    return "queued" if (pond.has_pull or pond.targets) and not waits_quietly(pond) else "idle"
+
+
+def waits_quietly(pond: Pond) -> bool:
+    """Only Waves ask for it, and nothing that it waits for runs or is to run: time or the world outside moves next."""
+    under_way = [source for source in pond.push_sources if state_of(source) in ("running", "queued")]
+    return only_waves_ask(pond) and not under_way
+
+
+def only_waves_ask(pond: Pond) -> bool:
+    asking = [sink for sink in pond.sinks if sink.has_pull or sink.targets or any(run.took_pull for run in sink.runs)]
+    asked = bool(asking) or any(trigger.kind == "wave" for trigger in pond.triggers)
+    return asked and not pond.targets and all(only_waves_ask(sink) for sink in asking)
 
 
 def staleness_of(pond: Pond, end: int) -> Answer:

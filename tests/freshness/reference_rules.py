@@ -9,7 +9,9 @@ from freshness.reference_world import (
     Ripple,
     Run,
     Trigger,
+    Versions,
     World,
+    cut_as_told,
     inputs_of,
     pond_source_d,
     pond_source_f,
@@ -85,7 +87,8 @@ def pond_would_start(pond: Pond, source_f: int) -> bool:
     if pond.is_failed:
         at_work = any(ripple.is_running or ripple_may_start(ripple) for ripple in pond.ripples)
         return pond.failures <= pond.retry_on_change and not at_work
-    return pond.has_pull or (bool(pond.targets) and source_f >= min(pond.targets))
+    not_covered = [target for target in pond.targets if target > pond.start_f]
+    return pond.has_pull or any(target <= source_f for target in not_covered)
 
 
 def pond_may_start(pond: Pond) -> bool:
@@ -100,7 +103,7 @@ def start_pond_run(pond: Pond) -> None:
     run.cut = tuple(versions_of_newest_run(source) for source in pond.sources)
     run.took_pull = pond.has_pull
     run.taken = {target for target in pond.targets if target <= source_f}
-    run.immediate_left = pond.retry_immediately
+    run.executed, pond.executed_for_no_run = pond.executed_for_no_run, False
     pond.runs.append(run)
     pond.start_f = run.f
     pond.has_delivery = False
@@ -112,13 +115,47 @@ def start_pond_run(pond: Pond) -> None:
         source.newest_is_unread_run = False
         if run.took_pull and not pond.is_blocked:
             pond_receives_pull(source)
+    if run.f == pond.abandoned_f:
+        use_what_was_abandoned(pond, run)
+    pond.abandoned_f = NEVER
     for ripple in pond.ripples:
         ripple_receives_target(ripple, run.f)
+    settle(pond)
+
+
+def use_what_was_abandoned(pond: Pond, run: Run) -> None:
+    """The new run is as fresh as the abandoned one. A ripple that got there, or is on its way, counts if it read there
+    what it would read now; it will not start, so it hands its pull on now. Else it has to execute again."""
+    for ripple in sorted(pond.ripples, key=lambda ripple: ripple.depth):
+        at_work = [execution for execution in pond.world.executions if execution.ripple is ripple]
+        if ripple.end_f == run.f:
+            read = ripple.read_at[run.f]
+        elif at_work and at_work[0].f == run.f:
+            read = at_work[0].inputs
+            at_work[0].is_outdated = at_work[0].is_outdated or not would_read(ripple, run.f, read)
+        else:
+            continue
+        if would_read(ripple, run.f, read) and not (at_work and at_work[0].is_outdated):
+            hand_on_pull(ripple)
+        elif ripple.end_f == run.f:
+            del ripple.version_at[run.f]
+            ripple.start_f = ripple.end_f = pond.end_f
+
+
+def would_read(ripple: Ripple, f: int, read: Versions) -> bool:
+    return all(parent.end_f >= f for parent in ripple.parents) and inputs_of(ripple, f) == read
+
+
+def hand_on_pull(ripple: Ripple) -> None:
+    if ripple.has_pull:
+        ripple.has_pull = False
+        for parent in ripple.parents:
+            set_ripple_pull(parent)
 
 
 def ripple_may_start(ripple: Ripple) -> bool:
     source_f = ripple_source_f(ripple)
-    if ripple.is_running or source_f == NEVER:
+    if ripple.is_running or run_of(ripple.pond, source_f) is None:
         return False
     meets_target = bool(ripple.targets) and source_f >= min(ripple.targets)
     return meets_target or (ripple.has_pull and source_f > ripple.start_f)
@@ -127,28 +164,28 @@ def ripple_may_start(ripple: Ripple) -> bool:
 def start_ripple_run(ripple: Ripple) -> None:
     pond = ripple.pond
     ripple.start_f = ripple_source_f(ripple)
-    if ripple.has_pull:
-        ripple.has_pull = False
-        for parent in ripple.parents:
-            set_ripple_pull(parent)
+    hand_on_pull(ripple)
     ripple.targets = {target for target in ripple.targets if target > ripple.start_f}
     inputs = inputs_of(ripple, ripple.start_f)
     if not pond.is_inlet and not pond.always_run and inputs == ripple.inputs_of_last_success:
-        pass_ripple_run(ripple)
+        pass_ripple_run(ripple, inputs)
         return
     attempt = 1 + ripple.failed_at.count(ripple.start_f)
     ripple.is_running = True
     ripple.starts += 1
     pond.world.executions.append(Execution(ripple, pond.world.now + ripple.duration, inputs))
-    pond.world.say("ripple_started", pond, ripple=ripple.name, freshness=seconds(ripple.start_f), attempt=attempt)
+    said = {"ripple": ripple.name, "freshness": seconds(ripple.start_f), "attempt": attempt}
+    if pond.sources:
+        said["cut"] = cut_as_told(pond, ripple.start_f)
+    pond.world.say("ripple_started", pond, **said)
 
 
 # Completing
 
 
-def pass_ripple_run(ripple: Ripple) -> None:
+def pass_ripple_run(ripple: Ripple, inputs: Versions) -> None:
     ripple.pond.world.say("ripple_passed", ripple.pond, ripple=ripple.name, freshness=seconds(ripple.start_f))
-    ripple_reaches(ripple, ripple.start_f)
+    ripple_reaches(ripple, ripple.start_f, inputs)
 
 
 def complete_ripple_run(execution: Execution) -> None:
@@ -159,34 +196,44 @@ def complete_ripple_run(execution: Execution) -> None:
     ripple.inputs_of_last_success = execution.inputs
     if ripple.version == 0 or not pond.reports_no_change:
         ripple.version += 1
-    for run in pond.runs:
-        if run.f == execution.f:
-            run.executed = True
+    run = run_of(pond, execution.f) or (pond.runs[-1] if pond.runs else None)
+    if run is None:
+        pond.executed_for_no_run = True
+    else:
+        run.executed = True
     pond.world.say("ripple_completed", pond, ripple=ripple.name, freshness=seconds(execution.f))
-    ripple_reaches(ripple, execution.f)
+    if execution.is_outdated:
+        ripple.start_f = ripple.end_f
+    else:
+        ripple_reaches(ripple, execution.f, execution.inputs)
 
 
-def ripple_reaches(ripple: Ripple, f: int) -> None:
+def ripple_reaches(ripple: Ripple, f: int, inputs: Versions) -> None:
     """An execution or a pass has brought the ripple to f."""
-    pond = ripple.pond
     ripple.end_f = f
     ripple.version_at[f] = ripple.version
+    ripple.read_at[f] = inputs
     ripple.targets = {target for target in ripple.targets if target > f}
-    reached = min(other.end_f for other in pond.ripples)
-    if reached > pond.end_f:
-        complete_pond_run(pond, reached)
+    settle(ripple.pond)
+
+
+def settle(pond: Pond) -> None:
+    """The newest run whose freshness all ripples have reached is complete."""
+    reached = [run.f for run in pond.runs if all(ripple.end_f >= run.f for ripple in pond.ripples)]
+    if reached:
+        complete_pond_run(pond, max(reached))
 
 
 def complete_pond_run(pond: Pond, f: int) -> None:
     done = [run for run in pond.runs if run.f <= f]
+    newest = run_of(pond, f)
+    assert newest is not None
     pond.end_f = f
-    pond.end_d = run_of(pond, f).d
-    if pond.start_f < f:  # an execution of an abandoned run went on, and finished it after all
-        pond.start_f = pond.end_f
-        pond.start_d = pond.end_d
+    pond.end_d = newest.d
+    pond.immediate_retries = 0
     pond.targets = {target for target in pond.targets if target > f}
     for run in done:
-        if run.f < f and not run.gave_up and not run.abandoned:
+        if run.f < f and not run.gave_up:
             pond.world.say("run_superseded", pond, freshness=seconds(run.f))
     pond.runs = [run for run in pond.runs if run.f > f]
     executed = any(run.executed for run in done)
@@ -220,13 +267,17 @@ def fail_ripple_run(execution: Execution) -> None:
     ripple.failed_at.append(execution.f)
     pond.world.say("ripple_failed", pond, ripple=ripple.name, freshness=seconds(execution.f))
     run = run_of(pond, execution.f)
-    if run.abandoned or run.gave_up:
+    if run is None or execution.is_outdated:
+        ripple.start_f = ripple.end_f
         return
-    if run.immediate_left > 0:
-        run.immediate_left -= 1
+    if run.gave_up:
+        return
+    if pond.immediate_retries < pond.retry_immediately:
+        pond.immediate_retries += 1
         ripple_receives_target(ripple, run.f)
         return
     run.gave_up = True
+    pond.immediate_retries = 0
     pond.failed_f = max(pond.failed_f, run.f)
     pond.failures += 1
     pond.is_failed = True
@@ -237,9 +288,8 @@ def fail_ripple_run(execution: Execution) -> None:
 
 def ask_for_change(pond: Pond, failed: Run) -> None:
     """Under push nobody else would move the Sources on, and the retry could never be used."""
-    held = any(source.has_pull or source.targets for source in pond.sources)
-    if pond.failures <= pond.retry_on_change and not failed.took_pull and not held:
-        for source in pond.push_sources:
+    if pond.failures <= pond.retry_on_change and not failed.took_pull:
+        for source in [source for source in pond.push_sources if not source.has_pull and not source.targets]:
             pond_receives_target(source, pond.world.now)
 
 
@@ -296,18 +346,41 @@ def deliver(pond: Pond) -> None:
 def clear(pond: Pond) -> None:
     if not pond.is_failed:
         return
+    failed = [run for run in pond.runs if run.gave_up]
+    if pond.runs and pond.runs[-1] not in failed:
+        give_to_the_newest(pond, failed)
+    else:
+        abandon_all(pond)
+    pond.immediate_retries = 0
+    forget_failure(pond)
+
+
+def give_to_the_newest(pond: Pond, failed: list[Run]) -> None:
+    """Runs that have not failed go on; the newest is fresh enough for what the failed ones were to satisfy."""
+    newest = pond.runs[-1]
+    pond.runs = [run for run in pond.runs if run not in failed]
+    for run in failed:
+        newest.taken |= run.taken
+        newest.took_pull = newest.took_pull or run.took_pull
+        newest.executed = newest.executed or run.executed
+
+
+def abandon_all(pond: Pond) -> None:
+    """As if nothing had begun since the last completion, and all demand since then came now, to an idle pond."""
+    for run in pond.runs:
+        pond.targets |= {target for target in run.taken if target > pond.end_f}
+        pond.has_pull = pond.has_pull or run.took_pull
+        pond.executed_for_no_run = pond.executed_for_no_run or run.executed
+        pond.abandoned_f = run.f
+    pond.has_pull = pond.has_pull or any(ripple.has_pull for ripple in pond.ripples)
+    pond.runs = []
     pond.start_f = pond.end_f
     pond.start_d = pond.end_d
     for ripple in pond.ripples:
         ripple.targets = set()
+        ripple.has_pull = pond.has_pull
         if not ripple.is_running:
             ripple.start_f = ripple.end_f
-    for run in pond.runs:
-        if not run.abandoned:
-            run.abandoned = True
-            pond.targets |= {target for target in run.taken if target > pond.end_f}
-            pond.has_pull = pond.has_pull or run.took_pull
-    forget_failure(pond)
 
 
 def failed_above(pond: Pond) -> Pond:
@@ -357,7 +430,7 @@ def untrigger(pond: Pond, trigger_id: str | None) -> None:
 
 
 def wave_fires(pond: Pond) -> bool:
-    return not (pond.is_blocked or pond.is_running or pond.has_pull or pond.targets)
+    return not (pond.is_blocked or pond.is_running or pond.has_pull)
 
 
 def tide_fires(pond: Pond, limit: int) -> bool:
@@ -372,10 +445,10 @@ def look_at_standing_triggers(world: World) -> bool:
     """Whether any of them made a demand."""
     fired = False
     for pond in world.pond_order:
+        if any(trigger.kind == "wave" for trigger in pond.triggers) and wave_fires(pond):
+            tap_by_wave(pond)
+            fired = True
         for trigger in pond.triggers:
-            if trigger.kind == "wave" and wave_fires(pond):
-                tap_by_wave(pond)
-                fired = True
             if trigger.kind == "tide" and tide_fires(pond, trigger.limit):
                 world.say("demand", pond, kind="tide", target=seconds(world.now))
                 pond_receives_target(pond, world.now)

@@ -24,10 +24,8 @@ class Run:
         self.cut: Versions = ()
         self.taken: set[int] = set()
         self.took_pull = False
-        self.immediate_left = 0
         self.gave_up = False
         self.executed = False
-        self.abandoned = False
 
 
 class Ripple:
@@ -46,6 +44,7 @@ class Ripple:
         self.is_running = False
         self.version = 0
         self.version_at: dict[int, int] = {}
+        self.read_at: dict[int, Versions] = {}
         self.inputs_of_last_success: Versions | None = None
         self.failed_at: list[int] = []
         self.starts = 0
@@ -102,7 +101,10 @@ class Pond:
         self.is_blocked = False
         self.failed_f = NEVER
         self.failures = 0
+        self.immediate_retries = 0
         self.runs: list[Run] = []
+        self.abandoned_f = NEVER
+        self.executed_for_no_run = False
         self.triggers: list[Trigger] = []
         self.reports_no_change = False
         self.finished: list[tuple[int, int, int]] = []  # when, endF, endD of every completion
@@ -149,6 +151,7 @@ class Execution:
         self.f = ripple.start_f
         self.ends_at = ends_at
         self.inputs = inputs
+        self.is_outdated = False
 
 
 class World:
@@ -222,12 +225,24 @@ def versions_of_newest_run(source: Pond) -> Versions:
     return tuple(version_for(ripple, source.end_f) for ripple in source.ripples)
 
 
-def run_of(pond: Pond, f: int) -> Run:
-    """The newest record of that freshness."""
-    return [run for run in pond.runs if run.f == f][-1]
+def run_of(pond: Pond, f: int) -> Run | None:
+    """The run in flight of that freshness."""
+    return next((run for run in pond.runs if run.f == f), None)
+
+
+def cut_as_told(pond: Pond, f: int) -> dict[str, int | None]:
+    """What a run reads of each Source, as one number: the sum of the versions of its ripples."""
+    run = run_of(pond, f)
+    assert run is not None
+    return {
+        source.name: None if versions == ("empty",) else sum(versions)
+        for source, versions in zip(pond.sources, run.cut, strict=True)
+    }
 
 
 def inputs_of(ripple: Ripple, f: int) -> Versions:
     if ripple.is_root:
-        return run_of(ripple.pond, f).cut
+        run = run_of(ripple.pond, f)
+        assert run is not None
+        return run.cut
     return tuple(version_for(parent, f) for parent in ripple.parents)

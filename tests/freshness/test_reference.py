@@ -132,7 +132,8 @@ def test_a_wave_over_windows_runs_each_pond_once_a_window() -> None:
     told = answer(chain(1, 1, 1, A={"windows": windows}), at(0, "wave", "C"), until=29)
     assert (times(told, "A"), times(told, "B"), times(told, "C")) == ([0, 10, 20], [1, 11, 21], [2, 12, 22])
     assert freshness(told, "C") == [10, 20, 30]
-    assert counts(told, "state") == {"A": "queued", "B": "queued", "C": "queued"}
+    assert counts(told, "pull") == {"A": True, "B": True, "C": True}
+    assert counts(told, "state") == {"A": "idle", "B": "idle", "C": "idle"}
     assert told["pipelines"]["C"]["delay"] == 10
     assert told["pipelines"]["C"]["staleness"]["max"] == 13
 

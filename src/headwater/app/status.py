@@ -8,6 +8,8 @@ from typing import Any
 
 from headwater.app.workspace import Workspace
 from headwater.base.clock import now_us, to_text
+from headwater.freshness.explain import PondState, pond_states
+from headwater.freshness.saving import load
 from headwater.manifest.load import LoadedPipeline
 from headwater.store.engine_state import load_engine
 from headwater.store.history import PondRun, newest_runs, pond_runs, short_ids
@@ -48,7 +50,7 @@ class RunStatus:
 
 @dataclass(frozen=True)
 class PipelineStatus:
-    """`state`: new (never asked for), idle, queued (asked for, and waits), running, interrupted (a run was left open,
+    """`state`: new (never asked for), idle (also under a Wave that finds nothing new), queued (asked for, and waits), running, interrupted (a run was left open,
     and nobody runs the engine: apply or serve goes on with it), failed, blocked (what it reads has failed),
     unsupported. `error` is that of the failure. `freshness` is a lower bound: every row that its sources had then is
     in; `staleness_seconds` is its age. `demand` says what it is asked for: `pull`, or the freshness of each target.
@@ -74,6 +76,7 @@ class _Known:
     """All that the catalog says, from one snapshot."""
 
     engine: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    states: Mapping[str, PondState] = field(default_factory=dict)
     served: bool = False
     sizes: Sequence[TableSize] = ()
     landed: Mapping[str, int] = field(default_factory=dict)
@@ -125,7 +128,8 @@ def _known(workspace: Workspace, names: Sequence[str] | None) -> _Known:
     if store is None:
         return _Known()
     with store.catalog.snapshot() as connection:
-        engine = load_engine(connection).ponds
+        saved = load_engine(connection)
+        engine = saved.ponds
         owner = engine_owner(connection)
         failed = [name for name, record in engine.items() if record["failed"]]
         errors: dict[str, str | None] = {}
@@ -138,6 +142,7 @@ def _known(workspace: Workspace, names: Sequence[str] | None) -> _Known:
             runs = {name: pond_runs(connection, pond=name, limit=RUNS_SHOWN) for name in names}
         return _Known(
             engine=engine,
+            states={} if saved.header is None else pond_states(load((), {**saved.header, "ponds": engine})),
             served=owner is not None and owner.held,
             sizes=table_sizes(connection),
             landed=freshness_by_pipeline(connection),
@@ -158,7 +163,13 @@ def _status(loaded: LoadedPipeline, known: _Known, tables: Sequence[TableSize], 
     delay_us = 0
     if record is not None and record["end_f"] is not None:
         freshness_us, delay_us = record["end_f"], record["delay_end"]
-    state = _state(record, served=known.served, has_open_run=open_run is not None, has_landed=name in known.landed)
+    state = _state(
+        known.states.get(name),
+        never_completed=record is None or record["end_f"] is None,
+        served=known.served,
+        has_open_run=open_run is not None,
+        has_landed=name in known.landed,
+    )
     if state == "new" and unsupported:
         state = "unsupported"
     return PipelineStatus(
@@ -183,20 +194,19 @@ def _tables(loaded: LoadedPipeline, tables: Sequence[TableSize]) -> list[str]:
     return list(dict.fromkeys([*(table.name for table in tables), *(table.table for table in loaded.spec.tables)]))
 
 
-def _state(record: Mapping[str, Any] | None, *, served: bool, has_open_run: bool, has_landed: bool) -> str:
-    """The strongest that holds, as the engine's own states are. A rebuilt catalog has none of the engine's records."""
-    if record is None:
-        return "interrupted" if has_open_run else ("idle" if has_landed else "new")
-    if record["failed"]:
-        return "failed"
-    if record["blocked"]:
-        return "blocked"
-    running = record["start_f"] != record["end_f"] or any(r["running"] for r in record["ripples"].values())
-    if running or has_open_run:
-        return "running" if served else "interrupted"
-    if record["pull"] or record["targets"]:
-        return "queued"
-    return "new" if record["end_f"] is None else "idle"
+def _state(
+    in_engine: PondState | None, *, never_completed: bool, served: bool, has_open_run: bool, has_landed: bool
+) -> str:
+    """The engine's own word, or what is known beside it. A rebuilt catalog has none of the engine's records."""
+    match in_engine:
+        case None:
+            return "interrupted" if has_open_run else ("idle" if has_landed else "new")
+        case "failed" | "blocked":
+            return in_engine
+        case "running" | "queued" | "idle":
+            if in_engine == "running" or has_open_run:
+                return "running" if served else "interrupted"
+            return "new" if in_engine == "idle" and never_completed else in_engine
 
 
 def _demand(record: Mapping[str, Any] | None) -> tuple[str, ...]:

@@ -19,11 +19,12 @@ from headwater.freshness.events import (
     RunPassed,
     RunStarted,
     RunSuperseded,
+    SourceCut,
     StartRipple,
     Unblocked,
     WakeAt,
 )
-from headwater.freshness.explain import state_of
+from headwater.freshness.explain import PondState, pond_states
 from headwater.freshness.scenario import SECOND
 from headwater.freshness.state import NEVER, Pond, State
 
@@ -124,9 +125,10 @@ class Account:
 
     def close(self, state: State, end: int) -> None:
         """The simulation is over."""
+        states = pond_states(state)
         for name, account in self.pipelines.items():
             account.grow_stale(end)
-            self._answers[name] = _answer(state.ponds[name], account, end)
+            self._answers[name] = _answer(state.ponds[name], account, end, states[name])
 
     def _write(self, now: int, effect: Effect) -> None:
         entry: dict[str, Any] = {"at": now / SECOND, "event": _NAMES[type(effect)]}
@@ -140,6 +142,8 @@ class Account:
                     entry["target"] = value / SECOND
                 case "ripple" | "attempt" | "kind" | "because":
                     entry[key] = value
+                case "cut" if value:
+                    entry["cut"] = {part.source: _version(part) for part in value}
                 case _:
                     pass
         self.timeline.append(entry)
@@ -158,7 +162,7 @@ def _note_completion(account: PipelineAccount, effect: RunCompleted | RunPassed,
         account.passes += 1
 
 
-def _answer(pond: Pond, account: PipelineAccount, end: int) -> dict[str, Any]:
+def _answer(pond: Pond, account: PipelineAccount, end: int, state: PondState) -> dict[str, Any]:
     return {
         "runs": account.runs,
         "passes": account.passes,
@@ -169,13 +173,19 @@ def _answer(pond: Pond, account: PipelineAccount, end: int) -> dict[str, Any]:
         "delay": pond.delay_end / SECOND,
         "pull": pond.pull,
         "targets": [target / SECOND for target in pond.targets],
-        "state": state_of(pond),
+        "state": state,
         "staleness": account.staleness(end),
         "completions": [time / SECOND for time in account.completions],
         "ripples": {
             name: {"starts": starts, "completions": account.executions[name]} for name, starts in account.starts.items()
         },
     }
+
+
+def _version(part: SourceCut) -> int | None:
+    """Numbers what is read of a source: in a simulation the version of a ripple counts its executions that changed
+    something. Two cuts have the same number for a source only if they read the same of it."""
+    return None if part.versions is None else sum(int(version) for _, version in part.versions)
 
 
 def _seconds(freshness: int) -> float | None:

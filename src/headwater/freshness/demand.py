@@ -32,8 +32,11 @@ def receive_pull(state: State, pond: Pond) -> None:
         state.touch(pond)
 
 
-def pull_parents(state: State, ripple: Ripple) -> None:
+def take_pull(state: State, ripple: Ripple) -> None:
     """A ripple that starts with pull asks all its parents for resupply."""
+    if not ripple.pull:
+        return
+    ripple.pull = False
     asked: list[Pond] = []
     for parent in ripple.parents:
         _pull_ripple(state, parent, asked)

@@ -26,6 +26,6 @@ def make_due(state: State, pond: Pond, ripples: Iterable[Ripple]) -> None:
 def forget_execution(state: State, ripple: Ripple) -> None:
     """Its completion, should it come, will be ignored."""
     if ripple.running:
-        ripple.running = False
+        ripple.running = ripple.outdated = False
         ripple.pond.running -= 1
         state.effects.append(CancelRipple(ripple.pond.name, ripple.spec.name, ripple.start_f))

@@ -50,8 +50,34 @@ class Explanation:
     origins: tuple[Origin, ...] = ()
 
 
-def state_of(pond: Pond) -> PondState:
-    """The strongest that holds of failed, blocked, running, queued, idle."""
+def pond_states(state: State) -> dict[str, PondState]:
+    """Of each pond the strongest that holds of failed, blocked, running, queued, idle.
+
+    Queued is a pond that holds demand and waits, with one exception: a pond that only Waves ask for is idle while none of
+    the sources that it waits for is running or queued. Only time or the outside world can move it.
+    """
+    only_waves: dict[Pond, bool] = {}
+    for pond in state.pond_at:  # readers first
+        asking = _asking(pond)
+        asked = bool(asking) or any(trigger.kind == "wave" for trigger in pond.triggers.values())
+        only_waves[pond] = asked and not pond.targets and all(only_waves[sink] for sink in asking)
+    found: dict[str, PondState] = {}
+    for pond in reversed(state.pond_at):  # sources first
+        word = _strongest(pond)
+        if word == "queued" and only_waves[pond]:
+            under_way = any(found[source.name] in ("running", "queued") for source in pond.push_sources)
+            word = "queued" if under_way else "idle"
+        found[pond.name] = word
+    return found
+
+
+def state_of(state: State, pond: Pond) -> PondState:
+    """As `pond_states` says of this pond; other ponds are read only if it matters."""
+    word = _strongest(pond)
+    return pond_states(state)[pond.name] if word == "queued" and not pond.targets else word
+
+
+def _strongest(pond: Pond) -> PondState:
     if pond.failed:
         return "failed"
     if pond.blocked:
@@ -59,6 +85,12 @@ def state_of(pond: Pond) -> PondState:
     if pond.is_running:
         return "running"
     return "queued" if pond.pull or pond.targets else "idle"
+
+
+def _asking(pond: Pond) -> list[Pond]:
+    """The sinks whose unsatisfied demand reaches this pond. A sink that runs for a pull has asked its sources to go on
+    meanwhile."""
+    return [sink for sink in pond.sinks if sink.pull or sink.targets or any(run.took_pull for run in sink.runs)]
 
 
 def seconds(time: int) -> str:
@@ -69,7 +101,7 @@ def seconds(time: int) -> str:
 def explain(state: State, name: str, *, clock: Callable[[int], str] = seconds) -> Explanation:
     """Why the pond is in the state it is in, as of the last step."""
     pond = state.ponds[name]
-    match state_of(pond):
+    match state_of(state, pond):
         case "failed":
             return _explain_failed(pond, clock)
         case "blocked":
@@ -81,18 +113,17 @@ def explain(state: State, name: str, *, clock: Callable[[int], str] = seconds) -
         case "running":
             return _explain_running(pond, clock)
         case "queued":
-            return _explain_queued(state, pond, clock)
+            return _explain_waiting(state, pond, clock, "queued")
         case "idle":
-            return _explain_idle(pond, clock)
+            return _explain_waiting(state, pond, clock, "idle") if pond.pull else _explain_idle(pond, clock)
 
 
 def origins(pond: Pond) -> tuple[Origin, ...]:
-    """The ponds furthest downstream whose unsatisfied demand reaches this one. A pond that runs for a pull has asked
-    its sources to go on meanwhile: that is demand of its own."""
+    """The ponds furthest downstream whose unsatisfied demand reaches this one."""
     found: dict[str, Origin] = {}
     seen, reached = {pond.name}, [pond]
     for asking in reached:
-        sinks = [sink for sink in asking.sinks if sink.pull or sink.targets or any(run.took_pull for run in sink.runs)]
+        sinks = _asking(asking)
         if not sinks or asking.triggers:
             found[asking.name] = Origin(asking.name, tuple(asking.triggers))
         for sink in sinks:
@@ -139,7 +170,10 @@ def _explain_running(pond: Pond, clock: Callable[[int], str]) -> Explanation:
     return Explanation(pond.name, "running", "ripple-waits", sentence, {**values, "waiting": late}, origins(pond))
 
 
-def _explain_queued(state: State, pond: Pond, clock: Callable[[int], str]) -> Explanation:
+def _explain_waiting(
+    state: State, pond: Pond, clock: Callable[[int], str], word: Literal["queued", "idle"]
+) -> Explanation:
+    """A pond that holds demand and cannot start."""
     asked = origins(pond)
     who = _who(pond, asked)
     values: dict[str, int | str | list[str] | None] = {"need": pond.need, "start_f": _known(pond.start_f)}
@@ -151,7 +185,7 @@ def _explain_queued(state: State, pond: Pond, clock: Callable[[int], str]) -> Ex
         has = "has never completed a run" if offered == NEVER else f"is at {clock(offered)}"
         sentence = f"`{pond.name}` is demanded by {who} and waits for {_list(names)}, which {has}"
         values |= {"source_f": _known(offered), "sources": names}
-        return Explanation(pond.name, "queued", "source-behind", sentence, values, asked)
+        return Explanation(pond.name, word, "source-behind", sentence, values, asked)
     wake = inlet_wake(pond, state.now)
     rule: Rule
     if pond.spec.windows is None:
@@ -162,7 +196,7 @@ def _explain_queued(state: State, pond: Pond, clock: Callable[[int], str]) -> Ex
     else:
         rule, because = "window-closed", f"its next window opens at {clock(wake)}"
     sentence = f"`{pond.name}` is demanded by {who} and waits: {because}"
-    return Explanation(pond.name, "queued", rule, sentence, {**values, "wake": wake}, asked)
+    return Explanation(pond.name, word, rule, sentence, {**values, "wake": wake}, asked)
 
 
 def _explain_idle(pond: Pond, clock: Callable[[int], str]) -> Explanation:

@@ -12,7 +12,10 @@ from headwater.freshness.state import NEVER, Pond, Ripple, State, add_target
 
 
 def fail_ripple_run(state: State, ripple: Ripple) -> None:
-    """An execution failed: retry immediately while the run's budget lasts; else the run gives up."""
+    """An execution failed: retry immediately while the pond's budget lasts; else its run gives up.
+
+    New demand and new runs do not renew the budget; a run that completes or fails, and a clear, do.
+    """
     pond, freshness = ripple.pond, ripple.start_f
     state.effects.append(RippleFailed(pond.name, ripple.spec.name, freshness))
     ripple.running = False
@@ -21,12 +24,17 @@ def fail_ripple_run(state: State, ripple: Ripple) -> None:
     pond.running -= 1
     state.touch(pond)
     run = pond.run_at(freshness)
-    if run is not None and not run.gave_up and not run.abandoned:
-        if run.retries_left > 0:
-            run.retries_left -= 1
+    if run is None or ripple.outdated:
+        # Its run was abandoned: the failure has no consequence.
+        ripple.outdated = False
+        ripple.start_f = ripple.end_f
+    elif not run.gave_up:
+        if pond.retried < pond.spec.retry_immediately:
+            pond.retried += 1
             stamp(state, ripple, freshness)
         else:
             run.gave_up = True
+            pond.retried = 0
             pond.failed_f = max(pond.failed_f, freshness)
             pond.failures += 1
             pond.failed = True
@@ -46,25 +54,18 @@ def recover(state: State, pond: Pond) -> None:
 
 
 def clear_failure(state: State, pond: Pond) -> None:
-    """Go on: the half-started runs are abandoned, and the demand that they had taken is demand again.
+    """Go on. If the newest run is the one that failed, the runs are abandoned, and the demand that they had taken is
+    demand again. If not, it and the others that have not failed go on, and it takes over the demand of those that have.
 
-    Does nothing to a pond that has not failed. An execution under way goes on.
+    Does nothing to a pond that has not failed. An execution under way goes on in any case.
     """
     if not pond.failed:
         return
     _forget_failure(pond)
-    for run in pond.runs:
-        run.abandoned = True
-        pond.pull = pond.pull or run.took_pull
-        for target in run.taken:
-            if target > pond.end_f:
-                add_target(pond.targets, target)
-    pond.start_f, pond.delay_start = pond.end_f, pond.delay_end
-    for ripple in pond.ripples:
-        ripple.targets.clear()
-        if not ripple.running:
-            ripple.start_f = ripple.end_f
-        refresh_ripple(state, ripple)
+    if pond.runs and not pond.runs[-1].gave_up:
+        _drop_failed_runs(pond)
+    else:
+        _abandon_runs(state, pond)
     state.touch(pond)
     refresh_pond(state, pond)
     set_blocked(state, pond)
@@ -101,16 +102,50 @@ def _set_blocked(state: State, pond: Pond) -> bool:
 
 
 def _ask_for_change(state: State, pond: Pond, *, pulled: bool) -> None:
-    """Retry on change needs sources that move on. After a push nobody has asked them to, so the pond does, once."""
+    """Retry on change needs sources that move on. After a push the pond asks, once, each source that holds no demand."""
     if pulled or pond.failures > pond.spec.retry_on_change:
         return
-    if any(source.pull or source.targets for source in pond.sources):
-        return
     for source in pond.push_sources:
-        receive_target(state, source, state.now)
+        if not source.pull and not source.targets:
+            receive_target(state, source, state.now)
+
+
+def _drop_failed_runs(pond: Pond) -> None:
+    """The newest run has not failed: it satisfies what the failed ones were started for."""
+    newest = pond.runs[-1]
+    for run in pond.runs:
+        if run.gave_up:
+            newest.took_pull = newest.took_pull or run.took_pull
+            newest.executed = newest.executed or run.executed
+            for target in run.taken:
+                add_target(newest.taken, target)
+    pond.runs = [run for run in pond.runs if not run.gave_up]
+
+
+def _abandon_runs(state: State, pond: Pond) -> None:
+    """The pond is where its last completed run left it. Either all of it has pull, as after a cold start, or nothing."""
+    pulled = pond.pull or any(ripple.pull for ripple in pond.ripples)
+    executed = False
+    for run in pond.runs:
+        pulled = pulled or run.took_pull
+        for target in run.taken:
+            if target > pond.end_f:
+                add_target(pond.targets, target)
+        run.abandoned, run.taken, run.took_pull = True, [], False
+        executed = run.executed = run.executed or executed
+    pond.runs = pond.runs[-1:]
+    pond.start_f, pond.delay_start = pond.end_f, pond.delay_end
+    pond.pull = pulled
+    for ripple in pond.ripples:
+        ripple.targets.clear()
+        ripple.pull = pulled
+        if not ripple.running:
+            ripple.start_f = ripple.end_f
+        refresh_ripple(state, ripple)
 
 
 def _forget_failure(pond: Pond) -> None:
+    pond.retried = 0
     pond.failed = False
     pond.failed_f = NEVER
     pond.failures = 0

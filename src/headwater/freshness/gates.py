@@ -7,6 +7,8 @@ as it sets free, however many others read the same pond.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from headwater.freshness.state import NEVER, Pond, Ripple, State
 
 
@@ -90,7 +92,13 @@ def _need_of_pond(pond: Pond) -> int | None:
         return None
     again = pond.due and pond.start_f != NEVER and pond.run_at(pond.start_f) is None
     floor = pond.start_f if again else pond.start_f + 1
-    return floor if pond.pull else max(floor, pond.targets[0])
+    if pond.pull:
+        return floor
+    if again:
+        return max(floor, pond.targets[0])
+    # Targets up to start_f wait for the run in flight, which covers them.
+    covered = bisect_left(pond.targets, floor)
+    return pond.targets[covered] if covered < len(pond.targets) else None
 
 
 def _count_behind(pond: Pond, need: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.freshness.demand import pull_parents, pull_sources, stamp
+from headwater.freshness.demand import pull_sources, stamp, take_pull
 from headwater.freshness.due import make_due
 from headwater.freshness.events import (
     RippleCompleted,
@@ -88,10 +88,7 @@ def start_ripple_run_if_due(state: State, ripple: Ripple) -> None:
     ripple.start_f = freshness
     if ripple.targets:
         take_targets(ripple.targets, freshness)
-    if ripple.pull:
-        ripple.pull = False
-        if ripple.parents:
-            pull_parents(state, ripple)
+    take_pull(state, ripple)
     state.touch(pond)
     _execute_or_pass(state, ripple)
 
@@ -104,9 +101,16 @@ def complete_ripple_run(state: State, ripple: Ripple, *, changed: bool, version:
     ripple.inputs = ripple.trial
     if changed or ripple.version is None:
         ripple.version = version
-    run = ripple.pond.run_at(ripple.start_f)
+    run = _run_of_execution(ripple)
     if run is not None:
         run.executed = True
+    if ripple.outdated:
+        ripple.outdated = False
+        ripple.start_f = ripple.end_f
+        state.touch(ripple.pond)
+        refresh_ripple(state, ripple)
+        refresh_pond(state, ripple.pond)
+        return
     _advance(state, ripple)
 
 
@@ -132,7 +136,7 @@ def settle_runs(state: State, pond: Pond) -> None:
     """Ends the runs in flight whose freshness all ripples have reached: the newest completed, the others overtaken."""
     done = []
     for run in pond.runs:
-        if run.freshness > pond.low_f:
+        if run.freshness > pond.low_f or run.abandoned:
             break
         done.append(run)
     if not done:
@@ -141,12 +145,10 @@ def settle_runs(state: State, pond: Pond) -> None:
     newest, before, executed = done[-1], pond.end_f, False
     for run in done:
         executed = executed or run.executed
-        if run is not newest and not run.gave_up and not run.abandoned:
+        if run is not newest and not run.gave_up:
             state.effects.append(RunSuperseded(pond.name, run.freshness))
     pond.end_f, pond.delay_end = newest.freshness, newest.delay
-    if pond.start_f < pond.end_f:
-        # An abandoned run was completed after all.
-        pond.start_f, pond.delay_start = pond.end_f, pond.delay_end
+    pond.retried = 0
     pond.published = tuple([(ripple.spec.name, ripple.version_at(pond.end_f)) for ripple in pond.ripples])
     if pond.targets:
         take_targets(pond.targets, pond.end_f)
@@ -170,7 +172,8 @@ def stamp_again(state: State, pond: Pond) -> None:
 
 def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> None:
     """Takes the pull and every target that this freshness satisfies, asks the sources for more, tells the ripples."""
-    run = Run(freshness, delay, cut=_cut(pond), retries=pond.spec.retry_immediately)
+    run = Run(freshness, delay, cut=_cut(pond))
+    abandoned = pond.runs.pop() if pond.runs and pond.runs[-1].abandoned else None
     pond.start_f, pond.delay_start = freshness, delay
     run.took_pull, pond.pull = pond.pull, False
     if pond.targets:
@@ -183,10 +186,39 @@ def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> Non
     # A blocked pond consumes what its sources have, but never asks them for more.
     if run.took_pull and not pond.blocked:
         pull_sources(state, pond)
+    if abandoned is not None:
+        _go_on_from(state, pond, abandoned, run)
     for ripple in pond.ripples:
         stamp(state, ripple, freshness)
     if pond.low_f >= freshness:
         settle_runs(state, pond)
+
+
+def _go_on_from(state: State, pond: Pond, abandoned: Run, run: Run) -> None:
+    """A run begins after a clear. If it has the freshness of the abandoned one, what a ripple completed there counts, and
+    what it executes there will count, provided that it reads the same in the new cut and all its parents' results count.
+    Such a ripple does not start in this run: it hands on its pull now."""
+    run.executed = abandoned.executed
+    if run.freshness != abandoned.freshness:
+        return
+    outdated: set[Ripple] = set()
+    for ripple in sorted(pond.ripples, key=lambda ripple: -ripple.order):
+        reached = ripple.end_f == run.freshness
+        if not reached and not (ripple.running and ripple.start_f == run.freshness):
+            continue
+        same = _parts_read(ripple, run.cut) == _parts_read(ripple, abandoned.cut)
+        if same and not ripple.outdated and outdated.isdisjoint(ripple.parents):
+            take_pull(state, ripple)
+            continue
+        outdated.add(ripple)
+        if reached:
+            ripple.start_f = ripple.end_f = pond.end_f
+            ripple.past = [past for past in ripple.past if past[0] <= pond.end_f]
+        else:
+            ripple.outdated = True
+    pond.find_low()
+    for ripple in pond.ripples:
+        refresh_ripple(state, ripple)
 
 
 def _cut(pond: Pond) -> tuple[SourceCut, ...]:
@@ -221,12 +253,21 @@ def _execute_or_pass(state: State, ripple: Ripple) -> None:
 
 
 def _inputs(ripple: Ripple, cut: tuple[SourceCut, ...], parents: tuple[tuple[str, Version], ...]) -> Inputs:
+    return repr((ripple.spec.fingerprint, _parts_read(ripple, cut), parents))
+
+
+def _parts_read(ripple: Ripple, cut: tuple[SourceCut, ...]) -> list[tuple[str, tuple[tuple[str, Version], ...] | None]]:
+    """Of each source that the ripple reads itself, the versions in the cut."""
     reads = ripple.spec.reads
     if reads is None:
-        sources = [] if ripple.parents else [(part.source, part.versions) for part in cut]
-    else:
-        sources = [(part.source, part.versions) for part in cut if part.source in reads]
-    return repr((ripple.spec.fingerprint, sources, parents))
+        return [] if ripple.parents else [(part.source, part.versions) for part in cut]
+    return [(part.source, part.versions) for part in cut if part.source in reads]
+
+
+def _run_of_execution(ripple: Ripple) -> Run | None:
+    """The run that the execution counts for; if its own was abandoned, the newest there is."""
+    pond = ripple.pond
+    return pond.run_at(ripple.start_f) or (pond.runs[-1] if pond.runs else None)
 
 
 def _advance(state: State, ripple: Ripple) -> None:

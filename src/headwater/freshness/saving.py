@@ -43,6 +43,7 @@ def save_pond(state: State, name: str) -> Saved:
         "failed": pond.failed,
         "failed_f": _freshness(pond.failed_f),
         "failures": pond.failures,
+        "retried": pond.retried,
         "blocked": pond.blocked,
         "due": pond.due,
         "delivered": pond.delivered,
@@ -111,7 +112,6 @@ def _save_run(run: Run) -> Saved:
         "freshness": run.freshness,
         "delay": run.delay,
         "cut": [[part.source, part.freshness, _pairs(part.versions)] for part in run.cut],
-        "retries_left": run.retries_left,
         "taken": list(run.taken),
         "took_pull": run.took_pull,
         "gave_up": run.gave_up,
@@ -131,6 +131,7 @@ def _save_ripple(ripple: Ripple) -> Saved:
         "pull": ripple.pull,
         "targets": list(ripple.targets),
         "running": ripple.running,
+        "outdated": ripple.outdated,
         "failed_f": _freshness(ripple.failed_f),
         "attempts": ripple.attempts,
         "version": ripple.version,
@@ -146,18 +147,29 @@ def _load_pond(pond: Pond, record: Saved) -> None:
     pond.pull, pond.targets = record["pull"], list(record["targets"])
     pond.failed, pond.failed_f = record["failed"], _loaded(record["failed_f"])
     pond.failures, pond.blocked, pond.due = record["failures"], record["blocked"], record["due"]
-    pond.delivered = record.get("delivered", False)  # a state of before there were deliveries has none
+    # States of older versions lack these fields.
+    pond.delivered = record.get("delivered", False)
+    pond.retried = record.get("retried", 0)
     pond.published = _loaded_pairs(record["published"])
     pond.triggers = {trigger[0]: Trigger(*trigger) for trigger in record["triggers"]}
-    pond.runs = [_load_run(run) for run in record["runs"]]
+    pond.runs = _in_flight([_load_run(run) for run in record["runs"]])
 
 
 def _load_run(record: Saved) -> Run:
     cut = tuple(SourceCut(source, freshness, _loaded_pairs(pairs)) for source, freshness, pairs in record["cut"])
-    run = Run(record["freshness"], record["delay"], cut=cut, retries=record["retries_left"])
+    run = Run(record["freshness"], record["delay"], cut=cut)
     run.taken, run.took_pull = list(record["taken"]), record["took_pull"]
     run.gave_up, run.abandoned, run.executed = record["gave_up"], record["abandoned"], record["executed"]
     return run
+
+
+def _in_flight(runs: list[Run]) -> list[Run]:
+    """Older versions kept every abandoned run; only the newest is of use, and only while no other run has begun since."""
+    begun = [run for run in runs if not run.abandoned]
+    if not begun:
+        return runs[-1:]
+    begun[-1].executed = begun[-1].executed or any(run.executed for run in runs if run.abandoned)
+    return begun
 
 
 def _load_ripple(pond: Pond, spec: RippleSpec, record: Saved) -> Ripple:
@@ -165,6 +177,7 @@ def _load_ripple(pond: Pond, spec: RippleSpec, record: Saved) -> Ripple:
     ripple.start_f, ripple.end_f = _loaded(record["start_f"]), _loaded(record["end_f"])
     ripple.pull, ripple.targets = record["pull"], list(record["targets"])
     ripple.running = record["running"]
+    ripple.outdated = record.get("outdated", False)  # older versions had no such executions
     ripple.failed_f, ripple.attempts = _loaded(record["failed_f"]), record["attempts"]
     ripple.version, ripple.past = record["version"], [(past[0], past[1]) for past in record["past"]]
     ripple.inputs, ripple.trial = record["inputs"], record["trial"]

@@ -37,6 +37,9 @@ FACTS = ("fail", "unchanged", "changed")
 """Events that are about what executions will do; the engine learns of them by what it is told of the executions."""
 
 
+STANDING = {"wave", "tide"}
+
+
 class EndlessScenario(ValueError):
     """The scenario needs more than MOST_STEPS steps."""
 
@@ -79,6 +82,8 @@ class World:
     touched: list[str] = field(default_factory=list)
     """The ponds that the last step touched."""
     executions: list[tuple[int, int, StartRipple]] = field(default_factory=list)
+    versions: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By ripple: how many of its executions have changed its table; the first one always does."""
     failing: dict[tuple[str, str], int] = field(default_factory=dict)
     quiet: set[str] = field(default_factory=set)
 
@@ -115,7 +120,15 @@ class World:
         elif self.wake is not None and self.wake <= now:
             self.step([Tick()])
         while self.events and self.events[0].at == now:
-            self.step([_told(self.events.popleft())])
+            self.step(self._next_batch())
+
+    def _next_batch(self) -> list[Event]:
+        """The next event of the scenario; waves and tides that are listed one after the other begin together."""
+        first = self.events.popleft()
+        batch = [first]
+        while self.events and self.events[0].at == first.at and {first.do, self.events[0].do} <= STANDING:
+            batch.append(self.events.popleft())
+        return [_told(event) for event in batch]
 
     def step(self, events: list[Event]) -> list[Effect]:
         """Tells the engine, and begins what it wants begun."""
@@ -136,7 +149,10 @@ class World:
             self.failing[ripple] -= 1
             return Failed(start.pond, start.ripple, start.freshness)
         changed = start.pond not in self.quiet
-        return Completed(start.pond, start.ripple, start.freshness, changed, version=self.started)
+        version = self.versions.get(ripple, 0)
+        if changed or not version:
+            version = self.versions[ripple] = version + 1
+        return Completed(start.pond, start.ripple, start.freshness, changed, version=version)
 
     def _learn(self, fact: ScenarioEvent) -> None:
         if fact.do == "fail":

@@ -31,6 +31,7 @@ class Ripple:
         "inputs",
         "need",
         "order",
+        "outdated",
         "parents",
         "past",
         "pond",
@@ -52,6 +53,8 @@ class Ripple:
         self.pull = False
         self.targets: list[int] = []
         self.running = False
+        self.outdated = False
+        """The execution under way reads another cut than the run that began since: it will not count."""
         self.failed_f = NEVER
         self.attempts = 0
         """How often it has failed at failed_f."""
@@ -82,20 +85,20 @@ class Ripple:
 class Run:
     """A pond run in flight: begun, and neither completed nor overtaken yet."""
 
-    __slots__ = ("abandoned", "cut", "delay", "executed", "freshness", "gave_up", "retries_left", "taken", "took_pull")
+    __slots__ = ("abandoned", "cut", "delay", "executed", "freshness", "gave_up", "taken", "took_pull")
 
-    def __init__(self, freshness: int, delay: int, *, cut: tuple[SourceCut, ...], retries: int) -> None:
+    def __init__(self, freshness: int, delay: int, *, cut: tuple[SourceCut, ...]) -> None:
         self.freshness = freshness
         self.delay = delay
         self.cut = cut
-        self.retries_left = retries
         self.taken: list[int] = []
         """The targets it was started for: demand again if a failure is cleared."""
         self.took_pull = False
         self.gave_up = False
-        """A ripple of it failed, and had no retry left."""
+        """A ripple of it failed, and the pond had no retry left."""
         self.abandoned = False
-        """The failure was cleared: its demand is the pond's again. Ripples that it started may still complete it."""
+        """The failure was cleared: its demand is the pond's again, and it will not complete. The newest one is kept until
+        the next run begins, which may have the same freshness and use what its ripples have completed."""
         self.executed = False
 
 
@@ -128,6 +131,7 @@ class Pond:
         "push_sources",
         "queued",
         "required_by",
+        "retried",
         "ripples",
         "roots",
         "running",
@@ -155,6 +159,8 @@ class Pond:
         self.failed = False
         self.failed_f = NEVER
         self.failures = 0
+        self.retried = 0
+        """Immediate retries since its last completed run, its last failed run or a clear."""
         self.runs: list[Run] = []
         """In flight, oldest first."""
         self.delivered = False
@@ -197,14 +203,10 @@ class Pond:
     def is_running(self) -> bool:
         return self.start_f != self.end_f or self.running > 0
 
-    @property
-    def is_idle(self) -> bool:
-        return not (self.start_f != self.end_f or self.running or self.pull or self.targets)
-
     def run_at(self, freshness: int) -> Run | None:
-        """The run in flight of that freshness; the newest, if one was abandoned and begun again."""
-        for run in reversed(self.runs):
-            if run.freshness == freshness:
+        """The run in flight of that freshness."""
+        for run in self.runs:
+            if run.freshness == freshness and not run.abandoned:
                 return run
         return None
 

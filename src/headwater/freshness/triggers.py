@@ -40,15 +40,16 @@ def retap(state: State, pond: Pond) -> None:
 
 
 def look_at_triggers(state: State, pond: Pond) -> None:
-    """Nothing more can start now: a Wave taps an idle pond, a Tide pushes one that has become too stale."""
+    """Nothing more can start now: a Wave taps a pond that runs nothing and has no pull, a Tide pushes one that has
+    become too stale. Waves come first: the order in which triggers were set makes no difference."""
     _expire(state, pond)
     if pond.blocked:
         return
     for trigger in pond.triggers.values():
-        if trigger.kind == "wave":
-            if pond.is_idle:
-                _tap(state, pond)
-        elif tide_time(pond, trigger, now=state.now) <= state.now:
+        if trigger.kind == "wave" and not pond.pull and not pond.is_running:
+            _tap(state, pond)
+    for trigger in pond.triggers.values():
+        if trigger.kind == "tide" and tide_time(pond, trigger, now=state.now) <= state.now:
             state.effects.append(Demanded(pond.name, "tide", state.now))
             receive_target(state, pond, state.now)
 
