@@ -32,6 +32,9 @@ RIPPLE_SECONDS = 400
 EVENTS = 20
 """At most so many listed events, or one more."""
 
+PUSHED = 500
+"""When everything is pushed once, after all has settled."""
+
 MORE = int(os.environ.get("HEADWATER_EXAMPLES", "0"))
 """So many times as many examples as usual; see `many`."""
 
@@ -182,6 +185,33 @@ def scenarios(draw: st.DrawFn, emphasis: Emphasis) -> Scenario:
     if ends_by_itself and draw(NUMBERS[1]):
         return {"pipelines": pipelines, "events": events}
     return {"pipelines": pipelines, "events": events, "until": until}
+
+
+@st.composite
+def clears(draw: st.DrawFn) -> Scenario:
+    """A pipeline of several ripples that reads two sources, live or with windows, and fails; sources go on; it is cleared,
+    and all settles. At 500 s everything is pushed once."""
+    windows = {"windows": [{"start": at, "end": at + 10} for at in range(0, 600, 10)]}
+    pipelines: dict[str, Any] = {name: {"ripples": {"r": {"seconds": 1}}} for name in "AB"}
+    for name in pick(draw, ("AB", "", "A")):
+        pipelines[name] |= windows
+    ripples: dict[str, Any] = {}
+    for place in range(2 + draw(st.integers(0, 2))):
+        after = pick(draw, (list(ripples)[-1:], [], list(ripples)))
+        ripples[f"r{place}"] = {"seconds": pick(draw, (1, 2, 5)), **({"after": after} if after else {})}
+    pipelines["X"] = {"sources": ["A", "B"], "ripples": ripples}
+    failing = pick(draw, list(ripples)[1:])
+    events = [
+        {"at": 0, "do": pick(draw, ("tap", "pulse")), "pipeline": "X"},
+        {"at": 0, "do": "fail", "pipeline": "X", "ripple": failing, "times": 1 + draw(st.integers(0, 1))},
+    ]
+    for _ in range(draw(st.integers(0, 3))):
+        do, name = pick(draw, ("pulse", "unchanged")), pick(draw, "BA")
+        events.append({"at": 1 + draw(st.integers(0, 20)) / 2, "do": do, "pipeline": name})
+    times = [*(pick(draw, (3.5, 4.5, 7, 20)) * (1 + place) for place in range(3)), 200, 300]
+    events += [{"at": at, "do": "clear", "pipeline": "X"} for at in times]
+    events += [{"at": PUSHED, "do": "pulse", "pipeline": name} for name in pipelines]
+    return {"pipelines": pipelines, "events": sorted(events, key=lambda event: float(event["at"])), "until": 600}
 
 
 def graph(draw: st.DrawFn, emphasis: Emphasis) -> dict[str, Any]:

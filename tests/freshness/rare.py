@@ -36,14 +36,53 @@ QUICK_AND_SLOW = {
 }
 """`quick` skips runs that `slow` completes: the versions of such a run are those at least as fresh as it is."""
 
+TWO_SOURCES = {
+    "A": one(),
+    "B": one(),
+    "C": {"sources": ["A", "B"], "ripples": {"slow": {"seconds": 6}, "quick": {"seconds": 1}}, "always_run": False},
+}
+"""`quick` fails while `slow` executes."""
+
 RARE: dict[str, Scenario] = {
-    "an execution of an abandoned run finishes it": scenario(
+    "an execution that reads the old cut fails without consequence": scenario(
+        TWO_SOURCES,
+        at(0, "pulse", "C"),
+        at(0, "fail", "C", ripple="quick"),
+        at(2, "pulse", "A"),
+        at(4, "clear", "C"),
+        at(6, "fail", "C", ripple="slow"),
+        until=20,
+    ),
+    "an execution of an abandoned run that is older than the next one ends before that one executes": scenario(
+        TWO_SOURCES,
+        at(0, "pulse", "C"),
+        at(0, "fail", "C", ripple="quick"),
+        at(2, "pulse", "A"),
+        at(2, "pulse", "B"),
+        at(4, "clear", "C"),
+        until=20,
+    ),
+    "an execution of an abandoned run fails without consequence, and the next run may begin": scenario(
+        {"A": {"ripples": {"r1": {"seconds": 1}, "r2": {"seconds": 3}}, "windows": windows((0, 10))}},
+        at(0, "pulse", "A"),
+        at(0, "fail", "A", ripple="r1"),
+        at(0, "fail", "A", ripple="r2"),
+        at(2, "clear", "A"),
+    ),
+    "an execution of an abandoned run counts for the next one in the same window": scenario(
+        {"A": {"ripples": {"r1": {"seconds": 1}, "r2": {"seconds": 3}}, "windows": windows((0, 10), (10, 20))}},
+        at(0, "tap", "A"),
+        at(0, "fail", "A", ripple="r1"),
+        at(2, "clear", "A"),
+        until=30,
+    ),
+    "a retry that runs goes on after a clear": scenario(
         {"A": one(retry=RETRY)}, at(0, "pulse", "A"), at(0, "fail", "A"), at(1, "clear", "A")
     ),
-    "an execution of an abandoned run fails without consequence": scenario(
+    "a retry that goes on after a clear can fail": scenario(
         {"A": one(retry=RETRY)}, at(0, "wave", "A"), at(0, "fail", "A", times=2), at(1, "clear", "A")
     ),
-    "an abandoned run is not superseded": scenario(
+    "a failed run that a clear has dropped is not superseded": scenario(
         {
             "A": {"ripples": {"r1": {"seconds": 1}, "r2": {"seconds": 3}}, "retry": RETRY},
             "B": one(sources=["A"]),
@@ -52,7 +91,7 @@ RARE: dict[str, Scenario] = {
         at(0, "fail", "A", ripple="r1", times=3),
         at(3, "clear", "A"),
     ),
-    "what an abandoned run executed makes the next completion a run": scenario(
+    "what a dropped run executed makes the next completion a run": scenario(
         {"A": one(2, retry=RETRY), "B": one(sources=["A"])},
         at(0, "pulse", "B"),
         at(0, "fail", "A"),

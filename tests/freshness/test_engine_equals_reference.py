@@ -1,6 +1,6 @@
 """The engine and the naive interpreter give the same answer to every scenario, entry by entry of the timeline.
 
-The ordinary run takes 2,100 examples, always the same ones. `HEADWATER_EXAMPLES=20 pytest tests/freshness` takes twenty
+The ordinary run takes 2,140 examples, always the same ones. `HEADWATER_EXAMPLES=20 pytest tests/freshness` takes twenty
 times as many, others on each run. A failing example is printed as a scenario file: save it, run it with
 `headwater simulate FILE`, and keep it among the scenarios once it is understood.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from freshness.graphs import EMPHASES, Scenario, file_of, many, scenarios
+from freshness.graphs import EMPHASES, Scenario, clears, file_of, many, scenarios
 from freshness.rare import RARE
 from freshness.reference import reference_answer
 from headwater.freshness.read_scenario import scenario_of
@@ -32,6 +32,13 @@ def test_the_engine_answers_as_the_naive_interpreter_does(family: str) -> None:
         assert not differences(by_engine, by_reference), report(scenario, by_engine, by_reference)
 
     same()
+
+
+@many(40)
+@given(clears())
+def test_they_agree_about_what_a_clear_does(scenario: Scenario) -> None:
+    by_engine, by_reference = simulate(scenario_of(scenario)).as_json(), reference_answer(scenario)
+    assert not differences(by_engine, by_reference), report(scenario, by_engine, by_reference)
 
 
 @pytest.mark.parametrize("rule", RARE)

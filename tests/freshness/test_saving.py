@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freshness.graphs import EMPHASES, many, scenarios
-from headwater.freshness.events import Effect, Event
+from headwater.freshness.events import Completed, Effect, Event, Failed, RippleFailed, RunCompleted, StartRipple
+from headwater.freshness.explain import pond_states
+from headwater.freshness.graph import PondSpec, RippleSpec
 from headwater.freshness.machine import new_state, step
 from headwater.freshness.read_scenario import scenario_of
 from headwater.freshness.saving import load, save, save_header, save_pond
@@ -69,6 +72,7 @@ def test_saving_and_loading_at_any_instant_changes_nothing(emphasis: str) -> Non
         as_text = json.dumps(save(world.state))
         world.state = load((pond_of(pipeline) for pipeline in scenario.pipelines), json.loads(as_text))
         assert json.dumps(save(world.state)) == as_text
+        assert pond_states(load((), json.loads(as_text))) == pond_states(world.state)
         assert finished(world, scenario) == simulate(scenario).as_json()
 
     check()
@@ -99,6 +103,21 @@ def test_only_touched_ponds_need_saving(emphasis: str) -> None:
         finished(SavingWorld(scenario), scenario)
 
     check()
+
+
+def test_a_state_that_an_older_version_saved_goes_on() -> None:
+    """Saved when budgets were those of runs and abandoned runs were kept: `B` failed, was cleared, and executes `b1` in
+    the run that began again."""
+    saved = json.loads((Path(__file__).parent / "saved_before_pond_budgets.json").read_text())
+    assert {"abandoned", "retries_left"} <= saved["ponds"]["B"]["runs"][0].keys()
+    b = PondSpec("B", (RippleSpec("b0"), RippleSpec("b1", ("b0",))), ("A",), retry_immediately=1, always_run=True)
+    state = load([PondSpec("A", (RippleSpec("a"),)), b], saved)
+    assert [run.freshness for run in state.ponds["B"].runs] == [0]
+    effects, _ = step(state, [Failed("B", "b1", 0)], saved["now"] + 1)
+    assert [type(effect) for effect in effects[:2]] == [RippleFailed, StartRipple]
+    effects, _ = step(state, [Completed("B", "b1", 0, changed=True, version=1)], saved["now"] + 2)
+    assert RunCompleted("B", 0, 0) in effects and not state.ponds["B"].targets
+    assert load([PondSpec("A", (RippleSpec("a"),)), b], json.loads(json.dumps(save(state))))
 
 
 def test_a_state_of_another_format_is_refused() -> None:

@@ -1,0 +1,71 @@
+"""`status` and `why` use the engine's own word for the state of a pipeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headwater.app.seeing import why
+from headwater.app.status import status
+from headwater.app.workspace import Workspace, workspace
+from headwater.base.clock import now_us
+from headwater.freshness.events import Completed, Effect, Event, StartRipple
+from headwater.runtime.compile import compile_pipelines
+from headwater.runtime.engine import Engine, open_engine
+from headwater.store.units import new_holder
+
+MANIFEST = """\
+[project]
+name = "shop"
+
+[[pipeline]]
+id = "orders"
+source = { connector = "files", config = { path = "orders/*.ndjson" } }
+poll = "1h"
+[[pipeline.tables]]
+name = "orders"
+columns = { id = "long" }
+
+[[pipeline]]
+id = "copies"
+sources = ["orders"]
+[[pipeline.ripples]]
+name = "copies"
+sql = "select id from orders"
+[[pipeline.triggers]]
+kind = "wave"
+"""
+
+
+def states(opened: Workspace) -> dict[str, str]:
+    shown = {each.pipeline: each.state for each in status(opened)}
+    assert {name: why(opened, name).state for name in shown} == shown
+    return shown
+
+
+def complete(engine: Engine, effects: list[Effect]) -> list[Effect]:
+    done: list[Event] = [
+        Completed(start.pond, start.ripple, start.freshness, changed=True, version=1)
+        for start in effects
+        if isinstance(start, StartRipple)
+    ]
+    return engine.advance(done)
+
+
+def test_a_pipeline_under_a_wave_that_finds_nothing_new_is_idle(tmp_path: Path) -> None:
+    (tmp_path / "headwater.toml").write_text(MANIFEST)
+    with workspace(tmp_path) as opened:
+        compiled = compile_pipelines(opened.project, now_us=now_us())
+        engine = open_engine(opened.store(), compiled, holder=new_holder(), stands=True)
+        assert engine is not None
+        looks = [
+            StartRipple(ripple.pond.name, ripple.spec.name, ripple.start_f, 1, (), ())
+            for ripple in engine.state.ponds["orders"].ripples
+        ]
+        assert states(opened) == {"orders": "running", "copies": "queued"}
+        copying = complete(engine, list(looks))
+        assert states(opened) == {"orders": "idle", "copies": "running"}
+        complete(engine, copying)
+        assert states(opened) == {"orders": "idle", "copies": "idle"}
+        assert engine.state.ponds["copies"].pull
+        assert "looks at its source again at" in why(opened, "orders").sentence
+        engine.release()
