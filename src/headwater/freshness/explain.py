@@ -84,7 +84,7 @@ def _strongest(pond: Pond) -> PondState:
         return "blocked"
     if pond.is_running:
         return "running"
-    return "queued" if pond.pull or pond.targets else "idle"
+    return "idle" if pond.is_idle else "queued"
 
 
 def _asking(pond: Pond) -> list[Pond]:

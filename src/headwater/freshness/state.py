@@ -203,6 +203,10 @@ class Pond:
     def is_running(self) -> bool:
         return self.start_f != self.end_f or self.running > 0
 
+    @property
+    def is_idle(self) -> bool:
+        return not (self.start_f != self.end_f or self.running or self.pull or self.targets)
+
     def run_at(self, freshness: int) -> Run | None:
         """The run in flight of that freshness."""
         for run in self.runs:

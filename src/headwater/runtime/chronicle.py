@@ -101,9 +101,6 @@ class Chronicle:
         cause = self._cause(state, pond)
         run_id = uuid7()
         trace_id = self.trace(pond.name, run_id)
-        before = self.open.get(pond.name, {}).pop(freshness, None)
-        if before is not None:  # it was abandoned, and the run of that freshness begins again
-            self._close(chapter, pond.name, before, "cancelled")
         self.open.setdefault(pond.name, {})[freshness] = OpenRun(
             run_id, trace_id, pond.published, requested=cause in self.asked.values()
         )

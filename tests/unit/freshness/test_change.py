@@ -222,5 +222,5 @@ def test_however_the_graph_changes_demand_is_met_in_the_end(deeds: list[tuple[ob
         if running:
             end(next(iter(running.values())), well=True)
     assert not running
-    assert [name for name, each in state.ponds.items() if each.is_running or each.pull or each.targets] == []
+    assert {name: each.is_idle for name, each in state.ponds.items()} == {"a": True, "b": True, "c": True}
     assert all(ripple.end_f >= each.end_f for each in state.ponds.values() for ripple in each.ripples if not each.due)
