@@ -13,12 +13,16 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.limits import MAX_JSON_DEPTH
 
 Steps = tuple[str | int, ...]
+RecordSteps = tuple[str | None, ...]
+"""A way to many places inside a JSON document: keys, and None for every item of an array."""
 
 _BARE = r"[^\s.\[\]'\"\\]+"
 _QUOTED = r"'(?:[^'\\]|\\['\"\\])+'|\"(?:[^\"\\]|\\['\"\\])+\""
 _FIRST = re.compile(rf"(?P<bare>{_BARE})|\[(?P<quoted>{_QUOTED})\]")
 _NEXT = re.compile(rf"\.(?P<bare>{_BARE})|\[(?P<quoted>{_QUOTED})\]|\[(?P<index>[0-9]{{1,9}})\]")
+_EACH = re.compile(rf"\.(?P<bare>[^\s.\[\]'\"\\*]+)|\[(?P<quoted>{_QUOTED})\]|(?P<each>\[\*\])")
 _ESCAPED = re.compile(r"\\(.)")
+_RECORDS_FORM = "write it as `$.data[*]` or `$['a key'][*].rows[*]`: keys, and `[*]` for every item of an array"
 _FORM = "write it as `props.user.id`, `props.tags[0]` or `props['a.key'].id`: a column, then the way to one value"
 
 
@@ -40,6 +44,23 @@ def parse_path(text: str) -> tuple[str, Steps]:
         raise _bad(text, "`*` and characters that cannot be printed are no keys")
     column, *inside = steps
     return str(column), tuple(inside)
+
+
+def parse_records(text: str) -> RecordSteps:
+    """The way to the records of a JSON document, from its root `$`. Raises HW-S03."""
+    if not text.startswith("$"):
+        raise _bad(text, "it begins with `$`, the document", _RECORDS_FORM)
+    steps: list[str | None] = []
+    at = 1
+    while at < len(text):
+        found = _EACH.match(text, at)
+        if found is None:
+            raise _bad(text, f"at character {at + 1}", _RECORDS_FORM)
+        steps.append(None if found["each"] else str(_step(found)))
+        at = found.end()
+    if len(steps) > MAX_JSON_DEPTH:
+        raise _bad(text, f"it has more than {MAX_JSON_DEPTH} steps", _RECORDS_FORM)
+    return tuple(steps)
 
 
 def path_text(column: str, steps: Steps) -> str:
@@ -66,6 +87,6 @@ def _quoted(key: str) -> str:
     return "'" + key.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _bad(text: str, why: str) -> HeadwaterError:
+def _bad(text: str, why: str, form: str = _FORM) -> HeadwaterError:
     shown = text if len(text) <= 100 else text[:100] + "..."
-    return HeadwaterError("HW-S03", f"the path `{shown}` is not understood: {why}", hint=_FORM)
+    return HeadwaterError("HW-S03", f"the path `{shown}` is not understood: {why}", hint=form)

@@ -12,6 +12,7 @@ from msgspec import Raw
 
 _any = msgspec.json.Decoder(Raw).decode
 _at_byte = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)")
+NOT_UTF8 = "not UTF-8"
 _END = "the text ends too early"
 _REASONS = {
     "invalid character": "unexpected character",
@@ -45,7 +46,7 @@ def fault_in(source: bytes) -> Fault | None:
         source.decode()
         _any(source)
     except UnicodeDecodeError as error:
-        return _fault(source, error.start, "not UTF-8")
+        return _fault(source, error.start, NOT_UTF8)
     except msgspec.DecodeError as error:
         found = _at_byte.fullmatch(str(error))
         if found is None:

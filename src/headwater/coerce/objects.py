@@ -241,23 +241,51 @@ def _surrogate(text: str) -> tuple[str | None, Refused] | None:
     return None
 
 
+def _skip(text: str, at: int) -> int:
+    spaces = _spaces.match(text, at)
+    return spaces.end() if spaces else at
+
+
+def patient_member(source: bytes, key: str) -> bytes | None:
+    """The value of a key in an object that msgspec refuses. Raises `Refused` if it is not valid JSON."""
+    found: bytes | None = None
+    try:
+        text = source.decode()
+        at = _skip(text, 1)
+        while text[at : at + 1] != "}":
+            name, at = _patient.raw_decode(text, at)
+            at = _skip(text, at)
+            if not isinstance(name, str) or text[at : at + 1] != ":":
+                raise ValueError
+            start = _skip(text, at + 1)
+            _, at = _patient.raw_decode(text, start)
+            found = text[start:at].encode() if name == key else found
+            at = _skip(text, at)
+            if text[at : at + 1] == ",":
+                at = _skip(text, at + 1)
+                if text[at : at + 1] == "}":
+                    raise ValueError
+            elif text[at : at + 1] != "}":
+                raise ValueError
+    except (ValueError, RecursionError):
+        raise Refused("invalid_json", "text") from None
+    if text[at:] != "}":
+        raise Refused("invalid_json", "text")
+    return found
+
+
 def _split_array(text: str) -> list[bytes]:
     """The elements of an array that msgspec refuses. Raises `Refused` if it is not valid JSON."""
-
-    def skip(text: str, at: int) -> int:
-        spaces = _spaces.match(text, at)
-        return spaces.end() if spaces else at
-
     found: list[bytes] = []
-    at = skip(text, 1)
+    at = _skip(text, 1)
     try:
         while True:
             _, end = _patient.raw_decode(text, at)
             found.append(text[at:end].encode())
-            at = skip(text, end)
+            at = _skip(text, end)
             if text[at : at + 1] != ",":
                 break
-            at = skip(text, at + 1)
+            at = _skip(text, at + 1)
     except (ValueError, RecursionError):
         raise Refused("invalid_json", "text") from None
     if text[at:] != "]":

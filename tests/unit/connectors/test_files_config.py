@@ -78,3 +78,63 @@ def test_a_misspelt_key_is_told_the_nearest_one() -> None:
 def test_all_mistakes_are_told_in_one_go() -> None:
     problems = check_config({"pth": "a", "format": "xml", "header": 1})
     assert [key for key, _, _ in problems] == ["pth", "path", "format", "header"]
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "message", "hint"),
+    [
+        (
+            {"path": "a.csv", "encoding": "latn-1"},
+            "encoding",
+            "`latn-1` is not an encoding of text",
+            "did you mean `latin-1`?",
+        ),
+        (
+            {"path": "a.csv", "encoding": "rot13"},
+            "encoding",
+            "`rot13` is not an encoding of text",
+            "for example latin-1, windows-1252, utf-16 or shift_jis",
+        ),
+        ({"path": "a.csv", "encoding": 1}, "encoding", "`encoding` is a text", 'for example encoding = "latin-1"'),
+        (
+            {"path": "a.parquet", "encoding": "latin-1"},
+            "encoding",
+            "a Parquet file is no text",
+            "remove `encoding`",
+        ),
+        ({"path": "a.json", "records": 1}, "records", "`records` is a text", 'for example records = "$.data[*]"'),
+        (
+            {"path": "a.json", "records": "$.data[0]"},
+            "records",
+            "the path `$.data[0]` is not understood: at character 7",
+            "write it as `$.data[*]` or `$['a key'][*].rows[*]`: keys, and `[*]` for every item of an array",
+        ),
+        (
+            {"path": "a.json", "records": "data"},
+            "records",
+            "the path `data` is not understood: it begins with `$`, the document",
+            "write it as `$.data[*]` or `$['a key'][*].rows[*]`: keys, and `[*]` for every item of an array",
+        ),
+        (
+            {"path": "a.csv", "records": "$.data"},
+            "records",
+            "`records` means something for JSON documents only, not for csv",
+            "remove it",
+        ),
+    ],
+)
+def test_encodings_and_paths_are_checked(config: dict[str, object], key: str, message: str, hint: str) -> None:
+    assert check_config(config) == [(key, message, hint)]
+
+
+@pytest.mark.parametrize(("name", "codec"), [("utf8", None), ("UTF-8-SIG", None), ("Latin-1", "iso8859-1")])
+def test_an_encoding_has_one_name(name: str, codec: str | None) -> None:
+    assert parse_config({"path": "a.csv", "encoding": name}).encoding == codec
+
+
+@pytest.mark.parametrize(
+    ("path", "steps"),
+    [("$", ()), ("$.data[*]", ("data", None)), ("$['a b'].c[*].d", ("a b", "c", None, "d")), ("$[*]", (None,))],
+)
+def test_a_path_to_records_is_keys_and_every_item(path: str, steps: tuple[str | None, ...]) -> None:
+    assert parse_config({"path": "a.json", "records": path}).records == steps

@@ -15,10 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from headwater.base.errors import nearest
+from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.json_path import RecordSteps, parse_records
 from headwater.base.schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, Type
+from headwater.connectors.files.encoding import encoding_of, encoding_problem, is_line_safe
 from headwater.connectors.protocol import Observed, Problem, config_error, unknown_keys
 
 FORMATS = ("ndjson", "json", "csv", "parquet")
@@ -29,7 +31,7 @@ COMPRESSION_SUFFIXES: Mapping[str, Compression] = {".gz": "gzip", ".zst": "zstd"
 WILD = re.compile(r"[*?\[]")
 
 _CSV_KEYS = ("delimiter", "header", "quote", "nulls")
-_KEYS = ("path", "format", "compression", *_CSV_KEYS)
+_KEYS = ("path", "format", "compression", "encoding", "records", *_CSV_KEYS)
 _NAMED_SUFFIXES = "name it: format = " + ", ".join(f'"{name}"' for name in FORMATS)
 
 
@@ -46,12 +48,15 @@ class CsvOptions:
 
 @dataclass(frozen=True)
 class FilesConfig:
-    """A checked config. `format` and `compression` are None where each file's own name tells."""
+    """A checked config. `format` and `compression` are None where each file's own name tells, `encoding` for UTF-8;
+    `records` leads to the rows of a JSON document."""
 
     patterns: tuple[str, ...]
     format: str | None = None
     compression: str | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
+    encoding: str | None = None
+    records: RecordSteps = ()
 
 
 @dataclass(frozen=True)
@@ -66,13 +71,16 @@ class FileFormat:
     declared: Mapping[str, Type] = field(default_factory=dict)
     exclude: frozenset[str] = frozenset()
     forms: Mapping[str, TextForm] = field(default_factory=dict)
+    encoding: str | None = None
+    records: RecordSteps = ()
 
     def compression_of(self, source_id: str) -> str:
         return self.compression or compression_of(source_id)
 
     def is_splittable(self, source_id: str) -> bool:
         """Whether any newline of the file ends a row, so that it can be read from the middle."""
-        return self.format == "ndjson" and self.compression_of(source_id) == "none"
+        is_safe = self.encoding is None or is_line_safe(self.encoding)
+        return self.format == "ndjson" and is_safe and self.compression_of(source_id) == "none"
 
     def coerced(self, schema: TableSchema) -> TableSchema:
         """The schema that rows are read by: without columns that are left out, or that the source no longer has. JSON
@@ -97,6 +105,8 @@ def check_config(config: Mapping[str, object]) -> list[Problem]:
     problems += _check_word(config, "format", FORMATS)
     problems += _check_word(config, "compression", COMPRESSIONS)
     problems += _check_csv(config)
+    problems += _check_encoding(config)
+    problems += _check_records(config)
     if not problems:
         problems += _check_format(config)
     return problems
@@ -108,6 +118,7 @@ def parse_config(config: Mapping[str, object]) -> FilesConfig:
         raise config_error(message, hint)
     patterns = tuple(pattern.removeprefix("./") for pattern in _patterns(config["path"]))
     format_, compression = config.get("format"), config.get("compression")
+    encoding, records = config.get("encoding"), config.get("records")
     options = {key: config[key] for key in _CSV_KEYS if key in config}
     if isinstance(nulls := options.get("nulls"), list):
         options["nulls"] = tuple(nulls)
@@ -116,6 +127,8 @@ def parse_config(config: Mapping[str, object]) -> FilesConfig:
         format=format_ if isinstance(format_, str) else _format_of_patterns(patterns),
         compression=compression if isinstance(compression, str) else None,
         csv=CsvOptions(**options),  # type: ignore[arg-type]  # check_config has seen every value
+        encoding=encoding_of(encoding) if isinstance(encoding, str) else None,
+        records=parse_records(records) if isinstance(records, str) else (),
     )
 
 
@@ -200,6 +213,25 @@ def _check_csv(config: Mapping[str, object]) -> list[Problem]:
     return problems
 
 
+def _check_encoding(config: Mapping[str, object]) -> list[Problem]:
+    name = config.get("encoding", "utf-8")
+    if not isinstance(name, str):
+        return [("encoding", "`encoding` is a text", 'for example encoding = "latin-1"')]
+    problem = encoding_problem(name)
+    return [] if problem is None else [("encoding", *problem)]
+
+
+def _check_records(config: Mapping[str, object]) -> list[Problem]:
+    path = config.get("records", "$")
+    if not isinstance(path, str):
+        return [("records", "`records` is a text", 'for example records = "$.data[*]"')]
+    try:
+        parse_records(path)
+    except HeadwaterError as error:
+        return [("records", error.message, error.hint)]
+    return []
+
+
 def _is_mark(value: object) -> bool:
     return isinstance(value, str) and len(value) == 1 and value.isascii() and value not in "\r\n\0"
 
@@ -219,6 +251,10 @@ def _check_format(config: Mapping[str, object]) -> list[Problem]:
     csv_key = next((key for key in _CSV_KEYS if key in config), None)
     if csv_key is not None and format_ not in ("csv", None):
         return [(csv_key, f"`{csv_key}` means something for CSV only, not for {format_}", "remove it")]
+    if "records" in config and format_ not in ("json", None):
+        return [("records", f"`records` means something for JSON documents only, not for {format_}", "remove it")]
+    if format_ == "parquet" and "encoding" in config:
+        return [("encoding", "a Parquet file is no text", "remove `encoding`")]
     if format_ == "parquet" and config.get("compression", "none") != "none":
         return [("compression", "a Parquet file is compressed inside, never as a whole", "remove `compression`")]
     return []

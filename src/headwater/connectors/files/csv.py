@@ -178,7 +178,7 @@ def read_piece(
         if any(infer_csv_strings(batch.column(name)) for name in unknown):
             raise UnknownKeys
         converted, cells = convert_batch(batch, schema, convert_text)
-        wrong = _wrong(rows, cells, how.exclude)
+        wrong = _wrong(rows, cells, how)
         bad.total += len(wrong)
         for row, cell in wrong.items():
             if len(found) < max(bad.room, limits.ERRORS_SHOWN):
@@ -193,10 +193,12 @@ def read_piece(
             bad.add(BadRow(error, source))
 
 
-def _wrong(rows: CsvRows, cells: Sequence[BadCell], exclude: Collection[str]) -> dict[int, BadCell]:
-    """The first bad cell of each bad row of a batch. A cell that is not UTF-8 is that and nothing else."""
+def _wrong(rows: CsvRows, cells: Sequence[BadCell], how: FileFormat) -> dict[int, BadCell]:
+    """The first bad cell of each bad row of a batch. A cell that is no text is that and nothing else."""
+    detail = "" if how.encoding is None else f"not {how.encoding}"
     judged = [cell for cell in cells if (cell.row, cell.column) not in rows.not_text]
-    not_text = [BadCell(row, name, "invalid_utf8", "string") for row, name in rows.not_text if name not in exclude]
+    reason = "invalid_utf8" if how.encoding is None else "invalid_text"
+    not_text = [BadCell(row, name, reason, "string", detail) for row, name in rows.not_text if name not in how.exclude]
     return first_cells(sorted((*judged, *not_text), key=lambda cell: cell.row))
 
 

@@ -68,7 +68,7 @@ class ReadFiles:
             case "json":
                 from headwater.connectors.files.text import read_document
 
-                return read_document(opened, schema, bad)
+                return read_document(opened, self.how, schema, bad)
             case "csv":
                 from headwater.connectors.files.csv import read_piece as read_csv
 
@@ -123,7 +123,7 @@ class ObserveFiles:
             case "json":
                 from headwater.connectors.files.text import infer_whole
 
-                return infer_whole(opened)
+                return infer_whole(opened, self.how)
             case "csv":
                 from headwater.connectors.files.csv import infer_rows
 
@@ -133,4 +133,4 @@ class ObserveFiles:
 
 
 def open_piece(root: Path, how: FileFormat, piece: Piece) -> OpenFile:
-    return OpenFile(root, piece, compression=how.compression_of(piece.file.source_id))
+    return OpenFile(root, piece, compression=how.compression_of(piece.file.source_id), encoding=how.encoding)

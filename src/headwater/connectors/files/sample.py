@@ -97,6 +97,7 @@ def _head(opened: OpenFile, size: int) -> tuple[bytes, bool]:
 def _infer_head(head: bytes, how: FileFormat, *, source_id: str, is_whole: bool) -> Inferred | None:
     """The columns of the beginning of a file; None if a part of it tells nothing."""
     from headwater.coerce.infer import Inferred, infer_document, infer_lines
+    from headwater.connectors.files.text import records_of
 
     refuse_foreign(head, source_id=source_id, format_=how.format.upper())
     lines = head if is_whole else head[: head.rfind(b"\n") + 1]
@@ -110,6 +111,6 @@ def _infer_head(head: bytes, how: FileFormat, *, source_id: str, is_whole: bool)
         case "json":
             if not head.strip():
                 return Inferred()
-            return infer_document(head) if is_whole else None
+            return infer_document(records_of(head, how, source_id)) if is_whole else None
         case format_:
             raise AssertionError(format_)

@@ -149,6 +149,8 @@ class FilesSource:
             declared=dict(ask.declared),
             exclude=frozenset(ask.exclude),
             forms=dict(ask.forms),
+            encoding=self.config.encoding,
+            records=self.config.records,
         )
 
     def _compression(self, source_id: str) -> str:

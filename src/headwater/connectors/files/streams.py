@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 from headwater.base.errors import HeadwaterError
 from headwater.base.regular_files import open_regular
 from headwater.connectors.files.changes import version_of
+from headwater.connectors.files.encoding import Transcoder
 from headwater.connectors.files.scan import FoundFile, cannot_read, path_of
 from headwater.connectors.protocol import ItemRead, Json, SliceGone, TransientError
 
@@ -48,14 +49,16 @@ class Piece:
 class OpenFile:
     """A file that must be and stay what `piece` says; otherwise `SliceGone`, on entry or by `finish`.
 
-    `read` gives its content (decompressed) and hashes the bytes of the file on the way, so that what is landed and
+    `read` gives its content (decompressed, and a text in another `encoding` as UTF-8) and hashes the bytes of the file on the way, so that what is landed and
     what is hashed are the same bytes. The time of the look is taken before the first byte is read: a later write
     either changes the mtime or falls into the window in which no mtime is trusted.
     """
 
-    def __init__(self, root: Path, piece: Piece, *, compression: str = "none"):
+    def __init__(self, root: Path, piece: Piece, *, compression: str = "none", encoding: str | None = None):
         self.piece, self.source_id, self.compression = piece, piece.file.source_id, compression
         self.path = path_of(root, self.source_id)
+        self.encoding = encoding
+        self._transcoder = None if encoding is None else Transcoder(encoding)
         self._digest = hashlib.sha256()
         self._hashed_to = 0
         self._stream: pa.NativeFile | None = None
@@ -92,6 +95,9 @@ class OpenFile:
     def read(self, size: int | None = None) -> bytes:
         """The next bytes of the content, empty at its end. Raises HW-C02 where compressed data is damaged."""
         size = CHUNK_BYTES if size is None else size
+        return self._content(size) if self._transcoder is None else self._transcoder.read(self._content, size)
+
+    def _content(self, size: int) -> bytes:
         with reading(self.source_id):
             if self._stream is None:
                 return self._read_raw(size)
@@ -113,6 +119,11 @@ class OpenFile:
             while start < end and (data := os.pread(self.raw.fileno(), min(CHUNK_BYTES, end - start), start)):
                 start += len(data)
                 yield data
+
+    def read_text_range(self, start: int, end: int) -> Iterator[bytes]:
+        """The same as UTF-8. The places must be the beginnings of lines, of an encoding that is line-safe."""
+        parts = self.read_range(start, end)
+        return parts if self.encoding is None else Transcoder(self.encoding).parts(parts)
 
     def line_start(self, offset: int) -> int:
         """Where the first line that begins at or after `offset` begins: two neighbours agree on it."""

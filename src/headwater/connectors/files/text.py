@@ -14,7 +14,9 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
 from headwater.coerce.errors import BadRow, RowError
+from headwater.coerce.malformed import NOT_UTF8, Fault
 from headwater.connectors.files.columns import BadRowList, UnknownKeys
+from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.streams import OpenFile, not_what_it_says, refuse_foreign
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ def read_lines(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterat
             bad.total += len(coerced.bad)
             text = without_bom(chunk, first_line=first_line)
             for row in bad_lines(text, coerced.bad[: max(bad.room, limits.ERRORS_SHOWN)], first_line=first_line):
-                bad.add(BadRow(replace(row.error, line=row.error.line + shift), bad.kept(row.source)))
+                error = replace(row.error, line=row.error.line + shift, fault=_fault(row.error.fault, opened))
+                bad.add(BadRow(error, bad.kept(row.source)))
         if coerced.rows:
             yield coerced.batch
 
@@ -62,13 +65,13 @@ def infer_piece(opened: OpenFile) -> Inferred:
     return found
 
 
-def read_document(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
-    """The rows of a JSON document: an array of objects, or one object. The line of a bad row is its number in the
-    array. Raises UnknownKeys."""
+def read_document(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
+    """The rows of a JSON document: an array of objects, or one object, or what the path of `how` leads to. The line of
+    a bad row is its number among them. Raises UnknownKeys."""
     from headwater.coerce.batches import coerce_document
     from headwater.coerce.objects import elements, without_bom
 
-    data = _document(opened)
+    data = records_of(_document(opened), how, opened.source_id)
     if not data.strip():
         return
     coerced = coerce_document(data, schema, place=opened.source_id)
@@ -82,16 +85,38 @@ def read_document(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Ite
         yield coerced.batch
 
 
-def infer_whole(opened: OpenFile) -> Inferred:
+def infer_whole(opened: OpenFile, how: FileFormat) -> Inferred:
     """The columns of a JSON document."""
     from headwater.coerce.infer import Inferred, infer_document
 
-    data = _document(opened)
+    data = records_of(_document(opened), how, opened.source_id)
     if not data.strip():
         return Inferred()
     found = infer_document(data, place=opened.source_id)
     _refuse_no_document(found.errors, opened.source_id)
     return found
+
+
+def records_of(document: bytes, how: FileFormat, source_id: str) -> bytes:
+    """The records of a document, as a document; itself, where there is no path to them. Raises HW-C02 if there is nothing
+    at the end of the path."""
+    from headwater.coerce.errors import Refused
+    from headwater.coerce.objects import without_bom
+    from headwater.coerce.records import NO_RECORDS, records_at
+
+    text = without_bom(document)
+    if not how.records or not text.strip():
+        return document
+    try:
+        return records_at(text, how.records)
+    except Refused as refused:
+        if refused.reason != NO_RECORDS:
+            return document  # what is wrong with it, and where, is found by those who read it
+        raise HeadwaterError(
+            "HW-C02",
+            f"`{source_id}` has no records: {refused.detail}",
+            hint="correct `records`, the path from the document `$` to its rows",
+        ) from refused
 
 
 def line_chunks(parts: Iterable[bytes], *, source_id: str) -> Iterator[bytes]:
@@ -118,7 +143,7 @@ def _chunks_of_piece(opened: OpenFile) -> Iterator[bytes]:
     if piece.whole:
         parts: Iterator[bytes] = iter(opened.read, b"")
     else:
-        parts = opened.read_range(opened.line_start(piece.start), opened.line_start(piece.end))
+        parts = opened.read_text_range(opened.line_start(piece.start), opened.line_start(piece.end))
     if piece.start == 0:
         head = next(parts, b"")
         refuse_foreign(head, source_id=opened.source_id, format_="NDJSON")
@@ -132,6 +157,13 @@ def _lines_before(opened: OpenFile) -> int:
     if opened.piece.start == 0:
         return 0
     return opened.lines_before(opened.line_start(opened.piece.start)) - 1
+
+
+def _fault(fault: Fault | None, opened: OpenFile) -> Fault | None:
+    """What is no text in the file's own encoding is said of that one."""
+    if fault is None or opened.encoding is None or fault.reason != NOT_UTF8:
+        return fault
+    return replace(fault, reason=f"not {opened.encoding}")
 
 
 def _document(opened: OpenFile) -> bytes:

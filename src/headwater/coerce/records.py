@@ -1,0 +1,63 @@
+"""The records inside a JSON document: what a path such as `$.data[*]` leads to, as a document of its own."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from msgspec import Raw
+
+from headwater.base.json_path import RecordSteps
+from headwater.coerce.errors import Refused
+from headwater.coerce.objects import elements, patient_member
+from headwater.coerce.values import type_of
+
+NO_RECORDS = "no_records"
+_NULL = b"null"
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_BARE = re.compile(r"\w+")
+
+
+def records_at(document: bytes, steps: RecordSteps) -> bytes:
+    """An array of the records. What the last step leads to may be an array of them, or one. Keys that are missing, or
+    null, below a `[*]` lead to no record. Raises `Refused`: `no_records`, with the place where the path ends too early,
+    or `invalid_json`."""
+    found, path, is_many = [document.strip()], "$", False
+    for step in steps:
+        if step is None:
+            found = [item for source in found for item in _items(source, path)]
+            path, is_many = f"{path}[*]", True
+        else:
+            inner = f"{path}.{step}" if _BARE.fullmatch(step) else f"{path}['{step}']"
+            values = [_member(source, step, path, inner, is_many=is_many) for source in found]
+            found, path = [value for value in values if value not in (None, _NULL)], inner
+    if steps and steps[-1] is not None:
+        found = [item for source in found for item in (_items(source, path) if source[:1] == b"[" else [source])]
+    return b"[" + b",".join(found) + b"]"
+
+
+def _items(source: bytes, path: str) -> list[bytes]:
+    if source[:1] != b"[":
+        raise Refused(NO_RECORDS, _type(source), detail=f"`{path}` is no array")
+    return elements(source)
+
+
+def _member(source: bytes, key: str, path: str, inner: str, *, is_many: bool) -> bytes | None:
+    if source[:1] != b"{":
+        if is_many and source == _NULL:
+            return None
+        raise Refused(NO_RECORDS, _type(source), detail=f"`{path}` is no object")
+    try:
+        value = _members(source).get(key)
+        found = None if value is None else bytes(value)
+    except RecursionError:
+        raise Refused("too_deep", "object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = patient_member(source, key)
+    if found is None and not is_many:
+        raise Refused(NO_RECORDS, "absent", detail=f"there is no `{inner}`")
+    return found
+
+
+def _type(source: bytes) -> str:
+    return type_of(source[:1].decode(errors="replace") or "x")

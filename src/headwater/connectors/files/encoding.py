@@ -1,0 +1,107 @@
+"""Text files in other encodings than UTF-8: what comes out of them is UTF-8, a part at a time.
+
+Bytes that are no text in the encoding become lone surrogates, which no UTF-8 has: the row that holds them is a bad one,
+and the others land.
+"""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+
+from headwater.base.errors import nearest
+
+_UNDECODABLE = "headwater.undecodable"
+_NOT_OF_FILES = frozenset(
+    {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "charmap", "mbcs", "oem"}
+)
+"""Encodings of names, of programs' sources, and of one system."""
+_UTF_8 = ("utf-8", "utf-8-sig")
+_PLAIN = ("ascii", "iso8859-1")
+
+
+def encoding_of(name: str) -> str | None:
+    """The codec of an encoding; None for UTF-8, which needs none. Raises LookupError."""
+    found = _codec(name).name
+    return None if found in _UTF_8 else found
+
+
+def encoding_problem(name: str) -> tuple[str, str] | None:
+    """A message and a hint for what is not the name of an encoding of text."""
+    if _is_encoding(name):
+        return None
+    from encodings.aliases import aliases
+
+    known = {alias.replace("_", "-") for alias in (*aliases, *aliases.values())}
+    meant = nearest(name.lower().replace("_", "-"), known)
+    is_meant = meant is not None and _is_encoding(meant)
+    hint = f"did you mean `{meant}`?" if is_meant else "for example latin-1, windows-1252, utf-16 or shift_jis"
+    return f"`{name[:80]}` is not an encoding of text", hint
+
+
+def _is_encoding(name: str) -> bool:
+    try:
+        _codec(name)
+    except (LookupError, ValueError):
+        return False
+    return True
+
+
+@lru_cache(maxsize=64)
+def is_line_safe(encoding: str) -> bool:
+    """Whether the byte 10 is a newline wherever it stands, and nothing else is one, so that a file can be read from its
+    middle: true of encodings with one byte for each character."""
+    codec = _codec(encoding)
+    if codec.name in _PLAIN:
+        return True
+    module = sys.modules[codec.incrementaldecoder.__module__]
+    table = getattr(module, "decoding_table", "")
+    return len(table) >= 128 and table[10] == "\n" and table.count("\n") == 1
+
+
+class Transcoder:
+    """A text in an encoding, read as UTF-8."""
+
+    def __init__(self, encoding: str):
+        self._decoder = _codec(encoding).incrementaldecoder(errors=_UNDECODABLE)
+        self._ready = b""
+        self._is_ended = False
+
+    def read(self, content: Callable[[int], bytes], size: int) -> bytes:
+        """At most `size` bytes of UTF-8, none at the end; `content` gives those of the file."""
+        while not self._ready and not self._is_ended:
+            data = content(size)
+            self._is_ended = not data
+            self._ready = self._utf8(data)
+        found, self._ready = self._ready[:size], self._ready[size:]
+        return found
+
+    def parts(self, parts: Iterable[bytes]) -> Iterator[bytes]:
+        """The same of parts that follow each other."""
+        for part in parts:
+            if text := self._utf8(part):
+                yield text
+        self._is_ended = True
+        if text := self._utf8(b""):
+            yield text
+
+    def _utf8(self, data: bytes) -> bytes:
+        return self._decoder.decode(data, self._is_ended).encode("utf-8", "surrogatepass")
+
+
+def _codec(name: str) -> codecs.CodecInfo:
+    found = codecs.lookup(name)
+    if not getattr(found, "_is_text_encoding", True) or found.name in _NOT_OF_FILES or not found.incrementaldecoder:
+        raise LookupError(name)
+    return found
+
+
+def _as_surrogates(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "".join(chr(0xDC00 + byte) for byte in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(_UNDECODABLE, _as_surrogates)
