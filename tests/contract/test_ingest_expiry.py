@@ -10,9 +10,11 @@ import pytest
 
 from contract.engine_home import Paused, code_of
 from contract.ingesting import accept_k, push, rows_of
-from contract.stores import Place
+from contract.stores import ACTOR, Place
 from headwater.base import limits
+from headwater.base.clock import now_us
 from headwater.ingest.accept import Acceptor
+from headwater.ingest.ledger import sweep
 from headwater.store.commit import Store
 from headwater.store.ledger import ledger_keys
 
@@ -72,6 +74,45 @@ def test_who_takes_over_an_expired_key_finds_that_another_has(
     assert (taken.snapshot_id, taken.replayed) == ("3", False)
     assert sleeper.wake() == told
     assert len(rows_of(servers[0])) == 3 + (2 if body is None else 1)
+
+
+YEARS_US = 170 * 365 * 86_400 * 1_000_000
+DAY_US = 86_400 * 1_000_000
+
+
+@pytest.mark.parametrize("ahead_us", [2 * DAY_US, YEARS_US])
+def test_a_clock_that_jumps_ahead_and_back_frees_no_key(
+    servers: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch, ahead_us: int
+) -> None:
+    one = Acceptor(servers[0])
+    first = one.accept(push(key="k"))
+    before = now_us()
+    for number in range(3):  # pushes go on while the clock is wrong, and each process sweeps with its first one
+        stop_clock(monkeypatch, before + ahead_us + number * 1_000_000)
+        Acceptor(servers[1]).accept(push(key=f"ahead {number}"))
+        again = Acceptor(servers[1]).accept(push(key="k"))
+        assert (again.replayed, again.snapshot_id) == (True, first.snapshot_id)
+        assert code_of(partial(one.accept, push(OTHER, key="k"))) == "HW-I01"
+        assert not sweep(servers[1], actor=ACTOR)
+    stop_clock(monkeypatch, before + 1)
+    assert Acceptor(servers[1]).accept(push(key="k")).snapshot_id == first.snapshot_id
+
+
+def test_a_clock_that_stays_ahead_is_believed_after_a_while(
+    servers: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that was idle for a year looks the same at first."""
+    acceptor = Acceptor(servers[0])
+    first = acceptor.accept(push(key="k"))
+    later = now_us() + 365 * DAY_US
+    stop_clock(monkeypatch, later)
+    acceptor.accept(push(key="new"))
+    assert acceptor.accept(push(key="k")).replayed
+    stop_clock(monkeypatch, later + limits.CLOCK_CONFIRMED_SECONDS * 1_000_000)
+    assert int(acceptor.accept(push(OTHER, key="k")).snapshot_id) > int(first.snapshot_id)
+    expiry = expiry_of(servers[0], "new")
+    stop_clock(monkeypatch, expiry + limits.LEDGER_SWEEP_SECONDS * 1_000_000)
+    assert sweep(servers[0], actor=ACTOR)
 
 
 def test_a_server_whose_clock_is_behind_does_not_undo_a_takeover(

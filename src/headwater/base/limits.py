@@ -6,6 +6,12 @@ LEASE_SECONDS = 600
 LEASE_RENEW_SECONDS = 200
 LEDGER_TTL_SECONDS = 24 * 3600
 LEDGER_SWEEP_SECONDS = 3600
+CLOCK_GAP_SECONDS = 26 * 3600
+"""A clock so far past the last commit is not believed at once: the store was idle, or the clock has jumped."""
+CLOCK_CONFIRMED_SECONDS = 3600
+"""It is believed when commits have been made by it for so long."""
+CLOCK_COMMITS = 100_000
+"""So many commits are looked at, at most, to find out."""
 
 COMPACTION_RUN_COUNT = 50
 COMPACTION_INTERVAL_SECONDS = 6 * 3600

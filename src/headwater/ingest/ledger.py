@@ -1,7 +1,8 @@
 """What a key protects from: the same rows landed twice, and other rows taken for the same.
 
 A key belongs to a table, whatever door it came by. It is stored with a fingerprint of what was sent, in the commit that
-lands the rows, and protects until it expires: from that moment on it is free, swept or not.
+lands the rows, and protects until it expires: from that moment on it is free, swept or not, unless the clock has just
+jumped (`store/ledger.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
 from headwater.ingest.push import Accepted, Push
 from headwater.store.commit import Store
-from headwater.store.ledger import LedgerKey, count_keys, oldest_expiry, taken_keys
+from headwater.store.ledger import LedgerKey, clock_is_confirmed, count_keys, oldest_expiry, taken_keys
 from headwater.store.records import Commit, LedgerKeysCleared, LedgerKeySet, LedgerSwept
 
 
@@ -42,6 +43,8 @@ def replay(found: LedgerKey, sent: str) -> Accepted:
     """The first answer again, for the same batch. Raises HW-I01 if the key was used for another one."""
     if found.fingerprint != sent:
         until = f"until {to_text(found.expires_us)}" if found.expires_us is not None else "for good"
+        if found.expires_us is not None and found.expires_us <= now_us():
+            until = "until commits of an hour confirm that this machine's clock is right"
         raise HeadwaterError(
             "HW-I01",
             f"the key was used for another batch of `{found.table}`: nothing was written",
@@ -78,11 +81,14 @@ def clear_keys(store: Store, table: str, keys: Sequence[str] | None, *, actor: s
 
 
 def sweep(store: Store, *, actor: str) -> bool:
-    """Drop expired keys, once the oldest of them has been expired for the time between two sweeps."""
+    """Drop expired keys, once the oldest of them has been expired for the time between two sweeps. Nothing while the
+    clock is far past the last commits."""
     now = now_us()
     with store.catalog.snapshot() as connection:
         oldest = oldest_expiry(connection)
-    if oldest is None or oldest > now - limits.LEDGER_SWEEP_SECONDS * 1_000_000:
-        return False
+        if oldest is None or oldest > now - limits.LEDGER_SWEEP_SECONDS * 1_000_000:
+            return False
+        if not clock_is_confirmed(connection, now):
+            return False
     store.commit(Commit(changes=(LedgerSwept(before_us=now),), actor=actor))
     return True

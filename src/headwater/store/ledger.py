@@ -1,6 +1,7 @@
 """Questions to the ledger: which keys of pushed rows protect, and what was answered to them.
 
-A key expires at its `expires_us`: from that moment on it does not protect any more, whether or not it was swept.
+A key expires at its `expires_us`: from that moment on it does not protect any more, whether or not it was swept. The
+clock that says so must be confirmed by commits: one that jumps ahead and back frees no key.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, or_, select
+from sqlalchemy import Connection, Row, bindparam, func, select
 
+from headwater.base import limits
 from headwater.store import tables as t
 from headwater.store.log import decode_record
 from headwater.store.records import LedgerKeysCleared
@@ -21,7 +23,6 @@ KEYS_ASKED = 500
 _TAKEN = select(t.ledger_key).where(
     t.ledger_key.c.table_name == bindparam("of_table"),
     t.ledger_key.c.idempotency_key.in_(bindparam("asked", expanding=True)),
-    or_(t.ledger_key.c.expires_us.is_(None), t.ledger_key.c.expires_us > bindparam("now")),
 )
 """Built once: each commit of pushed rows asks twice."""
 
@@ -46,9 +47,26 @@ def taken_keys(connection: Connection, table: str, keys: Collection[str], *, now
     found: dict[str, LedgerKey] = {}
     asked = list(keys)
     for i in range(0, len(asked), KEYS_ASKED):
-        given = {"of_table": table, "asked": asked[i : i + KEYS_ASKED], "now": now_us}
+        given = {"of_table": table, "asked": asked[i : i + KEYS_ASKED]}
         found |= {row.idempotency_key: _key(row) for row in connection.execute(_TAKEN, given)}
+    expired = [key for key, each in found.items() if each.expires_us is not None and each.expires_us <= now_us]
+    if expired and clock_is_confirmed(connection, now_us):
+        for key in expired:
+            del found[key]
     return found
+
+
+def clock_is_confirmed(connection: Connection, now_us: int) -> bool:
+    """False for a clock that came far past the last commit less than an hour ago, by its own account: the store was
+    idle, or the clock has jumped and may jump back. What commits say that lie ahead of the clock does not count."""
+    known_until = now_us - limits.CLOCK_CONFIRMED_SECONDS * 1_000_000
+    query = select(t.commit.c.at_us).order_by(t.commit.c.seq.desc()).limit(limits.CLOCK_COMMITS)
+    first = now_us
+    for at_us in connection.execute(query.execution_options(yield_per=KEYS_ASKED)).scalars():
+        if at_us <= known_until:
+            return first - at_us <= limits.CLOCK_GAP_SECONDS * 1_000_000
+        first = min(first, at_us)
+    return True  # a young store, or one with very many commits an hour
 
 
 def ledger_keys(connection: Connection, *, table: str | None = None, limit: int) -> list[LedgerKey]:
