@@ -303,6 +303,9 @@ def test_a_catalog_that_is_older_than_its_log_refuses_to_write_over_it(place: Pl
     commit(store, NOTE)
     before = tree(store.layout.log)
     lose_catalog(place, store)
+    made = open_catalog(place.url, sqlite_path=store.layout.sqlite, project=PROJECT)
+    assert made is not None
+    made.close()
     empty = place.open()
     with pytest.raises(HeadwaterError) as refused:
         commit(empty, NOTE)
@@ -310,6 +313,23 @@ def test_a_catalog_that_is_older_than_its_log_refuses_to_write_over_it(place: Pl
     assert "rebuild-catalog" in refused.value.hint
     assert (dump(empty.catalog)["commit_record"], tree(empty.layout.log)) == ([], before)
     empty.close()
+
+
+@pytest.mark.parametrize("left", ["the log", "the last records", "nothing"])
+def test_a_store_whose_catalog_is_gone_is_opened_by_nobody(place: Place, left: str) -> None:
+    store = place.open()
+    for _ in range(2):
+        commit(store, NOTE)
+    lose_catalog(place, store)
+    for seq in {"the log": (), "the last records": (1,), "nothing": (1, 2)}[left]:
+        store.layout.log_record(seq).unlink()
+    before = tree(store.root)
+    for opening in (place.open, place.existing):
+        with pytest.raises(HeadwaterError) as refused:
+            opening()
+        assert code_of(refused) == "HW-T04"
+        assert ("rebuild-catalog" in refused.value.hint) == (left != "nothing")
+    assert tree(store.root) == before, "no empty catalog was made"
 
 
 def lose_catalog(place: Place, store: Store) -> None:

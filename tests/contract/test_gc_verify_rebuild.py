@@ -265,6 +265,29 @@ def test_verify_names_each_problem(store: Store) -> None:
     )
 
 
+def test_repair_writes_the_log_again_with_the_bytes_that_it_had(store: Store, place: Place) -> None:
+    furnish(store)
+    place.open().close()  # the log is known to be whole up to here
+    before = {path: path.read_bytes() for path in store.layout.log.glob("*.json")}
+    store.layout.log_record(2).unlink()
+    last = max(before)
+    last.unlink()
+    torn = store.layout.log_record(5)
+    torn.write_bytes(torn.read_bytes()[:20])
+    store.layout.log_record(7).write_bytes(before[store.layout.log_record(8)])
+    expected = (
+        Problem("missing_log", "log/000000000002.json"),
+        Problem("damaged_log", "log/000000000005.json"),
+        Problem("damaged_log", "log/000000000007.json"),
+        Problem("missing_log", f"log/{last.name}"),
+    )
+    assert [problem for problem in verify(store).problems if problem.table is None] == list(expected)
+    found = verify(store, repair=True)
+    assert (found.repaired, [problem for problem in found.problems if problem.table is None]) == (expected, [])
+    assert {path: path.read_bytes() for path in store.layout.log.glob("*.json")} == before
+    assert verify(store, repair=True).repaired == ()
+
+
 # --- rebuild
 
 

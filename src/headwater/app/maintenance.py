@@ -12,8 +12,10 @@ from headwater.store.verify import Verification
 from headwater.store.verify import verify as verify_store
 
 
-def verify(workspace: Workspace, *, progress: Callable[[int], None] = lambda _bytes: None) -> Verification:
-    return verify_store(workspace.landed_store(), progress=progress)
+def verify(
+    workspace: Workspace, *, repair: bool = False, progress: Callable[[int], None] = lambda _bytes: None
+) -> Verification:
+    return verify_store(workspace.landed_store(), repair=repair, progress=progress)
 
 
 def rebuild(workspace: Workspace) -> Rebuilt:

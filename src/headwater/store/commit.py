@@ -115,10 +115,12 @@ def insert_commit(connection: Connection, record: r.LogRecord, body: bytes) -> N
 
 def open_store(root: Path, *, project: str, catalog_url: str = "sqlite") -> Store:
     """Open a store for reading and writing, making it if it is not there, and finish what a crash left: a log
-    record that was committed and not written."""
+    record that was committed and not written. Raises HW-T04 if there was a catalog and it is gone."""
     layout = Layout(root)
+    catalog = _open_known(layout, project, catalog_url)
     make_directory(layout.log)
-    catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project)
+    if catalog is None:
+        catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project)
     assert catalog is not None
     _write_config(layout, project)
     heal_log(catalog, layout)
@@ -139,18 +141,25 @@ def _write_config(layout: Layout, project: str) -> None:
 
 def open_existing(root: Path, *, project: str, catalog_url: str = "sqlite") -> Store | None:
     """Open a store for reading; None if nothing was ever landed. Writes nothing, unless the store has an older
-    format: then it is brought to this one."""
+    format: then it is brought to this one. Raises HW-T04 if there was a catalog and it is gone."""
     layout = Layout(root)
+    catalog = _open_known(layout, project, catalog_url)
+    return Store(layout, catalog) if catalog is not None else None
+
+
+def _open_known(layout: Layout, project: str, catalog_url: str) -> Catalog | None:
+    """The catalog, if there is or ever was one. `config.toml` is written after the catalog was made."""
+    was_there = layout.config.exists() or layout.log_record(1).exists()
     catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project, create=False)
-    if catalog is not None:
-        return Store(layout, catalog)
-    if layout.log_record(1).exists():
-        raise HeadwaterError(
-            "HW-T04",
-            f"the log in `{layout.log}` speaks of commits, and the catalog is gone",
-            hint="`headwater context rebuild-catalog` makes it again from the log",
-        )
-    return None
+    if catalog is not None or not was_there:
+        return catalog
+    if any(layout.log.glob("[0-9]*.json")):
+        message = f"the log in `{layout.log}` speaks of commits, and the catalog is gone"
+        hint = "`headwater context rebuild-catalog` makes it again from the log"
+    else:
+        message = f"the store in `{layout.root}` has lost its catalog and its log"
+        hint = "bring both back from a copy of the store; or move the directory away, and land everything anew"
+    raise HeadwaterError("HW-T04", message, hint=hint)
 
 
 def _apply_transient(connection: Connection, commit: r.Commit) -> None:

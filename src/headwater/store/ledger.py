@@ -64,7 +64,8 @@ def clock_is_confirmed(connection: Connection, now_us: int) -> bool:
     first = now_us
     for at_us in connection.execute(query.execution_options(yield_per=KEYS_ASKED)).scalars():
         if at_us <= known_until:
-            return first - at_us <= limits.CLOCK_GAP_SECONDS * 1_000_000
+            gap_us: int = first - at_us
+            return gap_us <= limits.CLOCK_GAP_SECONDS * 1_000_000
         first = min(first, at_us)
     return True  # a young store, or one with very many commits an hour
 

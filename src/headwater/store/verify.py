@@ -1,8 +1,9 @@
-"""`context verify`: is every committed file there, byte for byte, and is the log whole? Changes nothing."""
+"""`context verify`: is every committed file there, byte for byte, and is the log whole? Changes nothing, unless it is
+asked to repair the log: the catalog has the text of every record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -12,7 +13,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.store import tables as t
 from headwater.store.commit import Store
 from headwater.store.gc import data_files
-from headwater.store.log import read_log_record
+from headwater.store.log import read_log_record, write_log
 from headwater.store.reading import named_paths
 
 
@@ -34,10 +35,15 @@ class Verification:
     log_records_checked: int
     problems: tuple[Problem, ...]
     extra: tuple[str, ...]
+    repaired: tuple[Problem, ...] = ()
+    """What was wrong with the log and was made right."""
 
 
-def verify(store: Store, *, progress: Callable[[int], None] = lambda _bytes: None) -> Verification:
-    """Read every file that a committed row names and compare its hash; look at every log record."""
+def verify(
+    store: Store, *, repair: bool = False, progress: Callable[[int], None] = lambda _bytes: None
+) -> Verification:
+    """Read every file that a committed row names and compare its hash; look at every log record. With `repair`, records
+    that are missing or damaged are written again from the catalog, with the bytes that they had."""
     with store.catalog.snapshot() as connection:
         files = connection.execute(
             select(t.file.c.path, t.file.c.table_name, t.file.c.bytes, t.file.c.sha256).order_by(t.file.c.path)
@@ -52,9 +58,14 @@ def verify(store: Store, *, progress: Callable[[int], None] = lambda _bytes: Non
             problems.append(Problem(problem, path, table))
         checked += size
         progress(size)
-    problems += _check_log(store, commits)
+    damaged = _check_log(store, commits)
+    if repair:
+        _repair_log(store, damaged)
+    else:
+        problems += damaged.values()
     extra = tuple(sorted(path for path in data_files(store.layout) if path not in named))
-    return Verification(len(files), checked, len(commits), tuple(problems), extra)
+    repaired = tuple(damaged.values()) if repair else ()
+    return Verification(len(files), checked, len(commits), tuple(problems), extra, repaired)
 
 
 def _check_file(store: Store, path: str, *, size: int, digest: str | None) -> str | None:
@@ -68,17 +79,25 @@ def _check_file(store: Store, path: str, *, size: int, digest: str | None) -> st
     return None
 
 
-def _check_log(store: Store, commits: list[int]) -> list[Problem]:
-    problems = []
+def _check_log(store: Store, commits: list[int]) -> dict[int, Problem]:
+    """What is wrong with the log, by sequence."""
+    problems = {}
     for seq in commits:
         path = store.layout.log_record(seq)
         if not path.is_file():
-            problems.append(Problem("missing_log", f"log/{path.name}"))
+            problems[seq] = Problem("missing_log", f"log/{path.name}")
             continue
         try:
             whole = read_log_record(path).seq == seq
         except HeadwaterError:
             whole = False
         if not whole:
-            problems.append(Problem("damaged_log", f"log/{path.name}"))
+            problems[seq] = Problem("damaged_log", f"log/{path.name}")
     return problems
+
+
+def _repair_log(store: Store, seqs: Collection[int]) -> None:
+    for seq in seqs:
+        with store.catalog.snapshot() as connection:
+            text: str = connection.execute(select(t.commit.c.record).where(t.commit.c.seq == seq)).scalar_one()
+        write_log(store.layout, seq, text.encode())

@@ -219,6 +219,17 @@ def test_the_tables_are_listed_with_what_is_in_them(landed: Path, say: Any) -> N
     assert list(row.values()) == ["orders", "orders", "append", 2, 1, True, "1970-01-01T00:00:00.000001Z"]
 
 
+@pytest.mark.parametrize("command", [("plan",), ("status",), ("runs",), ("context", "verify")])
+def test_a_catalog_that_is_gone_is_noticed_by_every_command(project: Path, say: Any, command: tuple[str, ...]) -> None:
+    store = project / ".headwater/context/shop"
+    for path in [*store.glob("meta.sqlite*"), store / "log/000000000001.json"]:
+        path.unlink()
+    said = say("--project", project, *command)
+    assert said.code == 1
+    assert "the catalog is gone" in said.err
+    assert not (store / "meta.sqlite").exists()
+
+
 def columns_of(say: Any, project: Path, table: str) -> list[str]:
     found = say("--project", project, "query", f"DESCRIBE {table}", "--json")
     assert found.code == 0, found.err

@@ -14,17 +14,25 @@ app = typer.Typer(help="The context store itself.", no_args_is_help=True)
 
 
 @app.command()
-def verify(context: typer.Context, json_: JsonOption = False) -> int:
+def verify(
+    context: typer.Context,
+    json_: JsonOption = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Write missing and damaged log records again, from the catalog.")
+    ] = False,
+) -> int:
     """Check that every committed file is there, byte for byte, and that the log is whole."""
     from headwater.app import maintenance
     from headwater.app.workspace import workspace
 
     face: Face = context.obj
     with workspace(face.start) as opened:
-        found = maintenance.verify(opened)
+        found = maintenance.verify(opened, repair=repair)
     if json_:
         answer({"ok": not found.problems, "verification": found})
     else:
+        for problem in found.repaired:
+            show(f"repaired: {problem.path} ({problem.kind.replace('_', ' ')}), written again from the catalog")
         for problem in found.problems:
             show(f"{problem.kind.replace('_', ' ')}: {problem.path}")
         for path in found.extra:
