@@ -49,6 +49,7 @@ LONG = (
     "contract/test_written.py",
     "unit/connectors/test_postgres_slices.py",
     "unit/faces/test_timeline_svg.py",
+    "unit/faces/http/test_attacks.py",
     "unit/faces/http/test_ingest.py",
     "unit/faces/http/test_memory.py",
     "unit/faces/http/test_ingest_cases.py",

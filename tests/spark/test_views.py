@@ -23,6 +23,7 @@ from headwater.store.read import connect
 from headwater.store.reading import runs, table_states, table_versions
 from headwater.store.rebuild import dump, rebuild_catalog
 from headwater.store.sql_views import view_states
+from headwater.store.statement import parse
 from headwater.store.verify import verify
 from headwater.store.views import refresh_views
 from spark.models import NANOS, ORDERS, Models, Row, orders_landed
@@ -53,7 +54,8 @@ def shown(models: Models, sql: str, *, as_of: int | None = None, narrow: bool = 
     with models.store.catalog.snapshot() as connection:
         states, views = table_states(connection, as_of=as_of), view_states(connection, as_of=as_of)
     infos = table_infos(states, {}, views=views)
-    with connect(models.store.root, states, tables_info=infos, views=views, sql=sql if narrow else None) as session:
+    statement = parse(sql) if narrow else None
+    with connect(models.store.root, states, tables_info=infos, views=views, statement=statement) as session:
         return session.sql(sql).fetchall()
 
 

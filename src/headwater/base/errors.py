@@ -74,6 +74,7 @@ CODES: dict[str, tuple[str, Exit]] = {
     # query and command line
     "HW-Q01": ("a query failed", Exit.FAILED),
     "HW-Q02": ("a query took longer than it may", Exit.FAILED),
+    "HW-Q03": ("a query needed more memory than it may have", Exit.FAILED),
     "HW-U01": ("the command was called wrongly", Exit.USAGE),
     "HW-U02": ("a run that is not known", Exit.INVALID),
     "HW-R01": ("a run failed", Exit.FAILED),

@@ -210,6 +210,20 @@ FEED_PAUSE_SECONDS = 0.05
 """Under load the feed reads events so often at most; what comes meanwhile goes together."""
 
 QUERIES_AT_ONCE = 4
+"""So many processes run the queries of clients."""
+QUERIES_WAITING = 16
+"""So many more queries wait for a process; the others are refused."""
+QUERY_WAIT_SECONDS = 10.0
+"""How long a query waits for a process at most."""
+QUERY_WORKER_QUERIES = 500
+"""After so many queries a process is replaced."""
+QUERY_WORKER_START_SECONDS = 60.0
+QUERY_WORKER_PAUSE_SECONDS = 1.0
+"""The pause after a process did not start."""
+QUERY_DEPTH = 1_000
+"""So deep the brackets of a query may be nested: DuckDB's own limit for expressions."""
+QUERY_THREADS = 8
+"""So many threads run one query of a client; each takes memory of its own."""
 EAR_PAUSE_SECONDS = 0.1
 """The least time between two looks for jobs that another process may have put into a SQLite catalog."""
 DELIVERY_SECONDS = 0.1
@@ -220,5 +234,11 @@ QUERY_SECONDS = 30.0
 QUERY_MAX_SECONDS = 600.0
 QUERY_ANSWER_BYTES = 64 * 1024 * 1024
 """An answer over HTTP is cut before it is larger than this."""
+QUERY_FRAME_BYTES = 256 * 1024
+"""The rows of an answer leave the process that computes them in pieces of about this size."""
 QUERY_MEMORY_BYTES = 1 << 30
-"""So much a query over HTTP may hold."""
+"""So much memory DuckDB manages for a query over HTTP; with more it uses the disk."""
+QUERY_EXTRA_BYTES = 512 * 1024 * 1024
+"""So much more the process of a query may take: what DuckDB does not count. A sort of 30 million rows needs 400 MiB."""
+QUERY_ALARM_SECONDS = 5.0
+"""A process whose server does not end it ends itself so long after the time limit of its query."""

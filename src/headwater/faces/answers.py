@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
+
+from headwater.base.json_form import plain
 
 SCHEMA_VERSION = 1
 
@@ -15,53 +14,3 @@ SCHEMA_VERSION = 1
 def answer_text(value: Mapping[str, Any], *, indent: int | None = 2) -> str:
     """One JSON object with the version of its form."""
     return json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=indent, default=plain, ensure_ascii=False)
-
-
-def plain(value: object) -> object:
-    """A value that JSON has no form for, in the form that it has here."""
-    import datetime
-    import decimal
-    import uuid
-
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).hex()
-    if isinstance(value, datetime.datetime):
-        moment = value.astimezone(datetime.UTC) if value.tzinfo else value
-        return moment.isoformat().replace("+00:00", "Z")
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal | uuid.UUID | Path | datetime.timedelta):
-        return str(value)
-    if isinstance(value, set | frozenset | tuple):
-        return list(value)
-    as_json: Callable[[], object] | None = getattr(value, "as_json", None)
-    return as_json() if as_json is not None else str(value)
-
-
-def distinct(columns: list[str]) -> list[str]:
-    """A query may give two columns one name; an object may not: the second one gets a number, as in DuckDB."""
-    names: list[str] = []
-    for column in columns:
-        name, number = column, 0
-        while name in names:
-            number += 1
-            name = f"{column}_{number}"
-        names.append(name)
-    return names
-
-
-def json_value(value: Any) -> Any:
-    """A value that JSON can hold: it has no word for what is not a finite number."""
-    match value:
-        case float() if math.isnan(value):
-            return "NaN"
-        case float() if math.isinf(value):
-            return "Infinity" if value > 0 else "-Infinity"
-        case list() | tuple():
-            return [json_value(part) for part in value]
-        case dict():
-            return {str(key): json_value(part) for key, part in value.items()}
-        case _:
-            return value

@@ -192,12 +192,6 @@ class Visible:
         return f"SELECT {', '.join(map(quote, columns))} FROM {source(name)}"
 
 
-def broken(view: str, reason: str) -> str:
-    """In place of a view that DuckDB does not take: it says why when it is asked, and all others work."""
-    message = f"the view `{view}` cannot be shown: {reason}"
-    return f"SELECT error({literal(message)}) AS {quote('error')}"
-
-
 def _definition(body: str) -> ViewDefinition:
     return msgspec.json.decode(body, type=ViewDefinition)
 

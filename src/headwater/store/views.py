@@ -16,21 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.base.blobs import cannot_write, make_directory, write_whole
 from headwater.base.crash import crash_point
-from headwater.base.errors import HeadwaterError
 from headwater.store.duck_types import literal, quote
-from headwater.store.sql_views import ViewState, Visible, broken
+from headwater.store.session import Definitions, create_views
+from headwater.store.sql_views import ViewState, Visible
 from headwater.store.state import TableState
 from headwater.store.view_sql import META, base_prefix, column_names, meta_name, plain_select, view_select
 
 if TYPE_CHECKING:
-    import duckdb
-
     from headwater.store.reading import TableInfo
 
 __all__ = [
     "base_prefix",
     "column_names",
-    "create_views",
     "quote",
     "refresh_views",
     "tables_text",
@@ -55,7 +52,7 @@ def view_file_text(state: TableState) -> str:
         f"-- Schema fingerprint: {state.schema.fingerprint} (rev {state.schema_id})\n"
         f"-- Commit sequence: {state.files_seq}\n"
         f"CREATE SCHEMA IF NOT EXISTS {META};\n"
-        + "".join(f"{statement};\n" for statement in _table_views(state, root=None))
+        + "".join(f"{statement};\n" for statement in table_views(state, root=None))
     )
 
 
@@ -89,40 +86,7 @@ def tables_text(tables_info: Sequence[TableInfo]) -> str:
     )
 
 
-def create_views(
-    connection: duckdb.DuckDBPyConnection,
-    root: Path,
-    states: Sequence[TableState],
-    *,
-    tables_info: Sequence[TableInfo],
-    views: Mapping[str, str] | None = None,
-) -> None:
-    """Make all views in a database, with absolute paths; `views` are the SELECTs of ripples' views, each after those
-    that it reads. Raises HW-T04 if a file that a table names is not there or is not what it was. A ripple's view that
-    DuckDB does not take says so when it is asked."""
-    import duckdb
-
-    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {META}")
-    for state in states:
-        try:
-            for statement in _table_views(state, root=str(root)):
-                connection.execute(statement)
-        except (duckdb.IOException, duckdb.InvalidInputException, duckdb.ConversionException) as error:
-            raise HeadwaterError(
-                "HW-T04",
-                f"table `{state.name}` cannot be read: {str(error).splitlines()[0]}",
-                hint="`headwater context verify` lists every file that is missing or damaged",
-            ) from error
-    for name, select in (views or {}).items():
-        try:
-            connection.execute(f"CREATE OR REPLACE VIEW {quote(name)} AS {select}")
-        except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:
-            stub = broken(name, str(error).splitlines()[0])
-            connection.execute(f"CREATE OR REPLACE VIEW {quote(name)} AS {stub}")
-    connection.execute(tables_text(tables_info))
-
-
-def _table_views(state: TableState, *, root: str | None) -> tuple[str, str]:
+def table_views(state: TableState, *, root: str | None) -> tuple[str, str]:
     """The statements that make a table's two views."""
     return (
         f"CREATE OR REPLACE VIEW {meta_name(state.name)} AS\n{view_select(state, root=root)}",
@@ -252,7 +216,13 @@ def _build_duck(
     temporary = root / f".{_DUCK}.{os.getpid()}.tmp"
     known = old["views"] if old is not None else {}
     changed = [state for state in states if known.get(state.name) != mark["views"][state.name]]
-    views = {name: select for name, select in selects.items() if known.get(name) != mark["views"][name]}
+    views = [(name, select) for name, select in selects.items() if known.get(name) != mark["views"][name]]
+    definitions = Definitions(
+        tables=tuple((state.name, table_views(state, root=str(root))) for state in changed),
+        views=tuple(views),
+        listing=tables_text(tables_info),
+        files=(),
+    )
     try:
         temporary.unlink(missing_ok=True)
         if old is not None:
@@ -261,7 +231,7 @@ def _build_duck(
             for name in known.keys() - mark["views"].keys():
                 connection.execute(f"DROP VIEW IF EXISTS {quote(name)}")
                 connection.execute(f"DROP VIEW IF EXISTS {meta_name(name)}")
-            create_views(connection, root, changed, tables_info=tables_info, views=views)
+            create_views(connection, definitions)
             connection.execute("CHECKPOINT")
         found = temporary.stat()
         temporary.replace(root / _DUCK)

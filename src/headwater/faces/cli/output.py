@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from headwater.base.errors import HeadwaterError
+from headwater.base.json_form import plain
 from headwater.base.printable import printable, printable_lines
-from headwater.faces.answers import answer_text, plain
+from headwater.faces.answers import answer_text
 
 CELL_WIDTH = 60
 """Longer texts of a table are cut on a terminal; `--format` gives them whole."""

@@ -78,7 +78,7 @@ def _show(opened: Workspace, directory: Path, result: ApplyResult, *, json_: boo
     from headwater.app import projects, seeing
     from headwater.app.querying import reader
     from headwater.app.status import status
-    from headwater.store.read import run_query
+    from headwater.store.session import run_query
 
     with reader(opened) as session:
         found = run_query(session, projects.DEMO_QUESTION)

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,24 +14,23 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from headwater.base.errors import HeadwaterError
-from headwater.faces.answers import answer_text, distinct, json_value, plain
+from headwater.base.json_form import distinct, json_value, plain
+from headwater.faces.answers import answer_text
 from headwater.faces.cli.output import table
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from headwater.store.read import QueryResult
-
 
 def write_rows(session: duckdb.DuckDBPyConnection, sql: str, format_: str, output: Path | None) -> None:
     """Run a query and write what it answers."""
-    from headwater.store.read import run_query
+    from headwater.store.session import run_query, run_to_arrow
 
-    result = run_query(session, sql)
     if format_ == "parquet":
-        _write_parquet(result, output)
+        _write_parquet(lambda: run_to_arrow(session, sql), output)
         return
+    result = run_query(session, sql)
     text = _text(list(result.columns), list(result.rows()), format_)
     if output is None:
         typer.echo(text, nl=not text.endswith("\n"), color=True)  # data as it is: nothing is stripped
@@ -78,10 +77,10 @@ def _writing(path: Path) -> Iterator[None]:
         raise HeadwaterError("HW-U01", f"cannot write `{path}`: {error.strerror or error}") from error
 
 
-def _write_parquet(result: QueryResult, output: Path | None) -> None:
+def _write_parquet(run: Callable[[], pa.RecordBatchReader], output: Path | None) -> None:
     if output is None and sys.stdout.isatty():
         raise HeadwaterError("HW-U01", "Parquet is not for a terminal", hint="name a file: `--output FILE`")
-    batches = result.reader()
+    batches = run()
     if output is None:
         _write_batches(sys.stdout.buffer, batches)
         return

@@ -74,6 +74,7 @@ def api(
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         feed.start()
+        context.queries.start()
         try:
             yield
         finally:

@@ -25,6 +25,7 @@ from headwater.faces.http.problems import NO_STORE
 from headwater.faces.http.room import Room
 from headwater.faces.http.webhooks import Signatures
 from headwater.observe.counters import Counters
+from headwater.store.query_pool import QueryPool
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,19 @@ class Context:
     counters: Counters
     feed: Feed
     heartbeat_seconds: float
-    closing: threading.Event = field(default_factory=threading.Event)
-    queries: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(limits.QUERIES_AT_ONCE))
+    queries: QueryPool = field(default_factory=QueryPool)
     door: Door = field(default_factory=Door)
     room: Room = field(default_factory=lambda: Room(limits.INGESTS_AT_ONCE, limits.INGEST_MEMORY_BYTES))
     signatures: Signatures = field(default_factory=Signatures)
     pushes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(limits.INGEST_THREADS))
+    query_threads: CapacityLimiter = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "query_threads", CapacityLimiter(self.queries.capacity))
 
     def close(self) -> None:
         """End what would go on by itself. Any thread may say so, and again."""
-        self.closing.set()
+        self.queries.close()
         self.feed.stop()
 
 
@@ -78,11 +82,10 @@ Given = Annotated[Context, Depends(_context)]
 Opened = Annotated[Workspace, Depends(_workspace)]
 
 
-def answer(value: Mapping[str, Any], *, status: int = 200, has_rows: bool = False) -> Response:
-    """One JSON object, as the command line gives it with `--json`. Paths of this machine are shortened, but not in
-    rows of tables: those are sent as they are."""
-    text = answer_text(value, indent=None)
-    return Response(text if has_rows else json_without_paths(text), status, dict(NO_STORE), "application/json")
+def answer(value: Mapping[str, Any], *, status: int = 200) -> Response:
+    """One JSON object, as the command line gives it with `--json`. Paths of this machine are shortened."""
+    text = json_without_paths(answer_text(value, indent=None))
+    return Response(text, status, dict(NO_STORE), "application/json")
 
 
 def shape(name: str, **fields: Any) -> type[BaseModel]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import json
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -16,10 +16,12 @@ from headwater.app.seeing import RunLog, Why, events, run_log, runs, why
 from headwater.app.status import PipelineStatus, RunStatus, status
 from headwater.app.workspace import Workspace
 from headwater.base import limits
-from headwater.faces.answers import distinct, json_value
+from headwater.faces.answers import SCHEMA_VERSION
 from headwater.faces.http.context import Given, Opened, answer, answers, shape
 from headwater.faces.http.feed import Listening, stream
+from headwater.faces.http.problems import NO_STORE
 from headwater.store import history
+from headwater.store.query_pool import QueryPool
 
 router = APIRouter(tags=["look"])
 
@@ -112,47 +114,20 @@ async def listen(
 
 @router.post("/v1/query", responses=answers(QueryAnswer))
 async def query(body: QueryBody, workspace: Opened, context: Given) -> Response:
-    """DuckDB over the tables, read-only: one statement, with a bound on rows and on time."""
-    return await to_thread.run_sync(_query, workspace, body, context.closing, limiter=context.queries)
+    """DuckDB over the tables, read-only: one statement, with limits on rows, bytes, memory and time."""
+    with context.queries.place():
+        return await to_thread.run_sync(_query, workspace, body, context.queries, limiter=context.query_threads)
 
 
-def _query(workspace: Workspace, body: QueryBody, closing: threading.Event) -> Response:
-    room = _Room(limits.QUERY_ANSWER_BYTES)
+def _query(workspace: Workspace, body: QueryBody, pool: QueryPool) -> Response:
     found = answer_query(
-        workspace,
-        body.sql,
-        limit=body.limit,
-        timeout_seconds=body.timeout_seconds,
-        as_of=body.as_of,
-        room_for=room.takes,
-        closing=closing,
+        workspace, pool, body.sql, limit=body.limit, timeout_seconds=body.timeout_seconds, as_of=body.as_of
     )
-    names = distinct(list(found.columns))
-    rows = [dict(zip(names, map(json_value, row))) for row in found.rows]
-    return answer({"columns": names, "types": found.types, "rows": rows, "truncated": found.truncated}, has_rows=True)
-
-
-class _Room:
-    """What is left of an answer's size, about."""
-
-    def __init__(self, size: int):
-        self._left = size
-
-    def takes(self, row: tuple[Any, ...]) -> bool:
-        self._left -= _size(row)
-        return self._left >= 0
-
-
-def _size(value: Any) -> int:
-    match value:
-        case str() | bytes():
-            return len(value) + 4
-        case list() | tuple():
-            return 2 + sum(map(_size, value))
-        case dict():
-            return 2 + sum(_size(key) + _size(part) for key, part in value.items())
-        case _:
-            return 16
+    # The rows are in JSON already: the text is put together around them.
+    before = {"schema_version": SCHEMA_VERSION, "columns": found.columns, "types": found.types, "rows": []}
+    text = json.dumps(before, ensure_ascii=False).removesuffix("]}").encode()
+    end = b'], "truncated": true}' if found.truncated else b'], "truncated": false}'
+    return Response(b"".join([text, b", ".join(found.rows), end]), 200, dict(NO_STORE), "application/json")
 
 
 def _newest(workspace: Workspace) -> int:

@@ -226,7 +226,7 @@ def test_a_query_that_needs_more_memory_than_it_may_have_fails(
 ) -> None:
     monkeypatch.setattr(limits, "QUERY_MEMORY_BYTES", 1 << 20)
     greedy = "select count(*) from (select distinct md5(i::varchar) from range(1000000) as r(i))"
-    error = problem_of(client.post("/v1/query", json={"sql": greedy}), 400, "HW-Q01")
+    error = problem_of(client.post("/v1/query", json={"sql": greedy}), 400, "HW-Q03")
     assert "memory" in error["message"].lower()
 
 

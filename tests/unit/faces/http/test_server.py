@@ -69,7 +69,8 @@ def test_stopping_ends_the_streams_and_leaves_nothing_behind(
 def test_stopping_ends_the_queries(tmp_path: Path) -> None:
     with workspace(landed_project(tmp_path / "shop")) as opened:
         server = HttpServer()
-        port = server.start(api(lambda: opened, counters=Counters()), HOST, 0)
+        app = api(lambda: opened, counters=Counters())
+        port = server.start(app, HOST, 0)
         sql = "select count(*) from range(100000000000) t(i) where i * i % 7 = 3"
         answers: list[httpx.Response] = []
 
@@ -79,7 +80,7 @@ def test_stopping_ends_the_queries(tmp_path: Path) -> None:
 
         asking = threading.Thread(target=ask)
         asking.start()
-        while asking.is_alive() and not any(t.name == "query time limit" for t in threading.enumerate()):
+        while asking.is_alive() and not app.state.context.queries.running:
             asking.join(0.01)
         server.stop()
         asking.join()

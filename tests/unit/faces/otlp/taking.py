@@ -13,8 +13,8 @@ import httpx
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
-from headwater.app.answering import answer_query
 from headwater.app.ingesting import Door
+from headwater.app.querying import reader
 from headwater.app.workspace import Workspace, workspace
 from headwater.base import limits
 from headwater.faces.http.access import Access
@@ -25,6 +25,7 @@ from headwater.faces.otlp.serving import Listening, taking_otlp
 from headwater.ingest.otlp.tables import Signal
 from headwater.manifest.spec import OtlpSection
 from headwater.observe.counters import Counters
+from headwater.store.session import run_query
 
 HOST = "127.0.0.1"
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -65,8 +66,9 @@ class Taking:
 
     def rows(self, table: str, columns: str = "*", *, order: str = "1") -> list[dict[str, Any]]:
         sql = f"select {columns} from meta.{table} order by {order}"
-        found = answer_query(self.workspace, sql, limit=1000, timeout_seconds=60)
-        return [dict(zip(found.columns, row)) for row in found.rows]
+        with reader(self.workspace, sql=sql) as session:
+            found = run_query(session, sql)
+            return [dict(zip(found.columns, row)) for row in found.rows()]
 
 
 @contextmanager
