@@ -96,6 +96,30 @@ def test_rows_land_once_and_later_only_what_is_new(shop: Shop, spark: SparkSessi
     check_store(shop.root, spark)
 
 
+def test_rows_that_the_source_no_longer_has_are_counted(shop: Shop, spark: SparkSession) -> None:
+    """Of tables that are read whole each time, with a key of the server's or one that is only declared."""
+    shop.sql("create table pairs as select n % 5 as a, n / 5 as b from generate_series(1, 20) n")
+    shop.sql("insert into pairs values (1, 0); grant select on pairs to pw_reader")  # one key twice
+    pairs = '[[pipeline.tables]]\nname = "pairs"\nprimary_key = ["a", "b"]\n'
+    shop.write_manifest(MANIFEST.format(settings=pairs))
+    first = shop.apply()
+    assert (first["rows"], first["not_in_source"]) == (371, {})
+    shop.sql("delete from orders where id in (1, 2, 340)")
+    shop.sql("update orders set amount = 0 where id = 5")
+    shop.sql(
+        "insert into orders values (900, 9, null, null, null, '2026-03-01T00:00:00Z'); delete from pairs where a = 1"
+    )
+    second = shop.apply()
+    assert (second["rows"], second["not_in_source"]) == (2, {"orders": 3, "pairs": 4})
+    assert shop.query("SELECT count(*) FROM orders") == [[351]]
+    shop.sql("delete from pairs where a = 2; insert into orders values (1, 1, null, null, null, now())")
+    said = shop.command("apply").out
+    assert "shop: 2 rows of `orders` are no longer in the source; they stay until deletes are supported\n" in said
+    assert "shop: 8 rows of `pairs` are no longer in the source; they stay until deletes are supported\n" in said
+    assert "8 rows of `pairs` are no longer in the source" in shop.command("logs", "shop").out
+    check_store(shop.root, spark)
+
+
 def test_a_row_that_is_committed_late_is_not_lost(shop: Shop, spark: SparkSession) -> None:
     shop.write_manifest(INCREMENTAL)
     with psycopg.connect(shop.url) as slow:

@@ -162,6 +162,9 @@ class ArrowRead:
     only table rows whose value in that column is at least `key_filter_from` are compared.
 
     `format` says as what the sources of its bad rows are read again.
+
+    `source_keys` is the number of primary keys that the source has, where the slices of the run read all of it at one
+    moment: keys of the table beyond that number are no longer in the source.
     """
 
     partitions: tuple[Json, ...]
@@ -171,6 +174,7 @@ class ArrowRead:
     key_filter_column: str | None = None
     key_filter_from: Json = None
     format: str = ""
+    source_keys: int | None = None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.base import limits
 from headwater.base.errors import Exit, HeadwaterError
 from headwater.base.ids import RunId
-from headwater.connectors.protocol import BadRows, SliceGone, Source, TransientError
+from headwater.connectors.protocol import ArrowRead, BadRows, SliceGone, Source, TransientError
 from headwater.runtime.events import Event, RunBegan, RunEnded, SliceBegan, SliceEnded, SliceRetried, Waiting
 from headwater.runtime.inlet import Inlet
 from headwater.runtime.leases import LeaseKeeper
@@ -27,7 +27,8 @@ from headwater.runtime.plan import Planned
 from headwater.runtime.units import begin_run, evolve_tables, fail_table, note_touched, stored_slice, supersede_run
 from headwater.store.commit import Store
 from headwater.store.kept_letters import letters_by_run
-from headwater.store.reading import run_record
+from headwater.store.keys import stored_keys
+from headwater.store.reading import run_record, table_states
 from headwater.store.units import (
     Lease,
     UnitStatus,
@@ -63,6 +64,8 @@ class PipelineResult:
     """Those that the error kept from landing completely; none of them if it is not about tables."""
     bad_rows: Mapping[str, int] = field(default_factory=dict)
     """Those that were kept as dead letters, by table."""
+    not_in_source: Mapping[str, int] = field(default_factory=dict)
+    """Stored rows whose keys the source no longer has, by table; only of tables that were read whole."""
     waits_until: str | None = None
     seconds: float | None = None
     """How long ripples of a model took, without the start of Spark; None if none was executed."""
@@ -72,6 +75,15 @@ class PipelineResult:
     def changed(self) -> bool:
         return self.run_id is not None or bool(self.evolved)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of a run that went well."""
+        return tuple(
+            f"{rows:,} row{'s' if rows > 1 else ''} of `{table}` {'are' if rows > 1 else 'is'} no longer in the source; "
+            f"{'they stay' if rows > 1 else 'it stays'} until deletes are supported"
+            for table, rows in sorted(self.not_in_source.items())
+        )
+
     def following(self, earlier: PipelineResult) -> PipelineResult:
         """This result, with what an earlier run of the same pipeline landed counted in."""
         return replace(
@@ -80,6 +92,7 @@ class PipelineResult:
             bytes=earlier.bytes + self.bytes,
             slices=earlier.slices + self.slices,
             bad_rows=dict(Counter(earlier.bad_rows) + Counter(self.bad_rows)),
+            not_in_source={**earlier.not_in_source, **self.not_in_source},
             seconds=_sum(earlier.seconds, self.seconds),
         )
 
@@ -142,6 +155,8 @@ class _OpenRun:
     """Planned by an earlier or another apply: its source may have more by now."""
     error: HeadwaterError | None = None
     moved: bool = False
+    source_keys: dict[str, list[int | None]] = field(default_factory=dict)
+    """By table, what each slice that landed here knew of the number of keys in the source."""
 
 
 class Applier:
@@ -337,7 +352,10 @@ class Applier:
             try:
                 with run.job.lock:
                     read = run.job.source.read(table.ask, slice_)
-                return land_unit(UnitWork(self.store, lease, table, read, self.spark, self.actor))
+                landed = land_unit(UnitWork(self.store, lease, table, read, self.spark, self.actor))
+                known = read.source_keys if isinstance(read, ArrowRead) else None
+                run.source_keys.setdefault(lease.table, []).append(known)
+                return landed
             except BadRows as error:
                 raise bad_rows_error(table.ask, error) from error
             except TransientError as error:
@@ -380,8 +398,23 @@ class Applier:
             evolved=run.job.evolved,
             failed_tables=tuple(sorted({unit.table for unit in statuses if unit.state != "done"})),
             bad_rows=bad.get(run.run_id, {}),
+            not_in_source=self._not_in_source(run, statuses) if error is None else {},
             error=error,
         )
+
+    def _not_in_source(self, run: _OpenRun, statuses: Sequence[UnitStatus]) -> dict[str, int]:
+        """Rows that the source no longer has. Known only of a table whose slices all landed here, from one moment of
+        the source: then every key of the source is in the table, and those beyond their number are not in the source."""
+        units = Counter(unit.table for unit in statuses)
+        counts = {
+            table: known[0]
+            for table, known in run.source_keys.items()
+            if len(known) == units[table] and len(set(known)) == 1 and known[0] is not None
+        }
+        with self.store.catalog.snapshot() as connection:
+            states = table_states(connection, counts) if counts else []
+        found = {state.name: stored_keys(self.store.root, state) - (counts[state.name] or 0) for state in states}
+        return {table: rows for table, rows in found.items() if rows > 0}
 
 
 def no_answer(name: str, error: TransientError, *, hint: str = "") -> HeadwaterError:

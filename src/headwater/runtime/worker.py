@@ -41,7 +41,7 @@ from headwater.runtime.spark_start import SparkStart
 from headwater.runtime.traced import traced_inlet
 from headwater.runtime.user_output import Mask
 from headwater.store.commit import Store
-from headwater.store.engine_records import InboxEvent, JobEnd, Weight
+from headwater.store.engine_records import InboxEvent, JobEnd, JobOutput, Weight
 from headwater.store.inbox import message
 from headwater.store.jobs import JobLease, Slots, claim_job, finish_job, release_job
 from headwater.store.reading import last_success
@@ -174,6 +174,7 @@ class Workshop:
             landed_run_id=result.run_id,
             changed=result.changed,
             spark_start_us=start.us,
+            output=JobOutput(output="\n".join(result.notes)),
         )
         events = [
             Failed(lease.pond, name, lease.freshness_us)

@@ -10,7 +10,7 @@ from headwater.base.schema import TableSchema
 from headwater.store.duck_types import quote
 from headwater.store.records import FileRecord
 from headwater.store.state import LiveFile, TableState
-from headwater.store.view_sql import column_names, view_select
+from headwater.store.view_sql import base_prefix, column_names, view_select
 
 
 def keys_are_unique(root: Path, files: Sequence[FileRecord], schema: TableSchema) -> bool:
@@ -23,6 +23,17 @@ def keys_are_unique(root: Path, files: Sequence[FileRecord], schema: TableSchema
     with duckdb.connect() as connection:
         found = connection.execute(query).fetchone()
     return found is not None and found[0] == sum(file.rows for file in files)
+
+
+def stored_keys(root: Path, state: TableState) -> int:
+    """How many keys an upsert table has. Reads the key columns of files whose keys may be in other files too."""
+    import duckdb
+
+    if base_prefix(state) == len(state.files):
+        return sum(file.rows for file in state.files)
+    with duckdb.connect() as connection:
+        found = connection.execute(f"SELECT count(*) FROM ({view_select(state, root=str(root))})").fetchone()
+    return int(found[0]) if found is not None else 0
 
 
 def current_hashes(root: Path, state: TableState, column: str, start: Any) -> bytes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 
 from headwater.base.errors import HeadwaterError
 from headwater.connectors.postgres.slices import Incremental, Range, between, inner_cuts
-from headwater.connectors.protocol import SliceGone, TableAsk
+from headwater.connectors.postgres.source import PostgresSource
+from headwater.connectors.protocol import Slice, SliceGone, TableAsk
 from postgres_landing import Landing, rows_of, source_of
 
 UPSERT = TableAsk("t", "t", "upsert", primary_key=("id",), incremental="updated_at")
@@ -206,6 +208,31 @@ def test_a_long_absence_is_read_in_several_slices_that_can_be_left_half_way(
     landing.run()
     assert landed(landing) == table_of(db)
     assert landing.run().slices == ()
+
+
+def keys_told(landing: Landing, source: PostgresSource, slices: Sequence[Slice]) -> set[int | None]:
+    return {source.read(landing.ask, slice_).source_keys for slice_ in slices}
+
+
+def test_a_whole_read_tells_how_many_keys_the_source_has_at_its_moment(
+    postgres_url: str, db: psycopg.Connection[Any]
+) -> None:
+    landing = Landing(postgres_url, WHOLE_UPSERT, {"range_rows": 300})
+    by_name = Landing(postgres_url, replace(WHOLE_UPSERT, primary_key=("name",)))
+    db.execute("update t set name = 'same' where id <= 10")
+    with closing(landing.source()) as first, closing(by_name.source()) as other:
+        slices = landing.plan(first).slices
+        db.execute("delete from t where id <= 5")
+        assert len(slices) > 1
+        assert keys_told(landing, first, slices) == {1000}
+        assert keys_told(by_name, other, by_name.plan(other).slices) == {991}, "rows with the same key count once"
+    with closing(landing.source()) as second:
+        assert keys_told(landing, second, slices) == {None}, "another moment of the source"
+        assert keys_told(landing, second, landing.plan(second).slices) == {995}
+    for ask in (UPSERT, APPEND, REPLACE):
+        one = Landing(postgres_url, ask)
+        with closing(one.source()) as source:
+            assert keys_told(one, source, one.plan(source).slices) == {None}
 
 
 @pytest.mark.parametrize("ask", [UPSERT, APPEND], ids=["times", "ids"])

@@ -20,6 +20,7 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema, schema_of
 from headwater.base.types import parse_type
+from headwater.store.keys import stored_keys
 from headwater.store.records import ColumnStats
 from headwater.store.state import LiveFile, TableState
 from headwater.store.view_sql import split_base
@@ -502,6 +503,15 @@ def test_a_crash_leaves_the_old_view_whole(tmp_path: Path, point: str) -> None:
     assert (tmp_path / "views" / "orders.sql").read_text() == before
     assert refresh_views(tmp_path, [table.state()], tables_info=[table.info()]) == ["orders"]
     assert (tmp_path / "views" / "orders.sql").read_text() == view_file_text(table.state())
+
+
+def test_the_keys_of_a_table_are_counted_once_each(tmp_path: Path) -> None:
+    table = upsert_table(tmp_path, {"id": "long", "v": "long"})
+    assert stored_keys(tmp_path, table.state()) == 0
+    table.commit([{"id": 1, "v": 1}, {"id": 2, "v": 2}], unique_keys=True)
+    assert stored_keys(tmp_path, table.state()) == 2
+    table.commit([{"id": 2, "v": 3}, {"id": 3, "v": 4}, {"id": 3, "v": 5}])
+    assert stored_keys(tmp_path, table.state()) == 3
 
 
 def test_reals_as_keys_are_ranked_whatever_their_bounds(tmp_path: Path) -> None:

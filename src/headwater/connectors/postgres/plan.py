@@ -15,6 +15,7 @@ from headwater.connectors.postgres.slices import (
     Range,
     grouped,
     load_ranges,
+    mark_rows,
     read_mark,
     window_ranges,
 )
@@ -67,6 +68,7 @@ class Part:
     filter_column: str | None = None
     filter_from: Json = None
     resumable: bool = True
+    source_keys: int | None = None
 
 
 def plan_slices(look: Look, value: Mapping[str, Json] | None, bound: Json) -> SlicePlan:
@@ -102,6 +104,7 @@ def _load(look: Look, end: Json, *, again: bool, after: Range | None = None) -> 
     by_key = ranges[0].by == "key"
     resumable = (by_key and look.ask.mode != "replace") or (len(ranges) == 1 and after is None)
     groups = list(grouped(ranges, look.ranges_per_slice))
+    source_keys = _source_keys(look, end)
     parts = []
     for place, group in enumerate(groups, 1):
         reached = group[-1].as_json() if by_key and resumable else None
@@ -116,9 +119,23 @@ def _load(look: Look, end: Json, *, again: bool, after: Range | None = None) -> 
                 filter_column=filter_column,
                 filter_from=filter_from,
                 resumable=resumable,
+                source_keys=source_keys,
             )
         )
     return parts
+
+
+def _source_keys(look: Look, end: Json) -> int | None:
+    """How many keys a table has that is read whole each time; None for any other table. The mark has counted the rows
+    of the same snapshot, and each row has a key of its own where the server sees to that."""
+    key = look.ask.primary_key
+    if look.incremental is not None or look.ask.mode != "upsert" or not key:
+        return None
+    if look.relation.primary_key and set(look.relation.primary_key) <= set(key):
+        return mark_rows(end["mark"])
+    distinct = f"select distinct {', '.join(map(quoted, key))} from {look.relation.sql}"
+    ((count,),) = ask(look.connection, f"select count(*) from ({distinct}) as keys")
+    return int(count)
 
 
 def _load_filter(look: Look, first: Range, *, again: bool) -> tuple[str | None, Json]:
@@ -173,6 +190,7 @@ def _plan(look: Look, start: Json, parts: Sequence[Part], warnings: Sequence[str
             "ranges": [range_.as_json() for range_ in part.ranges],
             "filter_column": part.filter_column,
             "filter_from": part.filter_from,
+            "source_keys": part.source_keys,
         }
         slices.append(Slice(start, part.end, spec, part.describe, estimated_rows=rows, estimated_bytes=size))
         start = part.end

@@ -138,6 +138,11 @@ def read_mark(connection: psycopg.Connection[Any], relation: Relation, where: st
     return f"{count}:{total}:{relation.fingerprint}"
 
 
+def mark_rows(mark: str) -> int:
+    """The count of rows in a mark."""
+    return int(mark.partition(":")[0])
+
+
 def window_ranges(
     connection: psycopg.Connection[Any], relation: Relation, incremental: Incremental, since: str, *, range_rows: int
 ) -> tuple[list[Range], dict[str, str]]:

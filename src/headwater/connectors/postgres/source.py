@@ -160,6 +160,7 @@ class PostgresSource:
             observed=relation.observed(),
             key_filter_column=spec["filter_column"],
             key_filter_from=spec["filter_from"],
+            source_keys=spec.get("source_keys") if spec["snapshot"] == self._snapshot_id else None,
         )
 
     def preview(self, ask: TableAsk, slice_: Slice) -> Observed:

@@ -140,6 +140,8 @@ def _show_result(result: Any) -> None:
     show(f"{result.pipeline}: {mark}, {rows}, {size}, {count_text(result.slices, 'slice')}")
     for name, count in result.bad_rows.items():
         show(f"{result.pipeline}: {bad_rows_text(name, count)}")
+    for note in result.notes:
+        show(f"{result.pipeline}: {note}")
     if result.error is not None:
         show_error(result.error, as_json=False)
 
