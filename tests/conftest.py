@@ -50,6 +50,8 @@ LONG = (
     "unit/connectors/test_postgres_slices.py",
     "unit/faces/test_timeline_svg.py",
     "unit/faces/http/test_attacks.py",
+    "unit/store/test_query_pool.py",
+    "unit/app/test_unwritable.py",
     "unit/faces/http/test_ingest.py",
     "unit/faces/http/test_memory.py",
     "unit/faces/http/test_ingest_cases.py",

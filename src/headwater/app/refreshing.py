@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Mapping
 
-from headwater.base.blobs import make_directory, write_whole
+from headwater.base.blobs import cannot_write, make_directory, write_whole
 from headwater.base.clock import to_text
 from headwater.base.errors import HeadwaterError
 from headwater.store.commit import Store
@@ -20,9 +20,13 @@ _refreshing = threading.Lock()
 
 def refresh(store: Store, *, force: bool = False) -> list[str]:
     """Write views and schema files that are not as the catalog says; returns the tables whose view changed. With
-    nothing to do nothing is written. A view that claims to be of a later commit is left alone without `force`."""
+    nothing to do nothing is written. A view that claims to be of a later commit is left alone without `force`. Raises
+    HW-T05 if the disk takes nothing."""
     with _refreshing:
-        return _refresh(store, force=force)
+        try:
+            return _refresh(store, force=force)
+        except OSError as error:
+            raise cannot_write(store.layout.views, error) from error
 
 
 def _refresh(store: Store, *, force: bool) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from headwater.base.crash import crash_point
@@ -52,7 +53,8 @@ def write_whole(path: Path, data: bytes, *, torn: str | None = None, durable: bo
         if durable:
             fsync_directory(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk refuses to remove even what is not there
+            temporary.unlink(missing_ok=True)
         raise cannot_write(path, error) from error
 
 

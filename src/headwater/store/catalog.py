@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, select, update
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
@@ -93,7 +94,8 @@ class Catalog:
 
 
 def open_catalog(url: str, *, sqlite_path: Path, project: str, create: bool = True) -> Catalog | None:
-    """Open the catalog and bring it to this version. None if there is none and `create` is false."""
+    """Open the catalog and bring it to this version. None if there is none and `create` is false: then it can be read
+    on a disk that is full or read-only."""
     if url == "sqlite":
         if not create and not sqlite_path.exists():
             return None
@@ -104,7 +106,14 @@ def open_catalog(url: str, *, sqlite_path: Path, project: str, create: bool = Tr
         catalog = Catalog(_postgres_engine(url, schema), schema)
     try:
         with _translated():
-            version = _version(catalog)
+            try:
+                version = _version(catalog)
+            except OperationalError as error:
+                if create or not _is_settled(catalog, sqlite_path, error):
+                    raise
+                catalog.close()
+                catalog = Catalog(_sqlite_engine(sqlite_path, settled=True))
+                version = _version(catalog)
             if version == 0 and not create:
                 catalog.close()
                 return None
@@ -171,10 +180,21 @@ def _create(catalog: Catalog, *, project: str) -> None:
             )
 
 
-def _sqlite_engine(path: Path) -> Engine:
+def _is_settled(catalog: Catalog, path: Path, error: OperationalError) -> bool:
+    """True if SQLite cannot make its files beside the database, and needs none to read it: the write-ahead log is
+    empty or gone, so that every commit is in the database itself."""
+    reasons = ("unable to open", "readonly", "disk I/O", "disk is full")
+    wal = path.with_name(f"{path.name}-wal")
+    unwritable = any(reason in str(error.orig) for reason in reasons)
+    return catalog.is_sqlite and unwritable and (not wal.exists() or wal.stat().st_size == 0)
+
+
+def _sqlite_engine(path: Path, *, settled: bool = False) -> Engine:
+    """`settled`: read the file as it is, without locks and without files beside it. Only right while no process
+    writes."""
     # A pool, because SQLite empties its write-ahead log whenever the last connection closes: that doubles a commit.
     engine = create_engine(
-        f"sqlite:///{path}",
+        f"sqlite:///file:{quote(str(path))}?immutable=1&uri=true" if settled else f"sqlite:///{path}",
         isolation_level="AUTOCOMMIT",
         pool_timeout=limits.CATALOG_BUSY_SECONDS,
         connect_args={"timeout": limits.CATALOG_BUSY_SECONDS, "check_same_thread": False},
@@ -183,7 +203,8 @@ def _sqlite_engine(path: Path) -> Engine:
     @event.listens_for(engine, "connect")
     def configure(connection: object, _record: object) -> None:
         execute = connection.execute  # type: ignore[attr-defined]
-        _use_wal(execute)
+        if not settled:
+            _use_wal(execute)
         execute("PRAGMA foreign_keys = ON")
 
     return engine

@@ -57,5 +57,12 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """A session of this process, see `define`. A client's SQL goes through `run_query` only."""
     definitions = define(states, tables_info=tables_info, views=views, root=root, statement=statement)
-    temp_directory = str(Path(tempfile.gettempdir()) / "headwater-query")
-    return open_session(definitions, Resources(temp_directory=temp_directory))
+    return open_session(definitions, Resources(temp_directory=_temp_directory()))
+
+
+def _temp_directory() -> str | None:
+    """None if there is no disk that takes anything."""
+    try:
+        return str(Path(tempfile.gettempdir()) / "headwater-query")
+    except OSError:
+        return None

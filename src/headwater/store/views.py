@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -242,8 +243,9 @@ def _build_duck(
     except duckdb.IOException as error:
         raise cannot_write(root / _DUCK, OSError(str(error).splitlines()[0])) from error
     finally:
-        temporary.unlink(missing_ok=True)
-        Path(f"{temporary}.wal").unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk refuses to remove even what is not there
+            temporary.unlink(missing_ok=True)
+            Path(f"{temporary}.wal").unlink(missing_ok=True)
     made = mark | {"inode": found.st_ino, "mtime_ns": found.st_mtime_ns}
     write_whole(root / "views" / _DUCK_MARK, json.dumps(made).encode(), durable=False)
 

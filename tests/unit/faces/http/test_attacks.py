@@ -43,7 +43,8 @@ class Target:
         landed_project(self.root)
         (self.root / "secret.txt").write_text("the secret\n")
         (self.root / "secret.csv").write_text("a\nthe secret\n")
-        (self.root / ".headwater" / "secret.csv").write_text("a\nthe secret\n")
+        (store,) = (path.parent for path in self.root.rglob("meta.sqlite"))
+        (store / "secret.csv").write_text("a\nthe secret\n")
         os.mkfifo(self.root / "fifo")
         os.mkfifo(self.root / "fifo.csv")
         (self.root / "fifo-directory").mkdir()
@@ -60,9 +61,9 @@ class Target:
         return str(case["sql"]).replace("<root>", str(self.root)).replace("<live>", str(self.live))
 
     def files(self) -> list[str]:
-        """All but what SQLite and the views keep beside theirs."""
+        """All but what SQLite keeps beside its file."""
         found = (str(path.relative_to(self.root)) for path in self.root.rglob("*"))
-        return sorted(name for name in found if not name.startswith((".headwater/meta.sqlite-", ".headwater/.duck")))
+        return sorted(name for name in found if "meta.sqlite-" not in name)
 
     def check(self, case: dict[str, Any], text: str, before: list[str]) -> None:
         assert self.files() == before

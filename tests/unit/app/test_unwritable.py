@@ -1,0 +1,110 @@
+"""Reading on a disk that takes nothing: full, or read-only.
+
+A process whose files may have no byte (`RLIMIT_FSIZE`) meets a full disk, for any user and on any file system. A read-only
+disk is a real one: a mount in a namespace of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forked import context
+from headwater.app.answering import answer_query
+from headwater.app.applying import plan
+from headwater.app.maintenance import verify
+from headwater.app.querying import reader
+from headwater.app.status import status
+from headwater.app.workspace import Workspace, workspace
+from headwater.store.query_pool import QueryPool
+from headwater.store.session import run_query
+from unit.faces.landed import landed_project
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+SQL = "select count(*) as n from orders"
+READ_ONLY = """
+set -e
+mount --bind "$1" "$1"
+mount -o remount,ro,bind "$1"
+! touch "$1/written" 2>/dev/null
+exec "$2" -c "import test_unwritable; test_unwritable.print_readings()" "$1"
+"""
+
+
+def readings(opened: Workspace) -> dict[str, object]:
+    """What every kind of reader finds."""
+    with reader(opened, sql=SQL) as session:
+        asked = [list(row) for row in run_query(session, SQL).rows()]
+    pool = QueryPool(1, 0)
+    try:
+        answered = answer_query(opened, pool, SQL, limit=10, timeout_seconds=60)
+    finally:
+        pool.close()
+    return {
+        "query": asked,
+        "http": [json.loads(row) for row in answered.rows],
+        "status": [table.name for pipeline in status(opened) for table in pipeline.tables],
+        "plan": plan(opened).has_changes,
+        "verify": not verify(opened).problems,
+    }
+
+
+EXPECTED = {"query": [[2]], "http": [{"n": 2}], "status": ["orders"], "plan": False, "verify": True}
+
+
+@pytest.mark.parametrize("served", [True, False], ids=["by a server that was there before", "by a command"])
+def test_a_full_disk_can_be_read(tmp_path: Path, served: bool) -> None:
+    forking = context()
+    here, there = forking.Pipe()
+    process = forking.Process(target=_read_full, args=(landed_project(tmp_path / "shop"), served, there))
+    process.start()
+    there.close()
+    found = here.recv()
+    process.join()
+    assert found == EXPECTED
+
+
+def _read_full(root: Path, served: bool, told: Connection) -> None:
+    with workspace(root) as opened:
+        if served:
+            opened.store()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        with pytest.raises(OSError):
+            (root / "written").write_text("x")
+        try:
+            told.send(readings(opened))
+        except BaseException as error:
+            told.send(f"{type(error).__name__}: {error}")
+
+
+def test_a_read_only_disk_can_be_read(tmp_path: Path) -> None:
+    root = landed_project(tmp_path / "shop")
+    namespace = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+    if subprocess.run([*namespace, "true"], capture_output=True).returncode != 0:
+        pytest.skip(
+            "NOT TESTED: a read-only disk. This machine lets nobody mount one: allow `unshare -rm`, or be root."
+        )
+    here = str(Path(__file__).parent)
+    found = subprocess.run(
+        [*namespace, "sh", "-c", READ_ONLY, "sh", str(root), sys.executable],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([here, *sys.path])},
+    )
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout) == EXPECTED
+    assert "the views on disk are not up to date" in found.stderr
+
+
+def print_readings() -> None:
+    with workspace(Path(sys.argv[1])) as opened:
+        sys.stdout.write(json.dumps(readings(opened)))
