@@ -168,11 +168,12 @@ class Models:
         return one_ripple_run(work, trigger="pulse", definition="sha256:1") if as_run else work
 
     def shown(self, columns: str = "*", table: str = "out", *, as_of: int | None = None) -> list[Row]:
-        """Rows as DuckDB's view shows them, in their order."""
+        """Rows as DuckDB's view shows them, in their order; columns by name are those of the view with all of them."""
         with self.store.catalog.snapshot() as connection:
             states = table_states(connection, as_of=as_of)
         with connect(self.store.root, states, tables_info=()) as session:
-            return session.sql(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall()
+            view = table if columns == "*" else f"meta.{table}"
+            return session.sql(f"SELECT {columns} FROM {view} ORDER BY ALL").fetchall()
 
     def in_spark(self, columns: str, table: str = "out") -> list[Row]:
         """The same in Spark."""
