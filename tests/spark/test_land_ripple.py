@@ -99,9 +99,10 @@ def test_columns_that_come_through_keep_types_that_spark_does_not_know(models: M
 
 
 def test_nanoseconds_stay_exact_in_a_column_that_is_declared_as_a_time(models: Models) -> None:
-    sql = "select id, at_ns as exact, at as floored from orders"
+    sql = "select id, at_ns as exact, at as carried, at + interval 0 second as computed from orders"
     models.sql(sql, "orders", columns={"exact": "timestamp"})
-    assert models.shown("id, exact_ns, floored_ns") == [(1, NANOS, NANOS // 1000 * 1000), (2, -1, -1000)]
+    floored = NANOS // 1000 * 1000
+    assert models.shown("id, exact_ns, carried_ns, computed_ns") == [(1, NANOS, NANOS, floored), (2, -1, -1, -1000)]
 
 
 def test_a_text_that_is_not_json_does_not_become_dynamic(models: Models) -> None:

@@ -242,3 +242,5 @@ QUERY_EXTRA_BYTES = 512 * 1024 * 1024
 """So much more the process of a query may take: what DuckDB does not count. A sort of 30 million rows needs 400 MiB."""
 QUERY_ALARM_SECONDS = 5.0
 """A process whose server does not end it ends itself so long after the time limit of its query."""
+PLAN_DEPTH = 200
+"""A time of a result is traced so deep into Spark's plan at most; further down its nanoseconds are not found."""

@@ -164,6 +164,7 @@ class _Landing:
     def __init__(self, work: RippleWork, frame: DataFrame, parent_runs: tuple[str, ...], control: Control):
         self.work, self.ripple, self.frame, self.parent_runs = work, work.ripple, frame, parent_runs
         self.control = control
+        self.exact: DataFrame | None = None
 
     def land(self) -> LandedRipple:
         for number in range(SCHEMA_TRIES):
@@ -239,7 +240,15 @@ class _Landing:
         types = {column.name: column.type for column in evolution.schema.columns}
         # Nothing says which of two rows with one key would win: an upsert is refused if there are such rows.
         unique_key = self.ripple.primary_key if self.ripple.mode == "upsert" else ()
-        return write_frame(landing_frame(self.frame, types, unique_key=unique_key), target)
+        return write_frame(landing_frame(self._exact(), types, unique_key=unique_key), target)
+
+    def _exact(self) -> DataFrame:
+        """The result with the nanoseconds of times that it hands on; its names are known to be good by now."""
+        from headwater.spark.carried_times import exact_frame
+
+        if self.exact is None:
+            self.exact = exact_frame(self.frame)
+        return self.exact
 
     def _known_rows(self, schema: TableSchema, live: TableState | None) -> bytes:
         """The hashes of rows that an upsert need not write again: the table shows them already. A default is shown

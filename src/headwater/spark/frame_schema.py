@@ -13,8 +13,9 @@
 | an input's `dynamic` or `vector(n)`    | the same, if the column comes through as it was                   |
 | interval, time, a type of somebody else| refused: HW-S03                                                   |
 
-Spark computes with microseconds. The exact nanoseconds of an input are its `<name>_ns`; a column that the manifest
-declares as `timestamp` takes such a bigint as nanoseconds. A text that is declared `dynamic` must be JSON.
+Spark computes with microseconds. A time that is handed on unchanged keeps its nanoseconds (`carried_times.py`). The
+exact nanoseconds of an input are its `<name>_ns`; a column that the manifest declares as `timestamp` takes such a bigint
+as nanoseconds. A text that is declared `dynamic` must be JSON.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from headwater.base.types import (
 )
 from headwater.coerce.at_path import is_json
 from headwater.spark.arrow_function import arrow_function
+from headwater.spark.nanoseconds import REMAINDER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,12 +84,19 @@ def frame_columns(schema: StructType, *, subject: str, known: Mapping[str, Type]
 
 
 def landing_frame(frame: DataFrame, types: Mapping[str, Type], *, unique_key: tuple[str, ...] = ()) -> DataFrame:
-    """The same rows in the form that the writer takes for columns of these types: JSON as text, the rest as it is.
-    The job that computes it fails with a `refusal_in` its message if a text of a `dynamic` column is not JSON, or if
+    """The same rows in the form that the writer takes for columns of these types: JSON as text, the rest as it is. The
+    remainders of times (`exact_frame`) come along. The job that computes it fails with a `refusal_in` its message if a text of a `dynamic` column is not JSON, or if
     two rows have the same `unique_key`."""
-    columns = {field.name: _landing_column(field, types[field.name]) for field in frame.schema.fields}
+    from pyspark.sql import functions as F
+
+    shown = [field for field in frame.schema.fields if not field.name.startswith(REMAINDER)]
+    remainders = [REMAINDER + field.name for field in shown if types[field.name] == TIMESTAMP]
+    remainders = [name for name in remainders if name in frame.columns]
+    columns = {field.name: _landing_column(field, types[field.name]) for field in shown}
     if unique_key:
-        columns[unique_key[0]] = _once(columns[unique_key[0]], unique_key)
+        key = (*unique_key, *[name for name in remainders if name.removeprefix(REMAINDER) in unique_key])
+        columns[unique_key[0]] = _once(columns[unique_key[0]], key, shown=unique_key)
+    columns |= {name: F.col(quoted(name)) for name in remainders}
     return frame.select(*[column.alias(name) for name, column in columns.items()])
 
 
@@ -228,7 +237,7 @@ def _no_json() -> Callable[[Column], Column]:
     return arrow_function(wrong, "boolean")
 
 
-def _once(column: Column, key: tuple[str, ...]) -> Column:
+def _once(column: Column, key: tuple[str, ...], *, shown: tuple[str, ...]) -> Column:
     """A key's column that stops the job if the key stands twice. Rows without a key are the writer's to refuse."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -237,8 +246,8 @@ def _once(column: Column, key: tuple[str, ...]) -> Column:
     twice = F.count(F.lit(1)).over(Window.partitionBy(*parts)) > 1
     for part in parts:
         twice = twice & part.isNotNull()
-    text = f"several rows have the same primary key ({', '.join(key)})"
-    hint = f"keep one row of each: `row_number() OVER (PARTITION BY {', '.join(key)} ORDER BY ...) = 1`"
+    text = f"several rows have the same primary key ({', '.join(shown)})"
+    hint = f"keep one row of each: `row_number() OVER (PARTITION BY {', '.join(shown)} ORDER BY ...) = 1`"
     return _unless(twice, column, text, hint)
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.base.errors import HeadwaterError, Place, nearest
 from headwater.spark.frame_schema import column_metadata, quoted
 from headwater.spark.frames import table_frame
+from headwater.spark.nanoseconds import REMAINDER, remainder_of
 from headwater.spark.sql_plan import checked_sql
 from headwater.spark.user_code import Code, PythonCode, SqlCode, loaded
 from headwater.spark.user_errors import python_errors, user_errors
@@ -99,7 +100,7 @@ class RippleContext:
         given = self._input(table)
         if isinstance(given, ViewInput):
             return _own_columns(self.spark, given)
-        return table_frame(self.spark, given.root, given.state)
+        return _select(table_frame(self.spark, given.root, given.state), given, also=None)
 
     def _input(self, table: str) -> Input:
         if table in self._inputs:
@@ -188,18 +189,23 @@ def _own_columns(spark: SparkSession, given: Input, *, also: frozenset[str] = fr
     return _select(frame, given, also=also)
 
 
-def _select(frame: DataFrame, given: TableInput, *, also: frozenset[str] = frozenset()) -> DataFrame:
-    """Own columns, each with what Spark's type does not tell of it."""
+def _select(frame: DataFrame, given: TableInput, *, also: frozenset[str] | None = frozenset()) -> DataFrame:
+    """Own columns, each with what Spark's type does not tell of it, and those in `also` (None: all others). Beside each
+    time is its remainder, hidden by a projection above: `carried_times.py` finds the two."""
     from pyspark.sql import functions as F
 
     schema = given.state.schema
-    names, _ = column_names(schema)
+    names, exacts = column_names(schema)
     own = [
         F.col(quoted(names[column.id])).alias(names[column.id], metadata=column_metadata(column.type))
         for column in schema.columns
     ]
-    others = [name for name in frame.columns if name not in names.values() and name.lower() in also]
-    return frame.select(*own, *[F.col(quoted(name)) for name in others])
+    others = [name for name in frame.columns if name not in names.values() and (also is None or name.lower() in also)]
+    shown = [*own, *[F.col(quoted(name)) for name in others]]
+    if not exacts:
+        return frame.select(*shown)
+    remainders = [F.expr(remainder_of(quoted(name))).alias(REMAINDER + names[id_]) for id_, name in exacts.items()]
+    return frame.select(*shown, *remainders).select(*[F.col(quoted(name)) for name in (*names.values(), *others)])
 
 
 def _names_in(sql: str) -> frozenset[str]:

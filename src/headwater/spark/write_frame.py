@@ -34,6 +34,7 @@ from headwater.connectors.protocol import (
     UnknownColumns,
 )
 from headwater.spark.failure import translated
+from headwater.spark.nanoseconds import with_nanoseconds
 from headwater.store.records import FileRecord
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class _LandRows:
         assert context is not None
         with _part_writer(self.target, context.partitionId()) as writer:
             for batch in batches:
-                writer.write(batch)
+                writer.write(with_nanoseconds(batch))
             for record in writer.close():
                 yield "file", msgspec.json.encode(record)
 
