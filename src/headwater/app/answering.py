@@ -33,7 +33,7 @@ def answer_query(
         definitions = define(cut.states, tables_info=cut.infos, views=cut.views, statement=statement)
         resources = Resources(
             memory_bytes=limits.QUERY_MEMORY_BYTES,
-            threads=min(len(os.sched_getaffinity(0)), limits.QUERY_THREADS),
+            threads=min(os.cpu_count() or 1, limits.QUERY_THREADS),
             temp_directory=process.temp_directory,
         )
         return process.run(definitions, root=cut.root, resources=resources, rows=limit, seconds=timeout_seconds)

@@ -94,7 +94,7 @@ class QueryPool:
             busy = tuple(self._busy)
             self._changed.notify_all()
         for process in busy:
-            process.kill()  # whoever waits for its answer clears up behind it
+            process.kill()  # the thread that waits for its answer removes what it left
         for process in idle:
             process.end()
         if self._starter is not None and self._starter is not threading.current_thread():

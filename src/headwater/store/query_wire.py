@@ -1,8 +1,8 @@
 """Messages between a server and the processes that run its clients' queries.
 
-A message is its length, the letter of its kind, and JSON. Two are asked and answered: `Ask` by `Parsed`; then `Run`, for
-the statement that was parsed last, by `Columns`, any number of `Rows` and `End`. A `Failure` may come in place of each
-answer. Neither side trusts a length of the other.
+A message is its length, a byte for its kind, and JSON. A process answers `Ask` with `Parsed`; then `Run`, for the
+statement that was parsed last, with `Columns`, any number of `Rows` and `End`. A `Failure` may come in place of each
+answer. The server does not trust a length that a process sends.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _KINDS: dict[bytes, type[Any]] = {
     b"e": End,
     b"f": Failure,
 }
-_LETTERS = {kind: letter for letter, kind in _KINDS.items()}
+_CODES = {kind: code for code, kind in _KINDS.items()}
 
 
 class Channel:
@@ -111,12 +111,12 @@ class Channel:
     def send(self, message: Message) -> None:
         body = message.text if isinstance(message, Rows) else msgspec.json.encode(message)
         self._set_timeout()
-        self._connection.sendall(_HEAD.pack(len(body), _LETTERS[type(message)]) + body)
+        self._connection.sendall(_HEAD.pack(len(body), _CODES[type(message)]) + body)
 
     def receive(self) -> Message:
         """Raises EOFError at the end, and ValueError for what is no message."""
-        length, letter = _HEAD.unpack(self._read(_HEAD.size))
-        kind = _KINDS.get(letter)
+        length, code = _HEAD.unpack(self._read(_HEAD.size))
+        kind = _KINDS.get(code)
         if kind is None or (self._most_bytes is not None and length > self._most_bytes):
             raise ValueError("not a message")
         body = self._read(length)

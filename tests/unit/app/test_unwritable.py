@@ -73,7 +73,7 @@ def test_a_full_disk_can_be_read(tmp_path: Path, served: bool) -> None:
     assert found == EXPECTED
 
 
-def _read_full(root: Path, served: bool, told: Connection) -> None:
+def _read_full(root: Path, served: bool, pipe: Connection) -> None:
     with workspace(root) as opened:
         if served:
             opened.store()
@@ -81,18 +81,16 @@ def _read_full(root: Path, served: bool, told: Connection) -> None:
         with pytest.raises(OSError):
             (root / "written").write_text("x")
         try:
-            told.send(readings(opened))
+            pipe.send(readings(opened))
         except BaseException as error:
-            told.send(f"{type(error).__name__}: {error}")
+            pipe.send(f"{type(error).__name__}: {error}")
 
 
 def test_a_read_only_disk_can_be_read(tmp_path: Path) -> None:
     root = landed_project(tmp_path / "shop")
     namespace = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
     if subprocess.run([*namespace, "true"], capture_output=True).returncode != 0:
-        pytest.skip(
-            "NOT TESTED: a read-only disk. This machine lets nobody mount one: allow `unshare -rm`, or be root."
-        )
+        pytest.skip("NOT TESTED: a read-only disk. This machine allows no mount: allow `unshare -rm`, or be root.")
     here = str(Path(__file__).parent)
     found = subprocess.run(
         [*namespace, "sh", "-c", READ_ONLY, "sh", str(root), sys.executable],

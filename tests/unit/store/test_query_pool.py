@@ -120,7 +120,7 @@ def test_the_processes_end_with_their_server() -> None:
         eventually(lambda pid=pid: not exists(pid))
 
 
-def _serve_for_ever(told: Any) -> None:
+def _serve_for_ever(pipe: Any) -> None:
     pool = QueryPool(2, 0)
     with pool.process(60) as idle, pool.process(60) as busy:
         busy.parse(ENDLESS, seconds=600)
@@ -128,7 +128,7 @@ def _serve_for_ever(told: Any) -> None:
         run = {"root": Path("/"), "resources": Resources(), "rows": 1, "seconds": 600}
         threading.Thread(target=busy.run, args=(NOTHING,), kwargs=run, daemon=True).start()
         eventually(lambda: ticks(pid_of(busy)) > begun + 5)
-        told.send([pid_of(idle), pid_of(busy)])
+        pipe.send([pid_of(idle), pid_of(busy)])
         threading.Event().wait()
 
 

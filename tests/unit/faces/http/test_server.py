@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
 from headwater.app.workspace import workspace
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.faces.http.api import api
 from headwater.faces.http.server import HttpServer
@@ -64,6 +66,20 @@ def test_stopping_ends_the_streams_and_leaves_nothing_behind(
         assert left == []
         server.stop()  # once more does no harm
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_query_too_many_is_refused_with_a_time_to_retry(tmp_path: Path) -> None:
+    with workspace(landed_project(tmp_path / "shop")) as opened, ExitStack() as held:
+        app = api(lambda: opened, counters=Counters())
+        server = HttpServer()
+        port = server.start(app, HOST, 0)
+        held.callback(server.stop)
+        pool = app.state.context.queries
+        for _ in range(pool.capacity):
+            held.enter_context(pool.place())
+        found = httpx.post(f"http://{HOST}:{port}/v1/query", json={"sql": "select 1"}, trust_env=False, timeout=60)
+    assert (found.status_code, found.json()["code"]) == (503, "HW-H05")
+    assert found.headers["retry-after"] == str(limits.HTTP_RETRY_SECONDS)
 
 
 def test_stopping_ends_the_queries(tmp_path: Path) -> None:
