@@ -88,11 +88,12 @@ def python_errors(ripple: str, code: PythonCode, *, tables: Sequence[str]) -> It
 
 def exception_text(code: Code, error: HeadwaterError) -> tuple[str, str]:
     """What the exception behind an error of user code said, and the lines of the user's files that were at work, the
-    innermost last. Both may hold values of rows: they are for the user, and for no message of ours."""
+    innermost last. Both may hold values of rows: they are for the user, and for no message of ours. Nothing for what
+    Spark says of a query's text: the error says it too."""
     from pyspark.errors import PySparkException
 
     cause = error.__cause__
-    if error.code != "HW-R01" or cause is None:
+    if error.code != "HW-R01" or cause is None or (isinstance(cause, PySparkException) and _is_about_text(cause)):
         return "", ""
     if isinstance(cause, PySparkException):
         text = str(cause).partition("\n\nJVM stacktrace")[0]
