@@ -55,7 +55,7 @@ def reader(
 
 def read_cut(workspace: Workspace, *, as_of: int | None = None) -> Cut:
     """The store as of one sequence. The views on disk are brought up to date first; reading goes on if the disk is
-    full or read-only."""
+    full or read-only, or if a table that is not asked for is damaged."""
     store = workspace.landed_store()
     with store.catalog.snapshot() as connection:
         entries = table_entries(connection)
@@ -63,7 +63,7 @@ def read_cut(workspace: Workspace, *, as_of: int | None = None) -> Cut:
         try:
             refresh(store)
         except HeadwaterError as error:
-            if error.code != "HW-T05":
+            if error.code not in ("HW-T04", "HW-T05"):
                 raise
             _LOG.warning("the views on disk are not up to date: %s", error.message)
     with store.catalog.snapshot() as connection:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.base.errors import HeadwaterError
 from headwater.store.duck_types import literal, quote
 from headwater.store.statement import LOCKED_CONFIG, MESSAGE_CHARACTERS, Statement, parse
-from headwater.store.view_sql import META
+from headwater.store.view_sql import META, meta_name
 
 if TYPE_CHECKING:
     import duckdb
@@ -102,9 +102,12 @@ def open_session(
     return connection
 
 
-def create_views(connection: duckdb.DuckDBPyConnection, definitions: Definitions) -> None:
-    """Make all views in a database. Raises HW-T04 if a file that a table names is not there or is not what it was. A
-    ripple's view that DuckDB does not take says so when it is asked."""
+def create_views(
+    connection: duckdb.DuckDBPyConnection, definitions: Definitions, damaged: dict[str, HeadwaterError] | None = None
+) -> None:
+    """Make all views in a database. Raises HW-T04 if a file that a table names is not there or is not what it was. With
+    `damaged`, such a table is noted there instead, and its views say so when they are asked, as does a ripple's view
+    that DuckDB does not take."""
     import duckdb
 
     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {META}")
@@ -113,11 +116,16 @@ def create_views(connection: duckdb.DuckDBPyConnection, definitions: Definitions
             for statement in statements:
                 connection.execute(statement)
         except (duckdb.IOException, duckdb.InvalidInputException, duckdb.ConversionException) as error:
-            raise HeadwaterError(
+            problem = HeadwaterError(
                 "HW-T04",
                 f"table `{name}` cannot be read: {str(error).splitlines()[0]}",
                 hint="`headwater context verify` lists every file that is missing or damaged",
-            ) from error
+            )
+            if damaged is None:
+                raise problem from error
+            damaged[name] = problem
+            for view in (meta_name(name), quote(name)):
+                connection.execute(f"CREATE OR REPLACE VIEW {view} AS {broken(name, problem.message)}")
     for name, select in definitions.views:
         try:
             connection.execute(f"CREATE OR REPLACE VIEW {quote(name)} AS {select}")

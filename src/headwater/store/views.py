@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.base.blobs import cannot_write, make_directory, write_whole
 from headwater.base.crash import crash_point
+from headwater.base.errors import HeadwaterError
 from headwater.store.duck_types import literal, quote
 from headwater.store.session import Definitions, create_views
 from headwater.store.sql_views import ViewState, Visible
@@ -211,10 +212,12 @@ def _build_duck(
     old: Mapping[str, Any] | None,
 ) -> None:
     """A new `duck.db` under another name, then renamed: whoever has the old one open keeps it. Made from a copy of
-    the old one where there is one, so that one changed view of many costs one."""
+    the old one where there is one, so that one changed view of many costs one. Raises HW-T04 for a table that cannot be
+    read; the views of all others are made then, and its own are tried again the next time."""
     import duckdb
 
     temporary = root / f".{_DUCK}.{os.getpid()}.tmp"
+    damaged: dict[str, HeadwaterError] = {}
     known = old["views"] if old is not None else {}
     changed = [state for state in states if known.get(state.name) != mark["views"][state.name]]
     views = [(name, select) for name, select in selects.items() if known.get(name) != mark["views"][name]]
@@ -232,7 +235,7 @@ def _build_duck(
             for name in known.keys() - mark["views"].keys():
                 connection.execute(f"DROP VIEW IF EXISTS {quote(name)}")
                 connection.execute(f"DROP VIEW IF EXISTS {meta_name(name)}")
-            create_views(connection, definitions)
+            create_views(connection, definitions, damaged)
             connection.execute("CHECKPOINT")
         found = temporary.stat()
         temporary.replace(root / _DUCK)
@@ -246,8 +249,11 @@ def _build_duck(
         with suppress(OSError):  # a read-only disk refuses to remove even what is not there
             temporary.unlink(missing_ok=True)
             Path(f"{temporary}.wal").unlink(missing_ok=True)
-    made = mark | {"inode": found.st_ino, "mtime_ns": found.st_mtime_ns}
+    shown = {name: digest for name, digest in mark["views"].items() if name not in damaged}
+    made = mark | {"views": shown, "inode": found.st_ino, "mtime_ns": found.st_mtime_ns}
     write_whole(root / "views" / _DUCK_MARK, json.dumps(made).encode(), durable=False)
+    for problem in damaged.values():
+        raise problem
 
 
 def _digest(text: str) -> str:

@@ -192,7 +192,9 @@ def test_damage_of_another_table_is_a_warning_and_the_rows_have_landed(project: 
     assert (said.code, said.out.startswith("events: 1 row")) == (0, True)
     assert "warning: the rows have landed" in said.err
     assert "HW-T04: table `orders` cannot be read" in said.err
-    said = say("--project", project, "ingest", "events", tmp_path / "a.ndjson", "--json")
+    assert labels(say, project) == ["a"], "what is whole can be asked"
+    (tmp_path / "b.ndjson").write_bytes(b'{"label": "b", "new": 1}\n')
+    said = say("--project", project, "ingest", "events", tmp_path / "b.ndjson", "--json")
     assert (said.code, [warning["code"] for warning in said.json()["warnings"]]) == (0, ["HW-T04"])
 
 

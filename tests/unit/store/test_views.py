@@ -491,6 +491,28 @@ def test_a_missing_file_is_a_damaged_store(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".duck*"))
 
 
+def test_a_damaged_table_keeps_no_other_from_being_shown(tmp_path: Path) -> None:
+    a, b = (HandMade(tmp_path, schema_of({"a": "long"}), name=name) for name in ("a", "b"))
+    for table in (a, b):
+        table.commit([{"a": 1}])
+    path = tmp_path / b.files[0].path
+    whole = path.read_bytes()
+    path.write_bytes(whole[:40])
+    states, infos = [a.state(), b.state()], [a.info(), b.info()]
+    for _ in range(2):
+        with pytest.raises(HeadwaterError, match="table `b` cannot be read"):
+            refresh_views(tmp_path, states, tables_info=infos)
+        with duckdb.connect(str(tmp_path / "duck.db"), read_only=True) as connection:
+            assert connection.execute("SELECT * FROM a").fetchall() == [(1,)]
+            for name in ("b", "meta.b"):
+                with pytest.raises(duckdb.InvalidInputException, match="`b` cannot be"):
+                    connection.execute(f"SELECT * FROM {name}").fetchall()
+    path.write_bytes(whole)
+    refresh_views(tmp_path, states, tables_info=infos)
+    with duckdb.connect(str(tmp_path / "duck.db"), read_only=True) as connection:
+        assert connection.execute("SELECT * FROM b").fetchall() == [(1,)]
+
+
 @pytest.mark.parametrize("point", ["view.before", "view.torn"])
 def test_a_crash_leaves_the_old_view_whole(tmp_path: Path, point: str) -> None:
     table = HandMade(tmp_path, schema_of({"a": "long"}))
