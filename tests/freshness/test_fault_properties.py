@@ -74,13 +74,20 @@ def always_fails(scenario: Scenario) -> Scenario:
 
 
 def executed_too_often(scenario: Scenario) -> str | None:
-    told = answer_of(always_fails(scenario))["pipelines"]
+    """The pond has failed after 1 + immediately executions. A run that was in flight then is tried, too: it may succeed."""
+    timeline = answer_of(always_fails(scenario))["timeline"]
     for name, pipeline in scenario["pipelines"].items():
+        if len(pipeline["ripples"]) > 1:
+            continue
         retry = {"immediately": 0, "on_change": 0} | pipeline.get("retry", {})
-        most = (1 + retry["immediately"]) * (1 + retry["on_change"])
-        starts = [ripple["starts"] for ripple in told[name]["ripples"].values()]
-        if len(starts) == 1 and starts[0] > most:
-            return f"{name} was executed {starts[0]} times with {retry}"
+        events = [
+            entry["event"] for entry in of_pond(timeline, name) if entry["event"] in ("ripple_started", "run_failed")
+        ]
+        tries = 1 + retry["immediately"]
+        if "run_failed" in events and events.index("run_failed") != tries:
+            return f"{name} failed after {events.index('run_failed')} executions with {retry}"
+        if events.count("ripple_started") > tries * max(2, 1 + retry["on_change"]):
+            return f"{name} was executed {events.count('ripple_started')} times with {retry}"
     return None
 
 

@@ -165,7 +165,7 @@ def _status(loaded: LoadedPipeline, known: _Known, tables: Sequence[TableSize], 
         freshness_us, delay_us = record["end_f"], record["delay_end"]
     state = _state(
         known.states.get(name),
-        never_completed=record is None or record["end_f"] is None,
+        never_asked=record is None or (record["end_f"] is None and not record["pull"]),
         served=known.served,
         has_open_run=open_run is not None,
         has_landed=name in known.landed,
@@ -195,7 +195,7 @@ def _tables(loaded: LoadedPipeline, tables: Sequence[TableSize]) -> list[str]:
 
 
 def _state(
-    in_engine: PondState | None, *, never_completed: bool, served: bool, has_open_run: bool, has_landed: bool
+    in_engine: PondState | None, *, never_asked: bool, served: bool, has_open_run: bool, has_landed: bool
 ) -> str:
     """The engine's own word, or what is known beside it. A rebuilt catalog has none of the engine's records."""
     match in_engine:
@@ -206,7 +206,7 @@ def _state(
         case "running" | "queued" | "idle":
             if in_engine == "running" or has_open_run:
                 return "running" if served else "interrupted"
-            return "new" if in_engine == "idle" and never_completed else in_engine
+            return "new" if in_engine == "idle" and never_asked else in_engine
 
 
 def _demand(record: Mapping[str, Any] | None) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from headwater.app.seeing import why
@@ -24,6 +25,20 @@ poll = "1h"
 [[pipeline.tables]]
 name = "orders"
 columns = { id = "long" }
+
+[[pipeline]]
+id = "closed"
+source = { connector = "files", config = { path = "closed/*.ndjson" } }
+[[pipeline.tables]]
+name = "closed"
+columns = { id = "long" }
+[[pipeline.windows]]
+start = "IN_TWELVE_HOURS"
+every = "1d"
+duration = "1h"
+timezone = "UTC"
+[[pipeline.triggers]]
+kind = "wave"
 
 [[pipeline]]
 id = "copies"
@@ -52,7 +67,8 @@ def complete(engine: Engine, effects: list[Effect]) -> list[Effect]:
 
 
 def test_a_pipeline_under_a_wave_that_finds_nothing_new_is_idle(tmp_path: Path) -> None:
-    (tmp_path / "headwater.toml").write_text(MANIFEST)
+    in_twelve_hours = f"{datetime.now(UTC) + timedelta(hours=12):%H:%M}"
+    (tmp_path / "headwater.toml").write_text(MANIFEST.replace("IN_TWELVE_HOURS", in_twelve_hours))
     with workspace(tmp_path) as opened:
         compiled = compile_pipelines(opened.project, now_us=now_us())
         engine = open_engine(opened.store(), compiled, holder=new_holder(), stands=True)
@@ -61,11 +77,11 @@ def test_a_pipeline_under_a_wave_that_finds_nothing_new_is_idle(tmp_path: Path) 
             StartRipple(ripple.pond.name, ripple.spec.name, ripple.start_f, 1, (), ())
             for ripple in engine.state.ponds["orders"].ripples
         ]
-        assert states(opened) == {"orders": "running", "copies": "queued"}
+        assert states(opened) == {"orders": "running", "closed": "idle", "copies": "queued"}
         copying = complete(engine, list(looks))
-        assert states(opened) == {"orders": "idle", "copies": "running"}
+        assert states(opened) == {"orders": "idle", "closed": "idle", "copies": "running"}
         complete(engine, copying)
-        assert states(opened) == {"orders": "idle", "copies": "idle"}
+        assert states(opened) == {"orders": "idle", "closed": "idle", "copies": "idle"}
         assert engine.state.ponds["copies"].pull
         assert "looks at its source again at" in why(opened, "orders").sentence
         engine.release()
