@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.base.schema import TableSchema
 from headwater.base.types import Type
 from headwater.coerce.errors import BadRow
-from headwater.coerce.infer import join_types
 from headwater.connectors.protocol import (
     ArrowRead,
+    BadItem,
     Cursor,
     Item,
     ItemRead,
     Json,
+    Observed,
     Slice,
     SlicePlan,
     Source,
     TableAsk,
     UnknownColumns,
 )
+from headwater.runtime.bad_items import check_bad_items, read_without
+from headwater.runtime.observe import merge_observed
 
 Row = dict[str, Any]
 
@@ -38,6 +41,7 @@ class Table:
     cursor: Cursor | None = None
     schema: TableSchema = field(default_factory=TableSchema)
     bad: list[BadRow] = field(default_factory=list)
+    bad_items: dict[str, BadItem] = field(default_factory=dict)
 
     def plan(self, source: Source) -> SlicePlan:
         return source.slices(self.ask, self.cursor, source.bound(self.ask), self.landed)
@@ -72,19 +76,38 @@ class Table:
         assert isinstance(read, ArrowRead)
         if read.observed is not None:
             self.learn(read.observed.columns)
+            self._leave_out(read.observed.bad_items)
         elif not self.schema.columns:
-            self.learn(observed_columns(read))
+            read = self._learn_from(read)
         for _ in range(10):
             try:
-                return self._read_all(read)
+                rows, items, bad_items = self._read_all(read)
+                if not bad_items:
+                    kept = {item.source_id: item.version for item in self.bad_items.values()}
+                    return rows, items | {key: version for key, version in kept.items() if key in _items_of(slice_)}
+                self._leave_out(bad_items)
+                read = read_without(read, self.bad_items)
             except UnknownColumns as unknown:
                 assert unknown.observed.columns, "a source that names no column would be asked for ever"
                 self.learn(unknown.observed.columns)
         raise AssertionError("the source goes on finding columns")
 
-    def _read_all(self, read: ArrowRead) -> tuple[list[Row], dict[str, Json]]:
+    def _learn_from(self, read: ArrowRead) -> ArrowRead:
+        """Learn the columns of all partitions; the read without what cannot be read."""
+        observed = observed_of(read)
+        self.learn(observed.columns)
+        self._leave_out(observed.bad_items)
+        return read_without(read, self.bad_items) if observed.bad_items else read
+
+    def _leave_out(self, found: Sequence[BadItem]) -> None:
+        self.bad_items.update({item.source_id: item for item in found})
+        check_bad_items(self.ask, self.bad_items.values())
+
+    def _read_all(self, read: ArrowRead) -> tuple[list[Row], dict[str, Json], list[BadItem]]:
         rows: list[Row] = []
         items: dict[str, Json] = {}
+        bad_items: list[BadItem] = []
+        bad = []
         function = pickle.loads(pickle.dumps(read.read))
         for partition in read.partitions:
             for found in function(json.loads(json.dumps(partition)), self.schema):
@@ -92,13 +115,16 @@ class Table:
                     assert found.source_id not in items, "an item is read once"
                     items[found.source_id] = json.loads(json.dumps(found.version))
                 elif isinstance(found, BadRow):
-                    self.bad.append(found)
+                    bad.append(found)
+                elif isinstance(found, BadItem):
+                    bad_items.append(found)
                 else:
                     names = [name for name in found.schema.names if name != "_source_id"]
                     assert found.select(names).schema.types == self.schema.to_arrow().types
                     found.validate(full=True)
                     rows += found.to_pylist()
-        return rows, items
+        self.bad += bad if not bad_items else []
+        return rows, items, bad_items
 
     def learn(self, columns: Mapping[str, Type]) -> None:
         for name, type_ in {**self.ask.declared, **columns}.items():
@@ -108,15 +134,18 @@ class Table:
 
 def observed_columns(read: ArrowRead) -> dict[str, Type]:
     """The columns of all partitions together."""
+    return dict(observed_of(read).columns)
+
+
+def observed_of(read: ArrowRead) -> Observed:
+    """What all partitions show together."""
     assert read.observe is not None
     observe = pickle.loads(pickle.dumps(read.observe))
-    columns: dict[str, Type] = {}
-    for partition in read.partitions:
-        for name, type_ in observe(json.loads(json.dumps(partition))).columns.items():
-            joined = join_types(columns.get(name), type_)
-            assert joined is not None
-            columns[name] = joined
-    return columns
+    return merge_observed([observe(json.loads(json.dumps(partition))) for partition in read.partitions])
+
+
+def _items_of(slice_: Slice) -> set[str]:
+    return {item.source_id for item in slice_.items}
 
 
 def as_stored(slice_: Slice) -> Slice:

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
@@ -19,6 +19,7 @@ from headwater.base import limits
 from headwater.base.clock import to_text
 from headwater.base.errors import HeadwaterError
 from headwater.base.text_form import TextForm
+from headwater.connectors.files.changes import unread_version
 from headwater.ingest.again import coerce_again
 from headwater.ingest.landing import Base, Files, base_of, changes_of, refuse_change_of, write
 from headwater.ingest.push import PushTable
@@ -27,10 +28,11 @@ from headwater.runtime.definition import declared_columns
 from headwater.runtime.model import MadeTable, project_tables
 from headwater.store.commit import Store
 from headwater.store.dead_letters import TABLE as LETTERS
+from headwater.store.dead_letters import WHOLE_FILE
 from headwater.store.evolution import Evolution
 from headwater.store.kept_letters import KeptLetter, Letters, letters_of, read_letters, take_out, take_out_all
 from headwater.store.reading import table_entry
-from headwater.store.records import Commit, FileRecord
+from headwater.store.records import Commit, FileRecord, ItemsLanded
 from headwater.store.state import LiveFile
 from headwater.store.write import MOVED, commit_files
 from headwater.store.writers import end_writer, new_writer
@@ -66,14 +68,15 @@ class LetterList:
 
 @dataclass(frozen=True)
 class Retried:
-    """How many letters are rows of the table now, how many still do not fit, and the commit that landed the last of
-    them."""
+    """How many letters are rows of the table now, how many still do not fit, the commit that landed the last of them,
+    and how many files the next run of the pipeline will read again."""
 
     table: str
     landed: int
     still_bad: int
     snapshot_id: str | None = None
     warnings: tuple[str, ...] = ()
+    files_to_read: int = 0
 
 
 def list_letters(
@@ -97,20 +100,22 @@ def list_letters(
 
 def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retried:
     """Coerce letters again. Those that fit the table as it is now land in it, and are letters no more, in one commit (a
-    few, where there are very many); the others stay. Of two at once one lands a row."""
+    few, where there are very many); the others stay. Of two at once one lands a row. A file that could not be read is
+    marked as unread instead: the next run of its pipeline reads it."""
     parts: list[Retried] = []
     seen: set[str] = set()
 
     def part(store: Store, files: Files) -> bool:
         """Whether there is one more."""
-        standing = _letters(store, table)
+        standing = _letters(store, table, must_exist=not parts)
         letters = _unseen(standing, seen)
         if standing is None or letters is None:
             return False
         done, stay = _retry(workspace, store, files, letters, place)
         parts.append(done)
         seen.update([*(file.path for file in letters.files), *(file.path for file in stay)])
-        return any(file.path not in seen for file in standing.files)
+        # Where letters of files were taken out, those of rows beside them lie in a new file now.
+        return done.files_to_read > 0 or any(file.path not in seen for file in standing.files)
 
     with _hands(workspace) as hands:
         while _patiently(lambda: part(*hands)):
@@ -121,6 +126,7 @@ def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retr
         sum(done.still_bad for done in parts),
         next((done.snapshot_id for done in reversed(parts) if done.snapshot_id is not None), None),
         next((done.warnings for done in parts if done.warnings), ()),
+        sum(done.files_to_read for done in parts),
     )
 
 
@@ -136,6 +142,8 @@ def _retry(
     """One commit; also the files of letters that had to be written again."""
     table = letters.table
     kept = list(_from(store, letters, place))
+    if any(each.letter.format == WHOLE_FILE for each in kept):
+        return _read_again(store, files, letters, [each for each in kept if each.letter.format == WHOLE_FILE])
     if not kept:
         return Retried(table, 0, 0), ()
     made = project_tables(workspace.project.pipelines).get(table)
@@ -166,6 +174,21 @@ def _retry(
     seq = commit_files(store, commit, (*written.files, *out.files))
     warnings = (UPSERT_WARNING,) if base.mode == "upsert" else ()
     return Retried(table, len(found.fits), still_bad, str(seq), warnings), out.files
+
+
+def _read_again(
+    store: Store, files: Files, letters: Letters, kept: Sequence[KeptLetter]
+) -> tuple[Retried, Sequence[FileRecord]]:
+    """Mark files as unread, and take their letters out, in one commit. Only a run knows how to read a file."""
+    gone = {(each.path, each.row) for each in kept}
+    out = take_out(store.root, letters, gone, directory=_directory(files))
+    unread: dict[str, dict[str, Any]] = {}
+    for each in kept:
+        unread.setdefault(each.letter.pipeline, {})[each.letter.place] = unread_version()
+    items = [ItemsLanded(pipeline=name, table=letters.table, items=places) for name, places in unread.items()]
+    commit = Commit(changes=(*items, *out.changes), requires=(files.writer, *out.requires), actor=this_actor())
+    commit_files(store, commit, out.files)
+    return Retried(letters.table, 0, 0, files_to_read=len(gone)), ()
 
 
 def _drop(store: Store, files: Files, table: str, place: str | None) -> int:
@@ -207,11 +230,12 @@ def _text_settings(made: MadeTable | None) -> tuple[Mapping[str, TextForm | None
     return forms, made.settings.exclude if isinstance(made.settings, TableSpec) else ()
 
 
-def _letters(store: Store, table: str) -> Letters | None:
-    """The letters of a table, if there are any. Raises HW-T07 if there is neither a letter nor a table."""
+def _letters(store: Store, table: str, *, must_exist: bool = True) -> Letters | None:
+    """The letters of a table, if there are any. Raises HW-T07 if there is neither a letter nor a table that must
+    exist."""
     with store.catalog.snapshot() as connection:
         letters = letters_of(connection, table)
-        if letters is None:
+        if letters is None and must_exist:
             table_entry(connection, table)
         return letters
 

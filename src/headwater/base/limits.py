@@ -39,6 +39,8 @@ WEBHOOK_SIGNATURES = 100_000
 MAX_BAD_ROWS = 100
 MOST_BAD_ROWS = 10_000
 """What a pipeline may raise it to."""
+MAX_BAD_FILES = 100
+"""So many files of a slice that cannot be read are kept as dead letters; a pipeline may raise it to `SLICE_FILES`."""
 LETTERS_SHOWN = 50
 LETTERS_AT_ONCE = 100_000
 LETTERS_AT_ONCE_BYTES = 16 * 1024 * 1024

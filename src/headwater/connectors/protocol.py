@@ -66,15 +66,28 @@ class BackfillHint:
 
 
 @dataclass(frozen=True)
+class BadItem:
+    """An item that cannot be read at all: nothing of it lands. `version` is the one that was found, so that an item that
+    was repaired is recognised; None where it was only sampled. `error` names its place, the reason and, where it is
+    known, a line; `hint` says what can be done about it."""
+
+    source_id: str
+    version: Json
+    error: RowError
+    hint: str = ""
+
+
+@dataclass(frozen=True)
 class Observed:
     """Columns as a source shows them. `complete` means that a stored column which is missing here was dropped at
     the source (a typed source); text formats show only the keys that were present. `renamed` maps a new name to
-    the old one where the source itself declares it."""
+    the old one where the source itself declares it. `bad_items` could not be read, and show nothing."""
 
     columns: Mapping[str, Type]
     complete: bool = False
     primary_key: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
+    bad_items: tuple[BadItem, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,9 +101,9 @@ class SourceTable:
 @dataclass(frozen=True)
 class TableAsk:
     """What a pipeline wants of one table of a source. `name` is the table in the store, `source_name` the
-    source's own; `declared` are the columns of the manifest, `forms` say how texts of them are
-    written, `exclude` are left out. So many bad rows of a slice as `max_bad_rows` are kept
-    as dead letters, by a source that can; one more of them, and the slice fails."""
+    source's own; `declared` are the columns of the manifest, `forms` say how texts of them are written, `exclude` are
+    left out. Up to `max_bad_rows` bad rows and `max_bad_items` bad items of a slice are kept as dead letters, by a source
+    that can; one more of either fails the slice."""
 
     name: str
     source_name: str
@@ -99,6 +112,7 @@ class TableAsk:
     declared: Mapping[str, Type] = field(default_factory=dict)
     incremental: str | None = None
     max_bad_rows: int = 0
+    max_bad_items: int = 0
     exclude: tuple[str, ...] = ()
     forms: Mapping[str, TextForm] = field(default_factory=dict)
 
@@ -152,7 +166,9 @@ class ArrowRead:
 
     `read(partition, schema)` yields record batches with the columns of `schema` (those it has; the rest is null)
     in their Arrow types and, where the connector has it, `_source_id`; it may yield `ItemRead`s between them, and
-    `BadRow`s if rows may be bad. It must be picklable (a module-level function or a frozen dataclass with `__call__`),
+    `BadRow`s if rows may be bad. Of a partition with items that cannot be read it yields a `BadItem` for each of them;
+    the caller then discards what it has read and reads again without them: `without(partitions, source_ids)` gives the
+    partitions for that. `read` must be picklable (a module-level function or a frozen dataclass with `__call__`),
     may hold secrets, and raises `BadRows`, `UnknownColumns`, `SliceGone` or `TransientError`.
 
     `observe(partition)` tells the columns of one partition; it runs in executors, and only when the table's schema
@@ -168,13 +184,14 @@ class ArrowRead:
     """
 
     partitions: tuple[Json, ...]
-    read: Callable[[Json, TableSchema], Iterator[pa.RecordBatch | ItemRead | BadRow]]
+    read: Callable[[Json, TableSchema], Iterator[pa.RecordBatch | ItemRead | BadRow | BadItem]]
     observe: Callable[[Json], Observed] | None = None
     observed: Observed | None = None
     key_filter_column: str | None = None
     key_filter_from: Json = None
     format: str = ""
     source_keys: int | None = None
+    without: Callable[[Sequence[Json], frozenset[str]], tuple[Json, ...]] | None = None
 
 
 @dataclass(frozen=True)

@@ -242,6 +242,8 @@ class PipelineSpec(Spec):
     destination: DestinationSpec | None = None
     on_bad_row: Literal["refuse", "dead_letter"] | None = None
     max_bad_rows: Annotated[int, Field(ge=1, le=limits.MOST_BAD_ROWS)] | None = None
+    on_bad_file: Literal["fail", "dead_letter"] | None = None
+    max_bad_files: Annotated[int, Field(ge=1, le=limits.SLICE_FILES)] | None = None
     schedule: Schedule | None = None
     poll: Duration | None = None
     triggers: Annotated[tuple[TriggerSpec, ...], Listed] = ()
@@ -264,6 +266,11 @@ class PipelineSpec(Spec):
         if (self.on_bad_row or ("dead_letter" if is_files else "refuse")) == "refuse":
             return 0
         return self.max_bad_rows or limits.MAX_BAD_ROWS
+
+    @property
+    def bad_files_kept(self) -> int:
+        """Up to so many files of a slice that cannot be read are kept as dead letters; one more fails it."""
+        return 0 if self.on_bad_file == "fail" else self.max_bad_files or limits.MAX_BAD_FILES
 
     def incremental_of(self, table: TableSpec) -> str | None:
         """The cursor column of a table: its own, else the pipeline's."""

@@ -115,6 +115,10 @@ def _pipeline_parts(spec: PipelineSpec, connectors: Collection[str]) -> Iterator
             yield ("on_bad_row",), _LATER
         if spec.max_bad_rows is not None:
             yield ("max_bad_rows",), _LATER
+    if spec.source is None or spec.source.connector != "files":
+        for key in ("on_bad_file", "max_bad_files"):
+            if getattr(spec, key) is not None:
+                yield (key,), _LATER
 
 
 def _table_parts(path: Path, table: TableSettings) -> Iterator[tuple[Path, str]]:

@@ -19,6 +19,7 @@ Counted = Literal[
     "rows_pushed",
     "rows_rescued",
     "rows_dead_lettered",
+    "files_dead_lettered",
 ]
 
 LABELS: Mapping[Counted, tuple[str, ...]] = {
@@ -29,6 +30,7 @@ LABELS: Mapping[Counted, tuple[str, ...]] = {
     "rows_pushed": ("table",),
     "rows_rescued": ("table",),
     "rows_dead_lettered": ("table",),
+    "files_dead_lettered": ("table",),
 }
 """What tells the counts of one kind apart."""
 

@@ -49,6 +49,8 @@ def landing_fingerprint(spec: PipelineSpec, table: TableSpec) -> str:
             **_lands(table, table.effective_mode),
             # A key that says nothing is left out: a definition that does not use it keeps its fingerprint.
             **({"exclude": sorted(table.exclude)} if table.exclude else {}),
+            **({"on_bad_file": spec.on_bad_file} if spec.on_bad_file else {}),
+            **({"max_bad_files": spec.max_bad_files} if spec.max_bad_files else {}),
         }
     )
 

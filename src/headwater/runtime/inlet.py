@@ -52,6 +52,7 @@ def _table(spec: PipelineSpec, table: TableSpec, observed: Observed | None) -> I
         declared={name: column.type for name, column in declared.items()},
         incremental=spec.incremental_of(table),
         max_bad_rows=spec.bad_rows_kept,
+        max_bad_items=spec.bad_files_kept,
         exclude=tuple(table.exclude),
         forms={name: column.form for name, column in declared.items() if column.form},
     )

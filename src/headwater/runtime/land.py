@@ -7,8 +7,8 @@ the first try are never named.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headwater.base import limits
@@ -18,6 +18,7 @@ from headwater.base.node import this_node
 from headwater.base.schema import TableSchema
 from headwater.connectors.protocol import (
     ArrowRead,
+    BadItem,
     BadRows,
     Observed,
     SliceGone,
@@ -26,6 +27,7 @@ from headwater.connectors.protocol import (
     TransientError,
 )
 from headwater.observe.counters import COUNTERS
+from headwater.runtime.bad_items import check_bad_items, read_without
 from headwater.runtime.inlet import InletTable
 from headwater.runtime.land_letters import added_letters, is_letters, take_out_older, write_bad_rows
 from headwater.runtime.observe import merge_observed, shown_to
@@ -57,6 +59,7 @@ class Landed:
     bytes: int
     seq: int
     bad_rows: int = 0
+    bad_files: int = 0
     """Those that were kept as dead letters."""
 
 
@@ -78,19 +81,24 @@ def land_unit(work: UnitWork) -> Landed:
     HW-T03 if the lease was lost, and any other error for good."""
     stored = stored_slice(work.lease.payload)
     observed = work.read.observed if isinstance(work.read, ArrowRead) else None
+    bad: dict[str, BadItem] = {}
+    work = _leave_out(work, bad, observed.bad_items if observed is not None else ())
     for attempt in range(SCHEMA_TRIES):
         entry = _entry(work)
         if observed is None and attempt == 0 and entry is None and not _declares_enough(work.table):
-            observed = _observe(work)
+            observed, work = _observe(work, bad)
         evolution = evolve_table(entry, work.table, shown_to(entry, observed, work.table.ask.exclude))
         if evolution.refused:
             ask = work.table.ask
             refuse(work.store, ask.name, evolution, mode=ask.mode, declared=work.table.declared, actor=work.actor)
         written = _write(work, evolution.schema, entry, number=attempt)
-        if written.unknown:
+        if written.bad_items or written.unknown:
             discard_files(work.store.root, written.files)
-            observed = _observe(work)
+            work = _leave_out(work, bad, written.bad_items)
+            if written.unknown or observed is not None:
+                observed, work = _observe(work, bad)
             continue
+        written.bad_items = list(bad.values())
         try:
             return _commit(work, stored, entry, evolution, written, number=attempt)
         except HeadwaterError as conflict:
@@ -136,13 +144,26 @@ def _declares_enough(table: InletTable) -> bool:
     return bool(table.declared) and table.declared.keys() >= set(table.ask.primary_key)
 
 
-def _observe(work: UnitWork) -> Observed | None:
-    """The columns of the whole slice, asked of every partition."""
+def _observe(work: UnitWork, bad: dict[str, BadItem]) -> tuple[Observed | None, UnitWork]:
+    """The columns of the whole slice, asked of every partition, and the work without the items that this found to be
+    bad."""
     from headwater.spark.write_frame import observe_read
 
-    if not isinstance(work.read, ArrowRead) or work.read.observe is None:
-        return None
-    return merge_observed(observe_read(work.spark(), work.read))
+    read = work.read
+    if not isinstance(read, ArrowRead) or read.observe is None:
+        return None, work
+    observed = merge_observed(observe_read(work.spark(), read) if read.partitions else [])
+    return observed, _leave_out(work, bad, observed.bad_items)
+
+
+def _leave_out(work: UnitWork, bad: dict[str, BadItem], found: Sequence[BadItem]) -> UnitWork:
+    """The same work without items that cannot be read. Raises HW-C02 if there are more of them than are kept."""
+    if not found:
+        return work
+    assert isinstance(work.read, ArrowRead)
+    bad.update({item.source_id: item for item in found})
+    check_bad_items(work.table.ask, bad.values())
+    return replace(work, read=read_without(work.read, bad))
 
 
 def _write(work: UnitWork, schema: TableSchema, entry: TableEntry | None, *, number: int) -> Written:
@@ -153,6 +174,8 @@ def _write(work: UnitWork, schema: TableSchema, entry: TableEntry | None, *, num
         raise SliceGone(written.gone)
     if written.transient is not None:
         raise TransientError(written.transient)
+    if written.bad_items:
+        return written  # what is wrong with the rows of such a slice is known when it was read without them
     raise_bad(written, max_bad_rows=work.table.ask.max_bad_rows)
     return written
 
@@ -208,14 +231,15 @@ def _commit(
     staged: tuple[r.FileRecord, ...] = ()
     if made.mode != "replace":
         _file_changes(work, stored, evolution.schema, schema_id, written, made, number=number)
-        _letter_changes(work, stored, letters, made, number=number)
+        _letter_changes(work, stored, letters, made, written.bad_items, number=number)
     elif stored.is_last:
         waited = _replace_changes(work, schema_id, written, made)
-        _letter_changes(work, stored, (*waited, *letters), made, number=number)
+        _letter_changes(work, stored, (*waited, *letters), made, written.bad_items, number=number)
     else:
         staged = (*written.files, *letters)
     changes, pipeline, table = made.changes, made.pipeline, made.table
-    items = {item.source_id: written.items.get(item.source_id, item.version) for item in stored.slice.items}
+    versions = {**written.items, **{item.source_id: item.version for item in written.bad_items}}
+    items = {item.source_id: versions.get(item.source_id, item.version) for item in stored.slice.items}
     if items:
         changes.append(r.ItemsLanded(pipeline=pipeline, table=table, items=items))
     changes += [
@@ -239,16 +263,19 @@ def _commit(
     seq = traced_commit(work.store, r.Commit(changes=tuple(changes), requires=requires, actor=work.actor))
     if written.bad:
         COUNTERS.add("rows_dead_lettered", table, times=len(written.bad))
-    return Landed(written.rows, written.bytes, seq, len(written.bad))
+    if written.bad_items:
+        COUNTERS.add("files_dead_lettered", table, times=len(written.bad_items))
+    return Landed(written.rows, written.bytes, seq, len(written.bad), len(written.bad_items))
 
 
 def _write_letters(work: UnitWork, written: Written, *, number: int) -> tuple[r.FileRecord, ...]:
-    if not written.bad:
+    if not written.bad and not written.bad_items:
         return ()
     assert isinstance(work.read, ArrowRead)
     return write_bad_rows(
         work.store,
         written.bad,
+        written.bad_items,
         table=work.table.ask.name,
         pipeline=work.lease.pipeline,
         format_=work.read.format,
@@ -258,11 +285,21 @@ def _write_letters(work: UnitWork, written: Written, *, number: int) -> tuple[r.
 
 
 def _letter_changes(
-    work: UnitWork, stored: StoredSlice, letters: tuple[r.FileRecord, ...], made: TableChanges, *, number: int
+    work: UnitWork,
+    stored: StoredSlice,
+    letters: tuple[r.FileRecord, ...],
+    made: TableChanges,
+    bad_items: Sequence[BadItem],
+    *,
+    number: int,
 ) -> None:
-    """The slice's bad rows, in place of those that its files, or the whole table before it, left."""
-    places = None if made.mode == "replace" else {item.source_id for item in stored.slice.items}
-    older = take_out_older(work.store, made.table, places=places, directory=_directory(work, LETTERS, number))
+    """The slice's bad rows and items, in place of those that its files, or the whole table before it, left. A file that
+    cannot be read leaves the rows of its last readable version in the table, and so their letters."""
+    bad = {item.source_id for item in bad_items}
+    places = None if made.mode == "replace" else {item.source_id for item in stored.slice.items} - bad
+    older = take_out_older(
+        work.store, made.table, places=places, items=bad, directory=_directory(work, LETTERS, number)
+    )
     made.changes += older.changes
     made.requires += older.requires
     made.changes += added_letters(work.store, letters, run_id=work.lease.run_id, actor=work.actor)
@@ -281,8 +318,10 @@ def _file_changes(
     if written.files:
         unique = made.mode == "upsert" and keys_are_unique(work.store.root, written.files, schema)
         made.add_files(schema_id, tuple(written.files), unique_keys=unique)
-    if stored.slice.replaces and made.mode == "append" and schema_id:
-        _retire(work, stored.slice.replaces, made, attempt=number)
+    bad = {item.source_id for item in written.bad_items}
+    replaced = tuple(source_id for source_id in stored.slice.replaces if source_id not in bad)
+    if replaced and made.mode == "append" and schema_id:
+        _retire(work, replaced, made, attempt=number)
 
 
 def _retire(work: UnitWork, source_ids: tuple[str, ...], made: TableChanges, *, attempt: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 
 from headwater.base.ids import RunId
 from headwater.coerce.errors import BadRow
+from headwater.connectors.protocol import BadItem
 from headwater.store import dead_letters as d
 from headwater.store.commit import Store
 from headwater.store.kept_letters import TakenOut, letters_of, read_letters, take_out, take_out_all
@@ -20,6 +21,7 @@ from headwater.store.records import Change, FileRecord
 def write_bad_rows(
     store: Store,
     rows: Sequence[BadRow],
+    items: Sequence[BadItem],
     *,
     table: str,
     pipeline: str,
@@ -27,8 +29,11 @@ def write_bad_rows(
     directory: str,
     run_id: RunId,
 ) -> tuple[FileRecord, ...]:
-    """The file of a slice's bad rows; none if there is none."""
+    """The file of a slice's bad rows and items; none if there is none."""
     letters = [d.letter_of(row, table=table, pipeline=pipeline, place=row.error.place, format_=format_) for row in rows]
+    for item in items:
+        whole = BadRow(item.error, b"")
+        letters.append(d.letter_of(whole, table=table, pipeline=pipeline, place=item.source_id, format_=d.WHOLE_FILE))
     return d.write_letters(store.root, directory, letters, run_id=run_id, number=0) if letters else ()
 
 
@@ -38,15 +43,22 @@ def added_letters(store: Store, files: Sequence[FileRecord], *, run_id: RunId, a
     return d.letters_added(files, schema_id=d.ensure_table(store, actor=actor), run_id=run_id)
 
 
-def take_out_older(store: Store, table: str, *, places: Collection[str] | None, directory: str) -> TakenOut:
-    """The letters that a table has from these places, or all of them (None)."""
+def take_out_older(
+    store: Store, table: str, *, places: Collection[str] | None, items: Collection[str] = (), directory: str
+) -> TakenOut:
+    """The letters that a table has from these places, or all of them (None); of `items` only those of the whole
+    file."""
     with store.catalog.snapshot() as connection:
         letters = letters_of(connection, table)
     if letters is None:
         return TakenOut()
     if places is None:
         return take_out_all(letters)
-    gone = {(kept.path, kept.row) for kept in read_letters(store.root, letters) if kept.letter.place in places}
+    gone = {
+        (kept.path, kept.row)
+        for kept in read_letters(store.root, letters)
+        if kept.letter.place in places or (kept.letter.format == d.WHOLE_FILE and kept.letter.place in items)
+    }
     return take_out(store.root, letters, gone, directory=directory)
 
 

@@ -18,7 +18,9 @@ def merge_observed(parts: Sequence[Observed]) -> Observed:
     for part in parts:
         for name, type_ in part.columns.items():
             columns[name] = join_types(columns.get(name), type_) or STRING
-    return Observed(columns, complete=bool(parts) and all(part.complete for part in parts))
+    bad = {item.source_id: item for part in parts for item in part.bad_items}
+    complete = bool(parts) and all(part.complete for part in parts)
+    return Observed(columns, complete=complete, bad_items=tuple(bad.values()))
 
 
 def shown_to(entry: TableEntry | None, observed: Observed | None, exclude: Collection[str] = ()) -> Shown:

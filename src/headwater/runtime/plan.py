@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headwater.base.errors import HeadwaterError
-from headwater.connectors.protocol import Cursor, CursorKind, Item, Slice, Source
+from headwater.connectors.protocol import BadItem, Cursor, CursorKind, Item, Slice, Source
+from headwater.runtime.bad_items import bad_items_warning, check_bad_items
 from headwater.runtime.inlet import Inlet, InletTable
 from headwater.runtime.observe import shown_to
 from headwater.runtime.table_changes import check_owner
@@ -207,7 +208,8 @@ def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: 
         cursor = Cursor(CursorKind(stored.kind), stored.version, stored.source_identity, stored.value)
     slice_plan = source.slices(ask, cursor, source.bound(ask), view.items.get((pipeline, ask.name), {}))
     entry = view.tables.get(ask.name)
-    evolution, sure = _expected(table, slice_plan.slices, source, entry)
+    evolution, sure, bad = _expected(table, slice_plan.slices, source, entry)
+    warnings = (*slice_plan.warnings, bad_items_warning(bad)) if bad else slice_plan.warnings
     planned = PlannedTable(
         table=table,
         identity=identity,
@@ -218,7 +220,7 @@ def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: 
         schema_id=entry.schema_id if entry is not None else 0,
         evolution=evolution,
     )
-    return planned, _show_table(planned, slice_plan.warnings, sure=sure, is_new=entry is None)
+    return planned, _show_table(planned, warnings, sure=sure, is_new=entry is None)
 
 
 def _show_table(planned: PlannedTable, warnings: tuple[str, ...], *, sure: bool, is_new: bool) -> TablePlan:
@@ -247,18 +249,21 @@ def _total(estimates: list[int | None]) -> int | None:
 
 def _expected(
     table: InletTable, slices: tuple[Slice, ...], source: Source, entry: TableEntry | None
-) -> tuple[Evolution | None, bool]:
-    """The schema change that landing will probably make, from what is known without reading the rows, and whether
-    that is certain."""
+) -> tuple[Evolution | None, bool, tuple[BadItem, ...]]:
+    """The schema change that landing will probably make, from what is known without reading the rows, whether that is
+    certain, and the items of the sample that cannot be read. Raises HW-C02 if those are more than are kept."""
     if entry is None and not slices:
-        return None, False
+        return None, False, ()
     observed, sure = table.observed, True
     if observed is None and slices:
         observed = source.preview(table.ask, slices[0])
         sure = observed is not None and observed.complete
-    if entry is None and observed is None and not table.declared:
-        return None, False
-    return evolve_table(entry, table, shown_to(entry, observed, table.ask.exclude)), sure
+    bad = observed.bad_items if observed is not None else ()
+    check_bad_items(table.ask, bad)
+    shows_nothing = observed is None or (bad and not observed.columns)
+    if entry is None and shows_nothing and not table.declared:
+        return None, False, bad
+    return evolve_table(entry, table, shown_to(entry, observed, table.ask.exclude)), sure, bad
 
 
 def _listed(evolution: Evolution) -> tuple[SchemaEvent, ...]:

@@ -25,6 +25,7 @@ from headwater.base.schema import TableSchema
 from headwater.coerce.errors import BadRow, RowError
 from headwater.connectors.protocol import (
     ArrowRead,
+    BadItem,
     BadRows,
     ItemRead,
     Observed,
@@ -60,7 +61,8 @@ class WriteTarget:
 
 @dataclass
 class Written:
-    """What the tasks reported. If `unknown`, `refused`, `gone` or `transient` is set the files are to be left alone.
+    """What the tasks reported. If `unknown`, `refused`, `gone`, `transient` or `bad_items` is set the files are to be
+    left alone.
     `bad` are the bad rows that can be kept; `refused` and `refused_total` tell of a task that had too many of them."""
 
     files: list[FileRecord] = field(default_factory=list)
@@ -72,6 +74,7 @@ class Written:
     refused_total: int = 0
     gone: str | None = None
     transient: str | None = None
+    bad_items: list[BadItem] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -149,6 +152,8 @@ class _LandPartitions:
                         yield "item", {got.source_id: got.version}
                     case BadRow():
                         yield "bad", got
+                    case BadItem():
+                        yield "bad_item", got
                     case batch:
                         writer.write(batch)
             for record in writer.close():
@@ -262,6 +267,8 @@ def _collect(frame: DataFrame, work: Any) -> Written:
                 written.unknown.append(value)
             case "bad":
                 written.bad.append(value)
+            case "bad_item":
+                written.bad_items.append(value)
             case "refused":
                 written.refused.extend(value[0])
                 written.refused_total += value[1]

@@ -26,6 +26,8 @@ from headwater.store.reading import table_entries
 TABLE = "_dead_letters"
 PIPELINE = "_dead_letters"
 """The owner of the table: nobody's pipeline can have this name."""
+WHOLE_FILE = "file"
+"""The format of a letter that is about a whole file, which cannot be read: its row is the file at its place."""
 
 
 @dataclass(frozen=True)

@@ -102,12 +102,6 @@ def test_bytes_that_are_no_text_are_kept_and_stay_none(tmp_path: Path) -> None:
     assert json.loads(source) == {"id": "2", "note": "\udcffb"}
 
 
-def test_a_quote_that_is_never_closed_fails_its_file_whatever_is_kept(tmp_path: Path) -> None:
-    with pytest.raises(BadRows) as error:
-        landed(tmp_path, 'id,note\n1,a\n2,"open\n3,c\n', name="a.csv", id=LONG, note=STRING)
-    assert [(e.line, e.reason) for e in error.value.errors] == [(3, "unclosed_quote")]
-
-
 def test_rows_of_a_typed_file_are_kept_as_json(tmp_path: Path) -> None:
     sink = pa.BufferOutputStream()
     row: dict[str, pa.Array] = {

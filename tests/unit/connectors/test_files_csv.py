@@ -129,8 +129,8 @@ def test_cells_that_are_not_utf8_are_bad_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ['a,b\n1,x\n2,"open\n3,y\n', 'a,b\n1,x\n2,"open', 'a\nx\n"open\ny\n'])
 def test_a_quote_that_is_never_closed_swallows_no_rows(tmp_path: Path, text: str) -> None:
-    (found,) = bad(tmp_path, text)
-    assert found == (3, text[text.index("\n") - 1], "unclosed_quote")
+    with pytest.raises(HeadwaterError, match="a quote that is never closed, in the row that begins on line 3"):
+        bad(tmp_path, text)
 
 
 def test_bad_rows_are_found_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

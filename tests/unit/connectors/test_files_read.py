@@ -225,8 +225,11 @@ def test_a_line_without_end_is_refused_with_the_file(tmp_path: Path, monkeypatch
     [
         (gzip.compress(b'{"id": 1}', mtime=0), "begins like gzip"),
         (b"PAR1....", "begins like Parquet"),
-        (bytes(range(255, -1, -1)), "begins with binary data"),
-        ("\ufeffid,x\n".encode("utf-16"), "begins with binary data"),
+        (bytes(range(254, -1, -1)), "it is not text, byte 255 is NUL"),
+        (b"123\0", "it is not text, byte 4 is NUL"),
+        ("\ufeffid,x\n".encode("utf-16"), "it is UTF-16"),
+        ('{"id":1}\n'.encode("utf-16-le"), "it is UTF-16"),
+        ("id,x\n1,2\n".encode("utf-16-be"), "it is UTF-16"),
     ],
 )
 def test_a_file_that_is_not_what_it_says_is_refused_with_its_path(
@@ -322,7 +325,7 @@ def test_lines_under_the_name_of_a_document_are_refused_with_the_way_out(tmp_pat
 def test_a_document_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_text, "DOCUMENT_BYTES", 10)
     (tmp_path / "a.json").write_text('[{"id": 1}, {"id": 2}]')
-    with pytest.raises(HeadwaterError, match="larger than"):
+    with pytest.raises(HeadwaterError, match="more than"):
         landed(opened(tmp_path, "*.json"))
 
 

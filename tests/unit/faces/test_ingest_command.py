@@ -171,7 +171,7 @@ def test_bad_rows_are_kept_where_the_pipeline_says_so(project: Path, say: Any, m
         )
     )
     told = ingest(rows)
-    assert (told.code, "1 bad row kept" in told.err) == (0, True), told.err
+    assert (told.code, "1 dead letter kept" in told.err) == (0, True), told.err
     assert ingest(rows, "--json").json()["batches"][0]["rows_refused"] == 1
     assert ingest(rows + rows).code == 3, "two are more than one"
     listed = say("--project", project, "deadletters", "numbers", "list", "--json").json()

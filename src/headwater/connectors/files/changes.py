@@ -35,6 +35,11 @@ def gone_version() -> Json:
     return {"gone": True}
 
 
+def unread_version() -> Json:
+    """The version of a file that is to be read again although it is as it was: it counts as changed."""
+    return {"unread": True}
+
+
 def compare(
     found: Sequence[FoundFile],
     landed: Mapping[str, Json],
@@ -51,7 +56,7 @@ def compare(
         version = landed.get(file.source_id)
         if version is None or version.get("gone"):
             new.append(file)
-        elif file.size != version["size"]:
+        elif version.get("unread") or file.size != version["size"]:
             changed.append(file)
         elif file.mtime_ns != version["mtime_ns"] or not is_settled(file.mtime_ns, version["scanned_at_ns"]):
             sha256 = content_hash(file)

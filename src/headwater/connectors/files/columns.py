@@ -17,6 +17,7 @@ from headwater.base.schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import STRING, Type, from_arrow, to_arrow
 from headwater.connectors.files.json_texts import json_texts_of
+from headwater.connectors.files.streams import unreadable
 from headwater.connectors.files.time_range import beyond_nanoseconds, has_text
 from headwater.connectors.protocol import BadRows
 
@@ -86,7 +87,8 @@ def check_names(names: Iterable[str], *, source_id: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise _bad_name(source_id, f"has two columns named `{name}`")
+            what = f"has two columns named `{name}`"
+            raise unreadable(source_id, what, reason="duplicate_column", hint="rename one where the file is made")
         if not name:
             raise _bad_name(source_id, "has a column without a name")
         if not is_column_name(name):

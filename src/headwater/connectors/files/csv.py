@@ -4,8 +4,8 @@ A file is never cut into parts: only from its beginning can one tell whether a n
 lines are skipped. A row of another width than the header's is a bad row.
 
 A bad row is kept as JSON: an object of its cells by column, or the text of a row of another width. Bytes that are not
-UTF-8 stand in it as lone surrogates, which no column takes. A quote that is never closed fails the file: nobody can
-tell which rows it has swallowed.
+UTF-8 stand in it as lone surrogates, which no column takes. A file with a quote that is never closed cannot be read:
+which rows the quote has swallowed is unknown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from headwater.connectors.files.columns import (
     without_rows,
 )
 from headwater.connectors.files.config import CsvOptions, FileFormat
-from headwater.connectors.files.streams import CHUNK_BYTES, OpenFile, not_what_it_says, refuse_foreign
+from headwater.connectors.files.streams import CHUNK_BYTES, OpenFile, not_what_it_says, refuse_foreign, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -185,10 +185,14 @@ def read_piece(
                 found.append((rows.rows + row, cell, bad.kept(_source(batch, row, rows))))
         if not bad.is_over:
             yield without_rows(converted, wrong)
-    bad.total += len(rows.ragged) + rows.is_unclosed
     if rows.is_unclosed:
-        bad.room = 0
-    if found or rows.ragged or rows.is_unclosed:
+        number = _record(rows.rows, rows.ragged, how.csv)
+        with again:
+            line = _lines_of({number}, again, how.csv).get(number, 0)
+        what = f"has a quote that is never closed, in the row that begins on line {line}"
+        raise unreadable(opened.source_id, what, reason="unclosed_quote", hint="close the quote", line=line)
+    bad.total += len(rows.ragged)
+    if found or rows.ragged:
         for error, source in _row_errors(rows, found, how.csv, again):
             bad.add(BadRow(error, source))
 
@@ -223,15 +227,17 @@ def infer_rows(read: Callable[[int], bytes], how: FileFormat, *, source_id: str)
 
 
 def _row_errors(
-    rows: CsvRows, found: Sequence[tuple[int, BadCell, bytes]], options: CsvOptions, again: OpenFile
+    rows: CsvRows,
+    found: Sequence[tuple[int, BadCell, bytes]],
+    options: CsvOptions,
+    again: OpenFile,
+    *,
+    ragged: bool = True,
 ) -> list[tuple[RowError, bytes]]:
     """The bad rows of a file that are known, in their order, with the lines on which they begin."""
     records: list[tuple[int, BadCell, bytes]] = []
     records += [(_record(row, rows.ragged, options), cell, source) for row, cell, source in found]
     records += [(number, BadCell(0, None, "wrong_number_of_cells"), text) for number, text in rows.ragged.items()]
-    if rows.is_unclosed:
-        last = BadCell(0, rows.names[-1], "unclosed_quote", "string")
-        records.append((_record(rows.rows, rows.ragged, options), last, b""))
     records.sort(key=lambda record: record[0])
     with again:
         lines = _lines_of({number for number, *_ in records}, again, options)

@@ -28,14 +28,15 @@ from headwater.connectors.files.columns import (
 from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.slices import Cut, byte_cuts
-from headwater.connectors.files.streams import OpenFile, Piece, not_what_it_says, reading
+from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile, not_what_it_says, reading, unreadable
 from headwater.connectors.files.time_range import wrapped_rows
-from headwater.connectors.protocol import Observed, UnknownColumns
+from headwater.connectors.protocol import BadItem, Observed, UnknownColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+_MAGIC = (b"PAR1", b"PARE")
 _NO_TEXT = '"\\ud800 no text"'
 """Stands for a value that JSON cannot say: a lone surrogate, which no column takes."""
 
@@ -62,9 +63,12 @@ def read_footer(root: Path, file: FoundFile, how: FileFormat = _AS_IT_IS) -> Foo
         return Footer(file.source_id, columns, parquet.num_row_groups, parquet.metadata.num_rows)
 
 
-def merge_footers(footers: Sequence[Footer], declared: Mapping[str, Type]) -> Observed:
+def merge_footers(
+    footers: Sequence[Footer], declared: Mapping[str, Type], *, bad_files: tuple[BadItem, ...] = ()
+) -> Observed:
     """The columns of several files together. Declared types decide; else one type must hold the values of all
-    files by itself (HW-S01 otherwise). A column of nulls tells nothing, and then the answer is not complete."""
+    files by itself (HW-S01 otherwise). A column of nulls tells nothing, nor does a file without columns or one that
+    cannot be read: then the answer is not complete."""
     found: dict[str, tuple[Type, str]] = {}
     silent: set[str] = set()
     for footer in footers:
@@ -85,7 +89,8 @@ def merge_footers(footers: Sequence[Footer], declared: Mapping[str, Type]) -> Ob
                     hint=f"declare its type: columns = {{ {name} = ... }}, or make the files agree",
                 )
     columns = {name: type_ for name, (type_, _) in found.items()}
-    return Observed(columns, complete=not silent - columns.keys())
+    complete = bool(columns) and not silent - columns.keys() and not bad_files
+    return Observed(columns, complete=complete, bad_items=bad_files)
 
 
 def cuts_of(footer: Footer, size: int) -> list[Cut]:
@@ -200,8 +205,10 @@ def _batches(parquet: pq.ParquetFile, groups: list[int], names: list[str], sourc
         try:
             with reading(source_id):
                 batch = next(batches, None)
-        except (pa.ArrowInvalid, HeadwaterError) as error:
-            raise not_what_it_says(source_id, "readable Parquet", "its data pages are damaged") from error
+        except (pa.ArrowException, HeadwaterError) as error:
+            hint = "copy the file again, or write it anew"
+            what = "has data pages that cannot be read"
+            raise unreadable(source_id, what, reason="damaged_parquet", hint=hint) from error
         if batch is None:
             return
         yield batch
@@ -214,10 +221,26 @@ def _parquet(opened: OpenFile, *, int96: str = "us") -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     try:
-        with reading(opened.source_id):
-            return pq.ParquetFile(opened.raw, coerce_int96_timestamp_unit=int96, page_checksum_verification=True)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise not_what_it_says(opened.source_id, "Parquet", "its footer cannot be read") from error
+        return pq.ParquetFile(opened.raw, coerce_int96_timestamp_unit=int96, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            with reading(opened.source_id):
+                raise
+        raise _no_footer(opened, error) from error
+
+
+def _no_footer(opened: OpenFile, error: Exception) -> UnreadableFile:
+    """Why a file is not Parquet; if it has the marks of Parquet, in the words of the reader."""
+    size = opened.piece.file.size
+    head, tail = (b"".join(opened.read_range(place, place + 4)) for place in (0, max(size - 4, 0)))
+    if head not in _MAGIC:
+        return not_what_it_says(opened.source_id, "Parquet", "it does not begin with the bytes `PAR1`")
+    if tail not in _MAGIC:
+        what, hint = "is Parquet without its end: a part of the file is missing", "copy the file again"
+        return unreadable(opened.source_id, what, reason="truncated_parquet", hint=hint)
+    words = " ".join(str(error).split())[:200]
+    what = f"has a Parquet footer that cannot be read: {words}"
+    return unreadable(opened.source_id, what, reason="damaged_parquet", hint="write the file anew")
 
 
 def _columns(

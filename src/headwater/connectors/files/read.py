@@ -6,8 +6,8 @@ for the file: it yields the file's exact version, with the hash of all of its by
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,48 +16,59 @@ from headwater.connectors.files.changes import gone_version
 from headwater.connectors.files.columns import BadRowList, UnknownKeys, check_names, with_source_id
 from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.scan import FoundFile
-from headwater.connectors.files.streams import OpenFile, Piece
-from headwater.connectors.protocol import ItemRead, Json, Observed, UnknownColumns
+from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile
+from headwater.connectors.protocol import BadItem, ItemRead, Json, Observed, UnknownColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headwater.coerce.errors import BadRow
     from headwater.coerce.infer import Inferred
+    from headwater.connectors.files.parquet import Footer
 
 
 @dataclass(frozen=True)
 class ReadFiles:
     """`ArrowRead.read` of files. Yields the bad rows at the end; once there are more than `max_bad_rows` it yields
-    nothing more, but reads on to count all of them."""
+    nothing more, but reads on to count all of them. Of a partition with files that cannot be read it yields those at
+    the end, and nothing else counts."""
 
     root: Path
     how: FileFormat
     max_bad_rows: int = 0
 
-    def __call__(self, partition: Json, schema: TableSchema) -> Iterator[pa.RecordBatch | ItemRead | BadRow]:
+    def __call__(self, partition: Json, schema: TableSchema) -> Iterator[pa.RecordBatch | ItemRead | BadRow | BadItem]:
         bad = BadRowList(room=self.max_bad_rows)
+        bad_files: list[BadItem] = []
         schema = self.how.coerced(schema)
         try:
             for value in partition["pieces"]:
                 piece = Piece.from_json(value)
-                with open_piece(self.root, self.how, piece) as opened:
-                    for batch in self._batches(opened, schema, bad):
-                        if not bad.is_over:
-                            kept = [name for name in batch.schema.names if name not in self.how.exclude]
-                            yield with_source_id(batch.select(kept), opened.source_id)
-                    if piece.start == 0:
-                        read = opened.finish()
-                        if not bad.is_over:
-                            yield read
-                    else:
-                        opened.check_unchanged()
+                try:
+                    for found in self._piece(piece, schema, bad):
+                        if not bad.is_over and not bad_files:
+                            yield found
+                except UnreadableFile as error:
+                    bad_files.append(bad_file(self.root, piece.file, error))
         except UnknownKeys:
             raise UnknownColumns(self._unknown(partition, schema)) from None
+        if bad_files:
+            yield from bad_files
+            return
         bad.raise_if_over()
         yield from bad.rows
         for source_id in partition.get("gone", ()):
             yield ItemRead(source_id, gone_version())
+
+    def _piece(self, piece: Piece, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch | ItemRead]:
+        with open_piece(self.root, self.how, piece) as opened:
+            for batch in self._batches(opened, schema, bad):
+                kept = [name for name in batch.schema.names if name not in self.how.exclude]
+                yield with_source_id(batch.select(kept), opened.source_id)
+            if piece.start == 0:
+                yield opened.finish()
+            else:
+                opened.check_unchanged()
 
     def _batches(self, opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
         match self.how.format:
@@ -87,7 +98,8 @@ class ReadFiles:
     def _unknown(self, partition: Json, schema: TableSchema) -> Observed:
         """The columns that the schema lacks, from the whole partition: one look tells all of them."""
         observed = ObserveFiles(self.root, self.how)(partition)
-        return Observed({name: type_ for name, type_ in observed.columns.items() if schema.column(name) is None})
+        columns = {name: type_ for name, type_ in observed.columns.items() if schema.column(name) is None}
+        return Observed(columns, bad_items=observed.bad_items)
 
 
 @dataclass(frozen=True)
@@ -102,17 +114,23 @@ class ObserveFiles:
 
         pieces = [Piece.from_json(value) for value in partition["pieces"]]
         if self.how.format == "parquet":
-            from headwater.connectors.files.parquet import merge_footers, read_footer
+            from headwater.connectors.files.parquet import merge_footers
 
-            return merge_footers([read_footer(self.root, piece.file, self.how) for piece in pieces], self.how.declared)
+            footers, bad_files = read_footers(self.root, [piece.file for piece in pieces], self.how)
+            return merge_footers(list(footers.values()), self.how.declared, bad_files=bad_files)
         found = Inferred()
+        bad: list[BadItem] = []
         for piece in pieces:
-            with open_piece(self.root, self.how, piece) as opened:
-                own = self._infer(opened)
-                opened.check_unchanged()
-            check_names(self.how.observed(own.columns).columns, source_id=piece.file.source_id)
+            try:
+                with open_piece(self.root, self.how, piece) as opened:
+                    own = self._infer(opened)
+                    opened.check_unchanged()
+                check_names(self.how.observed(own.columns).columns, source_id=piece.file.source_id)
+            except UnreadableFile as error:
+                bad.append(bad_file(self.root, piece.file, error))
+                continue
             found = merge_inferred(found, own)
-        return self.how.observed(found.columns)
+        return replace(self.how.observed(found.columns), bad_items=tuple(bad))
 
     def _infer(self, opened: OpenFile) -> Inferred:
         match self.how.format:
@@ -134,3 +152,26 @@ class ObserveFiles:
 
 def open_piece(root: Path, how: FileFormat, piece: Piece) -> OpenFile:
     return OpenFile(root, piece, compression=how.compression_of(piece.file.source_id), encoding=how.encoding)
+
+
+def read_footers(
+    root: Path, files: Sequence[FoundFile], how: FileFormat
+) -> tuple[dict[str, Footer], tuple[BadItem, ...]]:
+    """The footers of Parquet files, and the files whose footers cannot be read."""
+    from headwater.connectors.files.parquet import read_footer
+
+    footers: dict[str, Footer] = {}
+    bad: list[BadItem] = []
+    for file in files:
+        try:
+            footers[file.source_id] = read_footer(root, file, how)
+        except UnreadableFile as error:
+            bad.append(bad_file(root, file, error))
+    return footers, tuple(bad)
+
+
+def bad_file(root: Path, file: FoundFile, error: UnreadableFile) -> BadItem:
+    """A file that cannot be read, with its exact version. Raises SliceGone if it is no longer as planned."""
+    with OpenFile(root, Piece(file, 0, file.size, whole=True)) as opened:
+        version = opened.finish().version
+    return BadItem(file.source_id, version, error.as_row_error(file.source_id), error.hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +12,8 @@ from headwater.connectors.files.columns import check_names
 from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.read import open_piece
 from headwater.connectors.files.scan import FoundFile
-from headwater.connectors.files.streams import OpenFile, Piece, refuse_foreign
-from headwater.connectors.protocol import Observed, SliceGone, TransientError
+from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile, refuse_foreign
+from headwater.connectors.protocol import BadItem, Observed, SliceGone, TransientError
 
 if TYPE_CHECKING:
     from headwater.coerce.infer import Inferred
@@ -48,8 +49,8 @@ def estimate_rows(
 
 
 def preview_slice(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Observed | None:
-    """What the columns will probably be; None if the sample does not tell. Raises what reading would raise for
-    files that are damaged or disagree."""
+    """What the columns will probably be, and which files of the sample cannot be read; None if the sample does not tell.
+    Raises what reading would raise for files that disagree."""
     try:
         if how.format == "parquet":
             return _preview_footers(root, files, how)
@@ -59,30 +60,48 @@ def preview_slice(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Ob
 
 
 def _preview_footers(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Observed:
-    from headwater.connectors.files.parquet import merge_footers, read_footer
+    from headwater.connectors.files.parquet import Footer, merge_footers, read_footer
 
     looked_at = files[:PREVIEW_FOOTERS]
-    observed = merge_footers([read_footer(root, file, how) for file in looked_at], how.declared)
-    return Observed(observed.columns, complete=observed.complete and len(looked_at) == len(files))
+    footers: list[Footer] = []
+    bad: list[BadItem] = []
+    for file in looked_at:
+        try:
+            footers.append(read_footer(root, file, how))
+        except UnreadableFile as error:
+            bad.append(_sampled(file, error))
+    observed = merge_footers(footers, how.declared, bad_files=tuple(bad))
+    return replace(observed, complete=observed.complete and len(looked_at) == len(files))
 
 
 def _preview_text(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Observed | None:
     from headwater.coerce.infer import Inferred, merge_inferred
 
     found = Inferred()
+    bad: list[BadItem] = []
     left = PREVIEW_BYTES
     for file in files:
-        with open_piece(root, how, Piece(file, 0, file.size, whole=True)) as opened:
-            head, is_whole = _head(opened, left)
-        own = _infer_head(head, how, source_id=file.source_id, is_whole=is_whole)
+        own: Inferred | None = Inferred()
+        try:
+            with open_piece(root, how, Piece(file, 0, file.size, whole=True)) as opened:
+                head, is_whole = _head(opened, left)
+            own = _infer_head(head, how, source_id=file.source_id, is_whole=is_whole)
+            left -= max(len(head), 1)
+            check_names(how.observed(own.columns).columns if own else (), source_id=file.source_id)
+        except UnreadableFile as error:
+            bad.append(_sampled(file, error))
+            left -= 1
+            continue
         if own is None:
-            return None
-        check_names(how.observed(own.columns).columns, source_id=file.source_id)
+            return None if not bad else Observed({}, bad_items=tuple(bad))
         found = merge_inferred(found, own)
-        left -= max(len(head), 1)
         if left <= 0:
             break
-    return how.observed(found.columns)
+    return replace(how.observed(found.columns), bad_items=tuple(bad))
+
+
+def _sampled(file: FoundFile, error: UnreadableFile) -> BadItem:
+    return BadItem(file.source_id, None, error.as_row_error(file.source_id), error.hint)
 
 
 def _head(opened: OpenFile, size: int) -> tuple[bytes, bool]:
@@ -96,8 +115,8 @@ def _head(opened: OpenFile, size: int) -> tuple[bytes, bool]:
 
 def _infer_head(head: bytes, how: FileFormat, *, source_id: str, is_whole: bool) -> Inferred | None:
     """The columns of the beginning of a file; None if a part of it tells nothing."""
-    from headwater.coerce.infer import Inferred, infer_document, infer_lines
-    from headwater.connectors.files.text import records_of
+    from headwater.coerce.infer import Inferred, infer_lines
+    from headwater.connectors.files.text import infer_whole_document
 
     refuse_foreign(head, source_id=source_id, format_=how.format.upper())
     lines = head if is_whole else head[: head.rfind(b"\n") + 1]
@@ -111,6 +130,6 @@ def _infer_head(head: bytes, how: FileFormat, *, source_id: str, is_whole: bool)
         case "json":
             if not head.strip():
                 return Inferred()
-            return infer_document(records_of(head, how, source_id)) if is_whole else None
+            return infer_whole_document(head, how, source_id) if is_whole else None
         case format_:
             raise AssertionError(format_)

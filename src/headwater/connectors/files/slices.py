@@ -105,6 +105,16 @@ def cut_partitions(files: Sequence[FoundFile], cuts: Callable[[FoundFile], Seque
     return [{"pieces": pieces} for pieces in partitions]
 
 
+def without_files(partitions: Sequence[Json], source_ids: frozenset[str]) -> tuple[Json, ...]:
+    """The partitions without some files; those of which nothing is left are left out."""
+    found: list[Json] = []
+    for partition in partitions:
+        pieces = [piece for piece in partition["pieces"] if piece[0] not in source_ids]
+        if pieces or "gone" in partition:
+            found.append({**partition, "pieces": pieces})
+    return tuple(found)
+
+
 def byte_cuts(size: int) -> list[Cut]:
     """A file's bytes in equal parts of at most a task's bytes."""
     count = max(1, -(-size // limits.SPLIT_BYTES))

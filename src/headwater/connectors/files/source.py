@@ -16,7 +16,7 @@ from headwater.base import limits
 from headwater.connectors.files.changes import Changes, compare, is_settled
 from headwater.connectors.files.config import FileFormat, FilesConfig, compression_of, format_of, parse_config
 from headwater.connectors.files.scan import FoundFile, scan
-from headwater.connectors.files.slices import byte_cuts, cut_partitions, files_of, plan_slices
+from headwater.connectors.files.slices import byte_cuts, cut_partitions, files_of, plan_slices, without_files
 from headwater.connectors.files.streams import content_hash
 from headwater.connectors.protocol import (
     ArrowRead,
@@ -99,11 +99,13 @@ class FilesSource:
         how = self._file_format(ask, slice_)
         observed: Observed | None = None
         if how.format == "parquet":
-            from headwater.connectors.files.parquet import cuts_of, merge_footers, read_footer
+            from headwater.connectors.files.parquet import cuts_of, merge_footers
+            from headwater.connectors.files.read import read_footers
 
-            footers = {file.source_id: read_footer(self.root, file, how) for file in files}
-            observed = merge_footers(list(footers.values()), ask.declared)
-            partitions = cut_partitions(files, lambda file: cuts_of(footers[file.source_id], file.size))
+            footers, bad_files = read_footers(self.root, files, how)
+            observed = merge_footers(list(footers.values()), ask.declared, bad_files=bad_files)
+            readable = [file for file in files if file.source_id in footers]
+            partitions = cut_partitions(readable, lambda file: cuts_of(footers[file.source_id], file.size))
         else:
             # A file that may still be written within the tick of its mtime is read by one task, whose hash then
             # covers exactly the bytes that land; of any other file, a write shows in the mtime.
@@ -117,6 +119,7 @@ class FilesSource:
                 ),
             )
         if slice_.spec["gone"]:
+            partitions = partitions or [{"pieces": []}]
             partitions[-1]["gone"] = slice_.spec["gone"]
         return ArrowRead(
             partitions=tuple(partitions),
@@ -124,6 +127,7 @@ class FilesSource:
             observe=ObserveFiles(self.root, how),
             observed=observed,
             format=how.format,
+            without=without_files,
         )
 
     def preview(self, ask: TableAsk, slice_: Slice) -> Observed | None:

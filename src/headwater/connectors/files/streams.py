@@ -23,6 +23,8 @@ from headwater.connectors.protocol import ItemRead, Json, SliceGone, TransientEr
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headwater.coerce.errors import RowError
+
 CHUNK_BYTES = 4 * 1024 * 1024
 """How much of a file is decoded at a time: large enough to be quick, small enough for many tasks at once."""
 
@@ -106,9 +108,10 @@ class OpenFile:
             except OSError as error:
                 if error.errno is not None:
                     raise
-                raise HeadwaterError(
-                    "HW-C02",
-                    f"`{self.source_id}` is not whole {self.compression} data",
+                raise unreadable(
+                    self.source_id,
+                    f"is not whole {self.compression} data",
+                    reason="damaged_compression",
                     hint="copy the file again, and set `compression` if its suffix misleads",
                 ) from error
 
@@ -186,21 +189,52 @@ def reading(source_id: str) -> Iterator[None]:
         raise cannot_read(source_id, error) from error
 
 
+class UnreadableFile(HeadwaterError):
+    """HW-C02: the bytes of a file are not what its format asks for, so nothing of it can be read. A file that the system
+    does not give is another error: it may be there, and whole, the next time."""
+
+    def as_row_error(self, source_id: str) -> RowError:
+        """The error as a dead letter keeps it."""
+        from headwater.coerce.errors import RowError
+
+        line, reason, what = (self.detail[key] for key in ("line", "reason", "what"))
+        return RowError(int(str(line)), None, str(reason), "file", detail=str(what), place=source_id)
+
+
+def unreadable(source_id: str, what: str, *, reason: str, hint: str, line: int = 0) -> UnreadableFile:
+    """`what` follows the name of the file in the message."""
+    detail: dict[str, object] = {"reason": reason, "what": what, "line": line}
+    return UnreadableFile("HW-C02", f"`{source_id}` {what}", hint=hint, detail=detail)
+
+
+def not_what_it_says(source_id: str, format_: str, reason: str) -> UnreadableFile:
+    return unreadable(
+        source_id,
+        f"is not {format_}: {reason}",
+        reason="wrong_format",
+        hint="correct `path`, or set `format` and `compression` to what the file is",
+    )
+
+
 def refuse_foreign(head: bytes, *, source_id: str, format_: str) -> None:
-    """Say what a file is whose first bytes show that it is no text at all."""
+    """Say what a file is whose first bytes show that it is no text, or none in UTF-8."""
     for magic, name in _FOREIGN:
         if head.startswith(magic):
             raise not_what_it_says(source_id, format_, f"it begins like {name}")
-    if b"\0" in head[:4096]:
-        raise not_what_it_says(source_id, format_, "it begins with binary data")
+    if _is_utf16(head[:4096]):
+        hint = 'set `encoding = "utf-16"`, or convert the file to UTF-8'
+        raise unreadable(source_id, f"is not {format_} in UTF-8: it is UTF-16", reason="utf_16", hint=hint)
+    place = head[:4096].find(b"\0")
+    if place >= 0:
+        raise not_what_it_says(source_id, format_, f"it is not text, byte {place + 1} is NUL")
 
 
-def not_what_it_says(source_id: str, format_: str, reason: str) -> HeadwaterError:
-    return HeadwaterError(
-        "HW-C02",
-        f"`{source_id}` is not {format_}: {reason}",
-        hint="correct `path`, or set `format` and `compression` to what the file is",
-    )
+def _is_utf16(head: bytes) -> bool:
+    """By its byte order mark, or because most characters of it are two bytes of which one is NUL."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return True
+    odd, even = head[1::2].count(0), head[0::2].count(0)
+    return len(head) >= 4 and max(odd, even) * 4 > len(head) and min(odd, even) == 0
 
 
 def content_hash(root: Path, file: FoundFile) -> str | None:

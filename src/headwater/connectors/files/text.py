@@ -11,13 +11,12 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from headwater.base import limits
-from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
 from headwater.coerce.errors import BadRow, RowError
 from headwater.coerce.malformed import NOT_UTF8, Fault
 from headwater.connectors.files.columns import BadRowList, UnknownKeys
 from headwater.connectors.files.config import FileFormat
-from headwater.connectors.files.streams import OpenFile, not_what_it_says, refuse_foreign
+from headwater.connectors.files.streams import OpenFile, not_what_it_says, refuse_foreign, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,13 +86,20 @@ def read_document(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: B
 
 def infer_whole(opened: OpenFile, how: FileFormat) -> Inferred:
     """The columns of a JSON document."""
+    from headwater.coerce.infer import Inferred
+
+    data = _document(opened)
+    return infer_whole_document(data, how, opened.source_id) if data.strip() else Inferred()
+
+
+def infer_whole_document(data: bytes, how: FileFormat, source_id: str) -> Inferred:
     from headwater.coerce.infer import Inferred, infer_document
 
-    data = records_of(_document(opened), how, opened.source_id)
+    data = records_of(data, how, source_id)
     if not data.strip():
         return Inferred()
-    found = infer_document(data, place=opened.source_id)
-    _refuse_no_document(found.errors, opened.source_id)
+    found = infer_document(data, place=source_id)
+    _refuse_no_document(found.errors, source_id)
     return found
 
 
@@ -112,11 +118,11 @@ def records_of(document: bytes, how: FileFormat, source_id: str) -> bytes:
     except Refused as refused:
         if refused.reason != NO_RECORDS:
             return document  # what is wrong with it, and where, is found by those who read it
-        raise HeadwaterError(
-            "HW-C02",
-            f"`{source_id}` has no records: {refused.detail}",
-            hint="correct `records`, the path from the document `$` to its rows",
-        ) from refused
+        what, hint = (
+            f"has no records: {refused.detail}",
+            "correct `records`, the path from the document `$` to its rows",
+        )
+        raise unreadable(source_id, what, reason=NO_RECORDS, hint=hint) from refused
 
 
 def line_chunks(parts: Iterable[bytes], *, source_id: str) -> Iterator[bytes]:
@@ -175,9 +181,10 @@ def _document(opened: OpenFile) -> bytes:
         parts.append(part)
         size += len(part)
         if size > DOCUMENT_BYTES:
-            raise HeadwaterError(
-                "HW-C02",
-                f"the JSON document `{opened.source_id}` is larger than {DOCUMENT_BYTES // 1024 // 1024} MiB",
+            raise unreadable(
+                opened.source_id,
+                f"is a JSON document of more than {DOCUMENT_BYTES // 1024 // 1024} MiB",
+                reason="too_large",
                 hint="write one object per line (NDJSON): that is read in pieces",
             )
     return b"".join(parts)
@@ -185,12 +192,16 @@ def _document(opened: OpenFile) -> bytes:
 
 def _refuse_no_document(errors: Iterable[RowError], source_id: str) -> None:
     """Tell a text that is no document at all from a document with bad elements."""
-    if any(error.line == 0 or (error.column is None and error.reason == "invalid_json") for error in errors):
-        raise HeadwaterError(
-            "HW-C02",
-            f"`{source_id}` is no JSON document of objects",
-            hint='if it has one object per line, set format = "ndjson"',
-        )
+    for error in errors:
+        if error.line == 0 or (error.column is None and error.reason == "invalid_json"):
+            what, line = "is no array of objects and no object", 0
+            if error.reason == "invalid_json":
+                what = "is not JSON"
+            if error.fault is not None and error.line == 0:
+                line = error.fault.line
+                what = f"is not JSON: line {line}, column {error.fault.column}: {error.fault.reason}"
+            hint = 'if it has one object per line, set format = "ndjson"'
+            raise unreadable(source_id, what, reason=error.reason, hint=hint, line=line)
 
 
 def _refuse_unknown(coerced: Coerced) -> None:

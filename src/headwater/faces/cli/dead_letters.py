@@ -70,7 +70,7 @@ def _list(opened: Workspace, name: str, place: str | None, *, rows: bool, limit:
 def _line(letter: LetterView, *, rows: bool) -> list[Any]:
     more = letter.detail or letter.value_type
     reason = f"{letter.reason} ({more})" if more else letter.reason
-    cells = [letter.place, letter.line, letter.column, reason, letter.kept_at]
+    cells = [letter.place, letter.line or None, letter.column, reason, letter.kept_at]
     return [*cells, letter.row] if rows else cells
 
 
@@ -83,6 +83,9 @@ def _retry(opened: Workspace, name: str, place: str | None, *, json_: bool) -> N
         return
     visible = f", visible at {found.snapshot_id}" if found.snapshot_id is not None else ""
     show(f"{name}: {count_text(found.landed, 'row')} landed, {found.still_bad} still bad{visible}")
+    if found.files_to_read:
+        files = count_text(found.files_to_read, "file")
+        say(f"{name}: the next run of the pipeline reads {files} again: start it with `headwater apply`")
     for warning in found.warnings:
         say(f"warning: {warning}")
 
@@ -94,4 +97,4 @@ def _drop(opened: Workspace, name: str, place: str | None, *, json_: bool) -> No
     if json_:
         answer({"table": name, "dropped": dropped})
     else:
-        show(f"{name}: {count_text(dropped, 'bad row')} dropped")
+        show(f"{name}: {count_text(dropped, 'dead letter')} dropped")

@@ -104,7 +104,7 @@ def count_text(count: int, noun: str) -> str:
 
 
 def bad_rows_text(table: str, count: int) -> str:
-    return f"{count_text(count, 'bad row')} kept: see `headwater deadletters {table} list`"
+    return f"{count_text(count, 'dead letter')} kept: see `headwater deadletters {table} list`"
 
 
 def age_text(seconds: float | None) -> str:

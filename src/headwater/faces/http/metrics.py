@@ -24,6 +24,10 @@ _COUNTED: dict[Counted, tuple[str, str]] = {
         "headwater_rows_dead_lettered",
         "Bad rows of a source or a push that were kept as dead letters.",
     ),
+    "files_dead_lettered": (
+        "headwater_files_dead_lettered",
+        "Files that could not be read and were kept as dead letters.",
+    ),
     "lease_takeovers": ("headwater_lease_takeovers", "Jobs taken over from workers that were lost."),
 }
 

@@ -1,0 +1,54 @@
+"""Items of a slice that cannot be read at all: left out and kept as dead letters, or the error that names all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from headwater.base import limits
+from headwater.base.errors import HeadwaterError, Place
+from headwater.connectors.protocol import ArrowRead, BadItem, TableAsk
+
+
+def read_without(read: ArrowRead, bad: Collection[str]) -> ArrowRead:
+    """The same read without some items."""
+    assert read.without is not None
+    return replace(read, partitions=read.without(read.partitions, frozenset(bad)))
+
+
+def check_bad_items(ask: TableAsk, bad: Collection[BadItem]) -> None:
+    """Raises HW-C02, which names the items, if there are more of them than are kept."""
+    if len(bad) <= ask.max_bad_items:
+        return
+    hint = 'repair or remove them; `on_bad_file = "dead_letter"` lands the others'
+    if ask.max_bad_items:
+        hint = f"repair or remove them; up to {ask.max_bad_items} of a slice are kept (`max_bad_files`)"
+    shown = sorted(bad, key=lambda item: item.source_id)[: limits.ERRORS_SHOWN]
+    first = shown[0]
+    message = f"{len(bad)} files of `{ask.name}` cannot be read: {_listed(bad)}"
+    if len(bad) == 1:
+        message, hint = f"`{first.source_id}` {first.error.detail}", first.hint or hint
+    raise HeadwaterError(
+        "HW-C02",
+        message,
+        hint=hint,
+        places=tuple(Place(item.source_id, item.error.line) for item in shown),
+        detail={"table": ask.name, "total": len(bad), "files": [_as_json(item) for item in shown]},
+    )
+
+
+def bad_items_warning(bad: Collection[BadItem]) -> str:
+    """What a plan says of them."""
+    files = "1 file" if len(bad) == 1 else f"{len(bad)} files"
+    return f"{files} cannot be read and will be kept as dead letters: {_listed(bad)}"
+
+
+def _listed(bad: Collection[BadItem]) -> str:
+    shown = sorted(bad, key=lambda item: item.source_id)[: limits.ERRORS_SHOWN]
+    texts = [f"`{item.source_id}` {item.error.detail}" for item in shown]
+    more = len(bad) - len(shown)
+    return "; ".join(texts) + (f"; and {more} more" if more else "")
+
+
+def _as_json(item: BadItem) -> dict[str, object]:
+    return {"file": item.source_id, "line": item.error.line, "reason": item.error.reason, "detail": item.error.detail}
