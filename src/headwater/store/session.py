@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 FETCH_ROWS, ARROW_ROWS = 1_000, 10_000
 SPILL_SHARE = 10
 
+_NO_FILE = re.compile(r'Cannot access file "(.*)/\*\*/\*\.parquet"')
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
@@ -115,10 +116,15 @@ def create_views(
         try:
             for statement in statements:
                 connection.execute(statement)
-        except (duckdb.IOException, duckdb.InvalidInputException, duckdb.ConversionException) as error:
+        except (
+            duckdb.IOException,
+            duckdb.InvalidInputException,
+            duckdb.ConversionException,
+            duckdb.PermissionException,
+        ) as error:
             problem = HeadwaterError(
                 "HW-T04",
-                f"table `{name}` cannot be read: {str(error).splitlines()[0]}",
+                f"table `{name}` cannot be read: {_reason(error)}",
                 hint="`headwater context verify` lists every file that is missing or damaged",
             )
             if damaged is None:
@@ -133,6 +139,12 @@ def create_views(
             stub = broken(name, str(error).splitlines()[0])
             connection.execute(f"CREATE OR REPLACE VIEW {quote(name)} AS {stub}")
     connection.execute(definitions.listing)
+
+
+def _reason(error: Exception) -> str:
+    """What DuckDB says. A locked session takes a file that is not there for a folder, which it may not open."""
+    found = _NO_FILE.search(str(error))
+    return f'there is no file "{found[1]}"' if found else str(error).splitlines()[0]
 
 
 def broken(view: str, reason: str) -> str:
