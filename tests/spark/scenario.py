@@ -13,7 +13,7 @@
 | `{"crash": point}`                           | an apply in a process of its own that is killed at a crash point |
 | `{"mark": name}`                             | remembers the sequence that the store is at                      |
 
-A text is a string or a list of lines; a Parquet file is `{"columns": {name: Arrow type}, "rows": [[...]]}`. Files
+A text is a string or a list of lines, `{"text": ..., "encoding": ...}` if it is not UTF-8; a Parquet file is `{"columns": {name: Arrow type}, "rows": [[...]]}`. Files
 get mtimes that are old and grow, so that size and mtime are proof enough. At the end of every scenario the store
 must verify, and every table must be the same to Spark (`table_frame`) as it is to DuckDB (its view).
 """
@@ -256,6 +256,8 @@ def _text(value: str | list[str]) -> str:
 
 
 def _bytes(path: str, content: Json) -> bytes:
+    if isinstance(content, dict) and "text" in content:
+        return _text(content["text"]).encode(content["encoding"])
     if isinstance(content, dict):
         schema = pa.schema([(name, _arrow(type_)) for name, type_ in content["columns"].items()])
         columns = list(zip(*content["rows"])) or [()] * len(schema)

@@ -1,7 +1,7 @@
 """How the texts of one column are written: the format of a time, the zone it is in, the mark before a fraction.
 
-A format is a text with directives, as `strptime` knows them: `%Y/%m/%d %H:%M`. What is not a directive stands in the
-value exactly so. The grammar is here, because the manifest checks it; `coerce/forms.py` reads values by it.
+A format is a text with directives, as `strptime` knows them: `%Y/%m/%d %H:%M`. What is not a directive must be in
+the value exactly so. The grammar is here, because the manifest checks it; `coerce/forms.py` reads values by it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MEANINGS = (_YEARS, _MONTHS, _DAYS, _HOURS, "j", "aA", "p", "M", "S", "f", "z",
 @dataclass(frozen=True)
 class TextForm:
     """How the texts of a column are read. `format` is None where a time is RFC 3339, `timezone` where a time without a
-    zone is in UTC; `decimal` stands before the fraction of a number."""
+    zone is in UTC; `decimal` is the mark before the fraction of a number."""
 
     format: str | None = None
     timezone: str | None = None
@@ -50,7 +50,7 @@ class TextForm:
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a format: a directive, or the bytes that a value has there. `is_tight` number directives stand beside
+    """A piece of a format: a directive, or the bytes that a value has there. `is_tight` number directives are next to
     another one, so that they must have all of their digits."""
 
     directive: str = ""
@@ -137,7 +137,7 @@ def _check_whole(found: list[tuple[str, int]]) -> None:
     for later, earlier in needs.items():
         if later in places and earlier not in places:
             hint = "add " + " or ".join(f"`%{letter}`" for letter in earlier)
-            raise BadFormat(f"`%{later}` does not stand alone", at=places[later] + 1, hint=hint)
+            raise BadFormat(f"`%{later}` needs the larger part of the time", at=places[later] + 1, hint=hint)
     hours = next((part for part, _ in found if part in ("%H", "%I")), None)
     if hours is not None and (hours == "%I") != ("p" in places):
         hint = "`%I` goes with `%p`, `%H` without it"

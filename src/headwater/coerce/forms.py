@@ -3,7 +3,7 @@
 One implementation for every input path, over whole columns: each directive of a format is read from all texts at once,
 at a place that is each text's own. The rules:
 - The whole text must be read by the format. Names of months and days are English, in any case. A number has one or two
-  digits (a year four, a day of the year three); two, where it stands beside another number.
+  digits (a year four, a day of the year three); two, where it is next to another number.
 - A year of two digits is 1969 to 2068. A weekday that is not that of the date is refused. `:60` is as in RFC 3339.
 - A time without a zone is in the declared one, else in UTC. A local time that a zone skips is refused; of one that it
   has twice the earlier instant is meant.

@@ -160,7 +160,7 @@ class _Cursor:
         return found
 
     def name(self, names: Sequence[str]) -> Ints:
-        """Which of the names stands here, in any case."""
+        """Which of the names is here, in any case."""
         import numpy as np
 
         heads = [self.byte(ahead) | 0x20 for ahead in range(max(map(len, names)))]

@@ -180,7 +180,7 @@ def _time_format(text: str) -> str:
 
 def _decimal_mark(text: str) -> str:
     if text not in (".", ","):
-        raise complaint(f"`{_short(text)}` does not stand before a fraction", 'write "," or "."')
+        raise complaint(f"`{_short(text)}` is not a decimal mark", 'write "," or "."')
     return text
 
 
@@ -290,7 +290,7 @@ TimeFormat = Annotated[
 DecimalMark = Annotated[
     str,
     AfterValidator(_decimal_mark),
-    WithJsonSchema({"enum": [".", ","], "description": "What stands before the fraction of a number."}),
+    WithJsonSchema({"enum": [".", ","], "description": "The mark before the fraction of a number."}),
 ]
 Moment = Annotated[
     str, AfterValidator(_moment), WithJsonSchema({"type": "string", "examples": ["2010-01-01", "2010-01-01T00:00:00Z"]})

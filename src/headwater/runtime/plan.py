@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headwater.base.errors import HeadwaterError
-from headwater.connectors.protocol import BadItem, Cursor, CursorKind, Item, Slice, Source
+from headwater.base.types import STRING
+from headwater.connectors.protocol import Cursor, CursorKind, Item, Observed, Slice, Source, TableAsk
 from headwater.runtime.bad_items import bad_items_warning, check_bad_items
 from headwater.runtime.inlet import Inlet, InletTable
 from headwater.runtime.observe import shown_to
@@ -208,8 +209,10 @@ def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: 
         cursor = Cursor(CursorKind(stored.kind), stored.version, stored.source_identity, stored.value)
     slice_plan = source.slices(ask, cursor, source.bound(ask), view.items.get((pipeline, ask.name), {}))
     entry = view.tables.get(ask.name)
-    evolution, sure, bad = _expected(table, slice_plan.slices, source, entry)
-    warnings = (*slice_plan.warnings, bad_items_warning(bad)) if bad else slice_plan.warnings
+    observed = _observed(table, slice_plan.slices, source)
+    bad = observed.bad_items if observed is not None else ()
+    check_bad_items(ask, bad)
+    evolution, sure = _expected(table, slice_plan.slices, observed, entry)
     planned = PlannedTable(
         table=table,
         identity=identity,
@@ -220,6 +223,8 @@ def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: 
         schema_id=entry.schema_id if entry is not None else 0,
         evolution=evolution,
     )
+    unread = (bad_items_warning(bad),) if bad else ()
+    warnings = (*slice_plan.warnings, *unread, *_hints(observed, entry, ask))
     return planned, _show_table(planned, warnings, sure=sure, is_new=entry is None)
 
 
@@ -247,23 +252,34 @@ def _total(estimates: list[int | None]) -> int | None:
     return sum(known) if known else None
 
 
+def _observed(table: InletTable, slices: tuple[Slice, ...], source: Source) -> Observed | None:
+    """What is known of the source's columns without reading its rows."""
+    if table.observed is not None or not slices:
+        return table.observed
+    return source.preview(table.ask, slices[0])
+
+
+def _hints(observed: Observed | None, entry: TableEntry | None, ask: TableAsk) -> Iterator[str]:
+    """What a preview says of columns. A column that has landed as text stays text, and one that was left out of a table
+    that has it is a known one."""
+    for name, hint in (observed.hints if observed is not None else {}).items():
+        column = entry.schema.column(name) if entry is not None else None
+        if column is None or not (column.type == STRING or name in ask.exclude):
+            yield hint
+
+
 def _expected(
-    table: InletTable, slices: tuple[Slice, ...], source: Source, entry: TableEntry | None
-) -> tuple[Evolution | None, bool, tuple[BadItem, ...]]:
-    """The schema change that landing will probably make, from what is known without reading the rows, whether that is
-    certain, and the items of the sample that cannot be read. Raises HW-C02 if those are more than are kept."""
+    table: InletTable, slices: tuple[Slice, ...], observed: Observed | None, entry: TableEntry | None
+) -> tuple[Evolution | None, bool]:
+    """The schema change that landing will probably make, from what is known without reading the rows, and whether
+    that is certain."""
     if entry is None and not slices:
-        return None, False, ()
-    observed, sure = table.observed, True
-    if observed is None and slices:
-        observed = source.preview(table.ask, slices[0])
-        sure = observed is not None and observed.complete
-    bad = observed.bad_items if observed is not None else ()
-    check_bad_items(table.ask, bad)
-    shows_nothing = observed is None or (bad and not observed.columns)
+        return None, False
+    sure = table.observed is not None or not slices or (observed is not None and observed.complete)
+    shows_nothing = observed is None or (observed.bad_items and not observed.columns)
     if entry is None and shows_nothing and not table.declared:
-        return None, False, bad
-    return evolve_table(entry, table, shown_to(entry, observed, table.ask.exclude)), sure, bad
+        return None, False
+    return evolve_table(entry, table, shown_to(entry, observed, table.ask.exclude)), sure
 
 
 def _listed(evolution: Evolution) -> tuple[SchemaEvent, ...]:

@@ -21,6 +21,7 @@ from by_hand import Table
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema
+from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, INT, LONG, REAL, STRING, TIMESTAMP, Type, parse_type, vector
 from headwater.connectors.protocol import ArrowRead, BadRows, Observed, SliceGone, Source, TableAsk, UnknownColumns
 from headwater.connectors.registry import open_source
@@ -439,3 +440,40 @@ def test_a_column_that_is_called_json_is_checked(tmp_path: Path) -> None:
     with pytest.raises(BadRows) as raised:
         landed(tmp_path)
     assert [(error.line, error.column, error.reason) for error in raised.value.errors] == [(4, "v", "invalid_json")]
+
+
+@pytest.mark.parametrize(
+    ("column", "type_", "form", "values"),
+    [
+        (pa.array(["2010/01/02", None]), TIMESTAMP, TextForm("%Y/%m/%d"), [1_262_390_400 * 10**9, None]),
+        (pa.array([20_100_102]), TIMESTAMP, TextForm("%Y%m%d"), [1_262_390_400 * 10**9]),
+        (pa.array([1_700_000_000]), TIMESTAMP, TextForm("%s"), [1_700_000_000 * 10**9]),
+        (
+            pa.array([0, None, 15_638_400 * 10**6], pa.timestamp("us")),
+            TIMESTAMP,
+            TextForm(timezone="Europe/Berlin"),
+            [-3_600 * 10**9, None, (15_638_400 - 3_600) * 10**9],
+        ),
+        (pa.array([0], pa.timestamp("us", "UTC")), TIMESTAMP, TextForm(timezone="Europe/Berlin"), [0]),
+    ],
+)
+def test_texts_and_times_of_a_file_are_read_by_the_declared_form(
+    tmp_path: Path, column: pa.Array, type_: Type, form: TextForm, values: list[int | None]
+) -> None:
+    write(tmp_path, "a.parquet", {"c": column})
+    ask = TableAsk("t", "t", "append", declared={"c": type_}, forms={"c": form})
+    read = read_of(tmp_path, ask)
+    batch = next(iter(read.read(read.partitions[0], TableSchema().added("c", type_))))
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch.column("c").cast(pa.int64()).to_pylist() == values
+
+
+def test_a_time_that_a_zone_skips_is_a_bad_row(tmp_path: Path) -> None:
+    skipped = dt.datetime(2026, 3, 29, 2, 30)
+    write(tmp_path, "a.parquet", {"c": pa.array([skipped, None], pa.timestamp("us"))})
+    ask = TableAsk("t", "t", "append", declared={"c": TIMESTAMP}, forms={"c": TextForm(timezone="Europe/Berlin")})
+    with pytest.raises(BadRows) as error:
+        landed(tmp_path, ask)
+    assert [(bad.line, bad.reason, bad.detail) for bad in error.value.errors] == [
+        (1, "bad_timestamp", "no such time in Europe/Berlin")
+    ]

@@ -33,6 +33,7 @@ from headwater.connectors.files.columns import (
     without_rows,
 )
 from headwater.connectors.files.config import CsvOptions, FileFormat
+from headwater.connectors.files.hints import Texts
 from headwater.connectors.files.streams import CHUNK_BYTES, OpenFile, not_what_it_says, refuse_foreign, unreadable
 
 if TYPE_CHECKING:
@@ -213,16 +214,22 @@ def _source(batch: pa.RecordBatch, row: int, rows: CsvRows) -> bytes:
     return json.dumps(cells | raw, ensure_ascii=bool(raw)).encode()
 
 
-def infer_rows(read: Callable[[int], bytes], how: FileFormat, *, source_id: str) -> Inferred:
-    """The columns of a CSV text, from every row."""
+def infer_rows(
+    read: Callable[[int], bytes], how: FileFormat, *, source_id: str, texts: Texts | None = None
+) -> Inferred:
+    """The columns of a CSV text, from every row; `texts` learns of them too."""
     from headwater.coerce.infer import Inferred, join_types
     from headwater.coerce.text import infer_csv_strings
 
     rows = open_rows(read, how.csv, tuple(how.declared), source_id=source_id, exclude=how.exclude)
     columns: dict[str, Type | None] = dict.fromkeys(name for name in rows.names if name not in how.exclude)
+    if texts is not None:
+        texts.names.update(rows.names)
     for batch in rows.batches():
         for name in columns:
             columns[name] = join_types(columns[name], infer_csv_strings(batch.column(name)))
+            if texts is not None:
+                texts.see(name, batch.column(name))
     return Inferred(columns, rows.rows)
 
 

@@ -51,7 +51,7 @@ def _is_encoding(name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def is_line_safe(encoding: str) -> bool:
-    """Whether the byte 10 is a newline wherever it stands, and nothing else is one, so that a file can be read from its
+    """Whether the byte 10 is a newline everywhere, and nothing else is one, so that a file can be read from its
     middle: true of encodings with one byte for each character."""
     codec = _codec(encoding)
     if codec.name in _PLAIN:

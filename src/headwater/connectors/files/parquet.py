@@ -52,6 +52,8 @@ class Footer:
     columns: Mapping[str, Type | None]
     row_groups: int
     rows: int
+    names: tuple[str, ...] = ()
+    """All of its columns, also those that are left out."""
 
 
 def read_footer(root: Path, file: FoundFile, how: FileFormat = _AS_IT_IS) -> Footer:
@@ -60,7 +62,8 @@ def read_footer(root: Path, file: FoundFile, how: FileFormat = _AS_IT_IS) -> Foo
         return Footer(file.source_id, {}, 0, 0)
     with OpenFile(root, Piece(file, 0, 0, whole=True)) as opened, _parquet(opened) as parquet:
         columns = _columns(parquet.schema_arrow, file.source_id, how.declared, how.exclude)
-        return Footer(file.source_id, columns, parquet.num_row_groups, parquet.metadata.num_rows)
+        names = tuple(parquet.schema_arrow.names)
+        return Footer(file.source_id, columns, parquet.num_row_groups, parquet.metadata.num_rows, names)
 
 
 def merge_footers(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headwater.connectors.files.columns import check_names
 from headwater.connectors.files.config import FileFormat
+from headwater.connectors.files.hints import Texts, exclude_hints, null_hints
 from headwater.connectors.files.read import open_piece
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile, refuse_foreign
@@ -71,13 +72,15 @@ def _preview_footers(root: Path, files: Sequence[FoundFile], how: FileFormat) ->
         except UnreadableFile as error:
             bad.append(_sampled(file, error))
     observed = merge_footers(footers, how.declared, bad_files=tuple(bad))
-    return replace(observed, complete=observed.complete and len(looked_at) == len(files))
+    names = {name for footer in footers for name in footer.names}
+    is_complete = observed.complete and len(looked_at) == len(files)
+    return replace(observed, complete=is_complete, hints=exclude_hints(names, how))
 
 
 def _preview_text(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Observed | None:
     from headwater.coerce.infer import Inferred, merge_inferred
 
-    found = Inferred()
+    found, texts = Inferred(), Texts()
     bad: list[BadItem] = []
     left = PREVIEW_BYTES
     for file in files:
@@ -85,7 +88,7 @@ def _preview_text(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Ob
         try:
             with open_piece(root, how, Piece(file, 0, file.size, whole=True)) as opened:
                 head, is_whole = _head(opened, left)
-            own = _infer_head(head, how, source_id=file.source_id, is_whole=is_whole)
+            own = _infer_head(head, how, texts, source_id=file.source_id, is_whole=is_whole)
             left -= max(len(head), 1)
             check_names(how.observed(own.columns).columns if own else (), source_id=file.source_id)
         except UnreadableFile as error:
@@ -94,10 +97,12 @@ def _preview_text(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Ob
             continue
         if own is None:
             return None if not bad else Observed({}, bad_items=tuple(bad))
+        texts.names.update(own.columns)
         found = merge_inferred(found, own)
         if left <= 0:
             break
-    return replace(how.observed(found.columns), bad_items=tuple(bad))
+    hints = {**null_hints(texts, how), **exclude_hints(texts.names, how)}
+    return replace(how.observed(found.columns), bad_items=tuple(bad), hints=hints)
 
 
 def _sampled(file: FoundFile, error: UnreadableFile) -> BadItem:
@@ -113,8 +118,8 @@ def _head(opened: OpenFile, size: int) -> tuple[bytes, bool]:
     return b"".join(parts), size > 0
 
 
-def _infer_head(head: bytes, how: FileFormat, *, source_id: str, is_whole: bool) -> Inferred | None:
-    """The columns of the beginning of a file; None if a part of it tells nothing."""
+def _infer_head(head: bytes, how: FileFormat, texts: Texts, *, source_id: str, is_whole: bool) -> Inferred | None:
+    """The columns of the beginning of a file; None if a part of it tells nothing. `texts` learns of those of CSV."""
     from headwater.coerce.infer import Inferred, infer_lines
     from headwater.connectors.files.text import infer_whole_document
 
@@ -126,7 +131,7 @@ def _infer_head(head: bytes, how: FileFormat, *, source_id: str, is_whole: bool)
         case "csv":
             from headwater.connectors.files.csv import infer_rows
 
-            return infer_rows(BytesIO(lines).read, how, source_id=source_id)
+            return infer_rows(BytesIO(lines).read, how, source_id=source_id, texts=texts)
         case "json":
             if not head.strip():
                 return Inferred()

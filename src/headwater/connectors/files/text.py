@@ -117,7 +117,7 @@ def records_of(document: bytes, how: FileFormat, source_id: str) -> bytes:
         return records_at(text, how.records)
     except Refused as refused:
         if refused.reason != NO_RECORDS:
-            return document  # what is wrong with it, and where, is found by those who read it
+            return document  # the reader reports what is wrong with it, and where
         what, hint = (
             f"has no records: {refused.detail}",
             "correct `records`, the path from the document `$` to its rows",
