@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from contract.stores import ACTOR, PROJECT, quick_directory
 from headwater.base.errors import HeadwaterError
+from headwater.base.ids import RESCUED
 from headwater.base.schema import TableSchema, schema_of
 from headwater.base.types import STRING, Type, to_arrow
 from headwater.coerce.batches import coerce_lines
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.prepare import RESCUED
 from headwater.ingest.push import OnBadRow, Push, PushTable
 from headwater.store.commit import Store, open_store
 from headwater.store.evolution import DeclaredColumn

@@ -7,13 +7,15 @@ a pipeline fills by itself bring no columns, so one that has a key without a col
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from headwater.base.ids import RESCUED
 from headwater.base.schema import TableSchema
-from headwater.coerce.batches import coerce_objects
+from headwater.coerce.batches import coerce_objects, record_batch
 from headwater.coerce.objects import Objects, read_sources
+from headwater.coerce.rescued import good_rows, nameless, rescue, rescue_cells, with_rescued, without_rescued
 from headwater.coerce.text import coerce_text_batch
 from headwater.ingest.prepare import Prepared, prepare
 from headwater.store.dead_letters import Letter
@@ -70,15 +72,19 @@ def _pulled(
     letters: Sequence[Letter], places: Sequence[int], schema: TableSchema, exclude: Collection[str]
 ) -> tuple[Prepared, list[int]]:
     found = read_sources(letter.source for letter in letters)
-    known = {*schema.names(), *exclude}
+    stored = without_rescued(schema)
+    odd = _odd(found.rows, schema, exclude)
+    known = {*stored.names(), *exclude, *odd}
     kept = [
         (row, line)
         for row, line in zip(found.rows, found.lines)
         if all(name in known or bytes(value) == _NULL for name, value in row.items())
     ]
-    coerced = coerce_objects(Objects([row for row, _ in kept], [line for _, line in kept]), schema)
-    bad = {error.line for error in coerced.bad}
-    return Prepared(coerced.batch, coerced.rows), [places[line - 1] for _, line in kept if line not in bad]
+    objects = Objects([row for row, _ in kept], [line for _, line in kept])
+    coerced = coerce_objects(objects, stored)
+    good = good_rows(objects, coerced.bad)
+    batch = with_rescued(coerced.batch, schema, [rescue(row, odd) for row in good.rows])
+    return Prepared(batch, coerced.rows), [places[line - 1] for line in good.lines]
 
 
 def _cells(
@@ -86,18 +92,29 @@ def _cells(
 ) -> tuple[Prepared, list[int]]:
     import pyarrow as pa
 
-    known = {*schema.names(), *exclude}
+    rows = [json.loads(letter.source) for letter in letters]
+    stored = without_rescued(schema)
+    odd = _odd([row for row in rows if isinstance(row, dict)], schema, exclude)
+    known = {*stored.names(), *exclude, *odd}
     kept: list[tuple[dict[str, str | None], int]] = []
-    for letter, place in zip(letters, places):
-        row = json.loads(letter.source)
+    for row, place in zip(rows, places):
         if isinstance(row, dict) and all(_is_text(text) and (name in known or not text) for name, text in row.items()):
             kept.append((row, place))
-    columns = {name: pa.array([row.get(name) for row, _ in kept], pa.string()) for name in schema.names()}
-    batch = pa.RecordBatch.from_pydict(columns) if columns else pa.RecordBatch.from_pylist([{} for _ in kept])
-    coerced = coerce_text_batch(batch, schema)
+    columns = {name: pa.array([row.get(name) for row, _ in kept], pa.string()) for name in stored.names()}
+    batch = pa.RecordBatch.from_pydict(columns) if columns else record_batch([], stored, rows=len(kept))
+    coerced = coerce_text_batch(batch, stored)
     bad = {error.line for error in coerced.bad}
-    fits = [place for number, (_, place) in enumerate(kept, 1) if number not in bad]
-    return Prepared(coerced.batch, coerced.rows), fits
+    good = [each for number, each in enumerate(kept, 1) if number not in bad]
+    rescued = {name: [json.dumps(row.get(name), ensure_ascii=False) for row, _ in good] for name in sorted(odd)}
+    texts = rescue_cells(rescued) if rescued else None
+    return Prepared(with_rescued(coerced.batch, schema, texts), coerced.rows), [place for _, place in good]
+
+
+def _odd(rows: Sequence[Mapping[str, object]], schema: TableSchema, exclude: Collection[str]) -> frozenset[str]:
+    """The keys that no column can have, if the table has a place for them."""
+    if schema.column(RESCUED) is None:
+        return frozenset()
+    return nameless(set().union(*rows) - set(exclude))
 
 
 def _is_text(text: str | None) -> bool:

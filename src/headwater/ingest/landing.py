@@ -14,14 +14,14 @@ from sqlalchemy import Connection, select
 from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
-from headwater.base.ids import uuid7
+from headwater.base.ids import RESCUED, uuid7
 from headwater.base.node import this_node
 from headwater.base.schema import TableSchema
 from headwater.base.types import DYNAMIC, STRING
 from headwater.coerce.errors import BadRow
 from headwater.ingest.first_columns import undeclared
 from headwater.ingest.ledger import key_record
-from headwater.ingest.prepare import RESCUED, Prepared
+from headwater.ingest.prepare import Prepared
 from headwater.ingest.push import Push, PushTable
 from headwater.store import records as r
 from headwater.store import tables as t

@@ -7,21 +7,21 @@ the sender wants it so, lands without its bad rows, and those bring no columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
-import msgspec
 from msgspec import Raw
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.ids import is_reserved_column
+from headwater.base.ids import RESCUED, is_reserved_column
 from headwater.base.schema import TableSchema
-from headwater.base.types import DYNAMIC, STRING, TIMESTAMP, to_arrow
+from headwater.base.types import STRING, TIMESTAMP
 from headwater.coerce.batches import Coerced, coerce_lines, coerce_objects, coerce_pieces
 from headwater.coerce.errors import BadRow, Refused, RowError
 from headwater.coerce.objects import Objects, bad_lines, line_pieces, read_lines, without_bom
+from headwater.coerce.rescued import dynamic_array, good_rows, rescue, without_rescued
 from headwater.coerce.values import coerce_value
 from headwater.ingest.decode import TooLarge
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 TIME = "ts"
 TIME_KEYS = ("at", "timestamp", "_timestamp", "time_unix_nano", "observed_time_unix_nano")
 """What fills an empty `ts` of such a table, in this order, where it holds a time."""
-RESCUED = "_rescued"
 
 _NEW_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _NULL = Raw(b"null")
@@ -101,7 +100,9 @@ def _evolved(
     """The good rows of a piece, with columns for what is unknown in it; `added` are those that came before it."""
     if not found.unknown_seen and not _lacks_times(found.batch, _wider(known, added)):
         return Prepared(found.batch, found.rows, added=added)
-    objects = _good_objects(text, found, first_line=first_line)
+    objects = read_lines(text, first_line=first_line, place="")
+    if found.bad:
+        objects = good_rows(objects, found.bad)
     if has_default_times(known):
         objects.rows[:] = [_with_time(row, known) for row in objects.rows]
     added, rescued = _sort_out(objects, known, added, evolve=evolve)
@@ -109,7 +110,7 @@ def _evolved(
     assert not coerced.bad  # a text takes every value of a good row, and a time was looked at
     if not rescued:
         return Prepared(coerced.batch, coerced.rows, added=added)
-    texts = [_rescue(row, rescued) for row in objects.rows]
+    texts = [rescue(row, rescued) for row in objects.rows]
     return Prepared(
         coerced.batch.append_column(RESCUED, dynamic_array(texts)),
         coerced.rows,
@@ -168,13 +169,6 @@ def _lots(bodies: Sequence[bytes]) -> Iterator[list[bytes]]:
     yield lot
 
 
-def without_rescued(schema: TableSchema) -> TableSchema:
-    """`_rescued` is the store's: a key of that name is as unknown as any other, and is rescued into it."""
-    if schema.column(RESCUED) is None:
-        return schema
-    return replace(schema, columns=tuple(column for column in schema.columns if column.name != RESCUED))
-
-
 def may_be_added(name: str) -> bool:
     """Whether an unknown key may become a column by itself."""
     return (
@@ -188,16 +182,6 @@ def may_be_added(name: str) -> bool:
 def room_for_columns(schema: TableSchema) -> int:
     """How many columns a batch may add to a table."""
     return limits.NEW_COLUMNS_PER_BATCH if len(schema.columns) < limits.TABLE_COLUMNS else 0
-
-
-def _good_objects(text: bytes, found: Coerced, *, first_line: int) -> Objects:
-    """The rows that are not bad, taken apart."""
-    objects = read_lines(text, first_line=first_line, place="")
-    if not found.bad:
-        return objects
-    bad = {error.line for error in found.bad}
-    kept = [(row, line) for row, line in zip(objects.rows, objects.lines) if line not in bad]
-    return Objects([row for row, _ in kept], [line for _, line in kept], seen=objects.seen)
 
 
 def refuse_rows(errors: Sequence[RowError], total: int, table: str, *, at_least: bool = False) -> NoReturn:
@@ -257,15 +241,3 @@ def _sort_out(
     new = [name for name in unknown if evolve and may_be_added(name)]
     added = (*before, *new)[: room_for_columns(schema)]
     return added, frozenset(unknown) - frozenset(added)
-
-
-def _rescue(row: Mapping[str, Raw], names: frozenset[str]) -> str | None:
-    """The keys that have no column, as one object, each value as it was written."""
-    kept = [msgspec.json.encode(name) + b":" + bytes(value) for name, value in row.items() if name in names]
-    return (b"{" + b",".join(kept) + b"}").decode() if kept else None
-
-
-def dynamic_array(texts: Sequence[str | None]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.ExtensionArray.from_storage(to_arrow(DYNAMIC), pa.array(texts, pa.string()))

@@ -12,6 +12,7 @@
 | an undeclared rename                      | a drop and an add                                                 |
 | another primary key, another mode         | refused until `schema accept`                                     |
 | a promoted column is not there            | nothing: it never came from there (`store/promotion.py`)          |
+| `_rescued` is not there                   | nothing: no key of these rows had to be rescued                   |
 
 A declared column's type is the manifest's, whatever the source shows: values are converted when they are read.
 """
@@ -22,10 +23,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from headwater.base.errors import HeadwaterError
-from headwater.base.ids import is_column_name
+from headwater.base.ids import RESCUED, is_column_name
 from headwater.base.schema import Column, TableSchema
 from headwater.base.text_form import TextForm
-from headwater.base.types import Type, converts, widens
+from headwater.base.types import DYNAMIC, Type, converts, widens
 from headwater.store.records import SchemaEvent
 
 
@@ -73,7 +74,7 @@ def evolve(
 ) -> Evolution:
     """Reconcile. `modes` are the table's mode now and the one that is asked for. Column names are checked;
     nothing else can go wrong but what `refused` says."""
-    _check_names([*declared, *shown.columns])
+    _check_names([*declared, *(name for name, type_ in shown.columns.items() if (name, type_) != (RESCUED, DYNAMIC))])
     if stored is None:
         return _create(shown, declared, primary_key)
     step = _Step(stored, stored)
@@ -204,8 +205,8 @@ class _Step:
         for column in self.schema.columns:
             if column.name in present or column.dropped or column.name in self.schema.primary_key:
                 continue
-            if column.promoted is not None:
-                continue  # no source had it: it is read from a column that one has
+            if column.promoted is not None or column.name == RESCUED:
+                continue  # no source had it: it is read from a column that one has, or holds what has no column
             self._set(replace(column, dropped=True, nullable=True))
             self.events.append(SchemaEvent(kind="drop_column", column=column.name, before=str(column.type)))
 

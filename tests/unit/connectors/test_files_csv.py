@@ -83,8 +83,6 @@ def test_without_a_header_the_declared_columns_name_the_cells(tmp_path: Path) ->
     ("header", "words"),
     [
         ("a,b,a", "two columns named `a`"),
-        ("a,,b", "without a name"),
-        ("a,_run_id", "`_run_id`"),
         ("a\0b,c", "is not CSV"),
     ],
 )
@@ -93,6 +91,17 @@ def test_a_header_that_no_table_can_have_is_refused_with_the_file(tmp_path: Path
         landed(tmp_path, f"{header}\n1,2,3\n")
     assert "`a.csv`" in error.value.message
     assert words in error.value.message
+
+
+def test_a_column_that_has_no_name_here_is_rescued(tmp_path: Path) -> None:
+    table = landed(tmp_path, ',a,_run_id\n0,x,\n1,y,"quo""te"\n,z,\n')
+    assert table.schema.names() == ("a", "_rescued")
+    assert [(row["a"], row["_rescued"]) for row in table.rows] == [
+        ("x", '{"":"0"}'),
+        ("y", '{"":"1","_run_id":"quo\\"te"}'),
+        ("z", None),
+    ]
+    assert landed(tmp_path, "a,\n1,\n2,\n").schema.names() == ("a",)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "a,b", "a,b\n", "a", "a\n"])

@@ -287,19 +287,32 @@ def test_a_null_in_a_column_that_allows_none_is_a_bad_row(tmp_path: Path) -> Non
     assert [(bad.line, bad.reason) for bad in error.value.errors] == [(2, "null_in_non_null")]
 
 
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [({"t": pa.array([1], pa.duration("s"))}, "duration"), ({"_run_id": pa.array([1])}, "`_run_id`")],
-)
-def test_a_column_that_no_table_can_have_is_refused_with_file_and_name(
-    tmp_path: Path, columns: dict[str, pa.Array], words: str
-) -> None:
-    write(tmp_path, "a.parquet", columns)
+def test_a_column_that_no_table_can_have_is_refused_with_file_and_name(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", {"t": pa.array([1], pa.duration("s"))})
     with pytest.raises(HeadwaterError) as error:
         read_of(tmp_path)
     assert error.value.code == "HW-S03"
     assert "`a.parquet`" in error.value.message
-    assert words in error.value.message
+    assert "duration" in error.value.message
+
+
+def test_a_column_that_has_no_name_here_is_rescued(tmp_path: Path) -> None:
+    odd = {"_run_id": pa.array([1, None]), "": pa.array([[1.5], None]), "at\n": pa.array([0, 1], pa.timestamp("us"))}
+    write(tmp_path, "a.parquet", {"id": pa.array([1, 2]), **odd})
+    assert read_of(tmp_path).observed == Observed({"id": LONG, "_rescued": DYNAMIC}, complete=True)
+    assert [(row["id"], row["_rescued"]) for row in landed(tmp_path).rows] == [
+        (1, '{"_run_id":1,"":[1.5],"at\\n":"1970-01-01 00:00:00.000000"}'),
+        (2, '{"at\\n":"1970-01-01 00:00:00.000001"}'),
+    ]
+
+
+def test_a_rescued_value_without_a_text_is_a_bad_row(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", {"": pa.array([0, FAR, 1], pa.timestamp("us"))})
+    table = landed(tmp_path, replace(ASK, max_bad_rows=1))
+    assert len(table.rows) == 2
+    assert [(bad.error.line, bad.error.column, bad.error.reason) for bad in table.bad] == [
+        (2, "", "does_not_fit_dynamic")
+    ]
 
 
 WIDE = decimal.Decimal("1" * 60 + ".0000000001")

@@ -119,13 +119,25 @@ def test_a_key_that_is_always_null_asks_for_no_column(tmp_path: Path) -> None:
     assert table.schema.names() == ("id",)
 
 
-@pytest.mark.parametrize("name", ["_run_id", "_hw_x", ""])
-def test_a_key_that_no_table_can_have_is_refused_with_the_file(tmp_path: Path, name: str) -> None:
-    (tmp_path / "a.ndjson").write_text(json.dumps({name: 1}) + "\n")
-    with pytest.raises(HeadwaterError) as error:
-        landed(opened(tmp_path, "a.ndjson"))
-    assert error.value.code == "HW-S03"
-    assert "`a.ndjson`" in error.value.message
+@pytest.mark.parametrize("name", ["_run_id", "_hw_x", "_rescued", "", "a\0b", "line\nbreak", "x" * 256])
+@pytest.mark.parametrize("format_", ["ndjson", "json"])
+def test_a_key_that_no_column_can_have_is_rescued(tmp_path: Path, format_: str, name: str) -> None:
+    rows = [{"id": 1, name: {"n": 1.50}}, {"id": 2}, {name: None}, {"id": "x", name: 4}, {"id": 5, name: 5, "new": 1}]
+    texts = [json.dumps(row) for row in rows]
+    first, second = (
+        "\n".join(part) if format_ == "ndjson" else f"[{','.join(part)}]" for part in (texts[:4], texts[4:])
+    )
+    (tmp_path / f"a.{format_}").write_text(first)
+    table = Table(replace(ASK, declared={"id": LONG}, max_bad_rows=1))
+    table.land(opened(tmp_path, f"*.{format_}"))
+    key = json.dumps(name)
+    found = [(row["id"], row["_rescued"]) for row in table.rows]
+    assert found == [(1, f'{{{key}:{{"n": 1.5}}}}'), (2, None), (None, f"{{{key}:null}}")]
+    assert [row.error.line for row in table.bad] == [4]
+    (tmp_path / f"b.{format_}").write_text(second)
+    table.land(opened(tmp_path, f"*.{format_}"))
+    assert [(row["id"], row["_rescued"], row.get("new")) for row in table.rows[3:]] == [(5, f"{{{key}:5}}", 1)]
+    assert table.schema.names() == ("id", "_rescued", "new")
 
 
 @pytest.mark.parametrize("split", [1, 7, 16, 33, 100])

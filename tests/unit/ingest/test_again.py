@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.base.schema import TableSchema, schema_of
+from headwater.base.types import DYNAMIC
 from headwater.ingest.again import Again, coerce_again
 from headwater.store.dead_letters import Letter
 
@@ -46,6 +47,15 @@ def test_rows_that_fit_by_now_come_from_where_they_were() -> None:
 def test_a_row_with_a_key_that_has_no_column_stays_unless_it_is_null() -> None:
     found = again(letter('{"id": 1, "more": 1}'), letter('{"id": 2, "more": null}'))
     assert (found.fits, [row["id"] for row in rows(found)]) == ({1}, [2])
+
+
+@pytest.mark.parametrize("format_", ["ndjson", "csv"])
+def test_a_key_that_no_column_can_have_is_rescued_where_there_is_room_for_it(format_: str) -> None:
+    kept = [letter({"id": "1", "": "x", "_rescued": None}, format_=format_), letter({"id": "2"}, format_=format_)]
+    assert again(*kept).fits == {1}
+    found = again(*kept, schema=SCHEMA.added("_rescued", DYNAMIC))
+    value = '{"":"x","_rescued":null}' if format_ == "ndjson" else '{"":"x"}'
+    assert [(row["id"], row["_rescued"]) for row in rows(found)] == [(1, value), (2, None)]
 
 
 def test_a_pushed_row_brings_its_columns_as_a_push_does() -> None:

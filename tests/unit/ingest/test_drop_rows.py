@@ -136,6 +136,13 @@ def test_new_columns_of_parquet_are_text_also_the_second_time(folder: Folder) ->
     assert (second.added, values(second)) == ((), [text])
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_a_column_that_has_no_name_here_is_rescued(folder: Folder, name: str) -> None:
+    content = b"id,,_run_id\n1,x,2\n" if name == "a.csv" else parquet({"id": [1], "": ["x"], "_run_id": ["2"]})
+    found = folder.prepared(name, content, TYPED)
+    assert (found.rescues, found.batch.column("_rescued").to_pylist()) == (True, ['{"":"x","_run_id":"2"}'])
+
+
 def test_bad_rows_of_parquet_are_kept_or_refuse_the_file(folder: Folder) -> None:
     found = folder.prepared("a.parquet", parquet({"id": [1.0, 1.5]}), TYPED, most_bad=1)
     assert [(row.error.line, row.error.reason, row.source) for row in found.bad] == [
@@ -159,7 +166,6 @@ def test_a_file_with_more_bad_rows_than_are_borne_is_refused(folder: Folder) -> 
     [
         ("a.csv", b"id,id\n1,2\n"),
         ("a.csv", b"PAR1 and so on"),
-        ("a.csv", b"id,_run_id\n1,2\n"),
         ("a.csv.gz", b""),
         ("a.csv.gz", b"id\n1\n"),
         ("a.csv.gz", gzip.compress(b"id\n" + b"1\n" * 1000, mtime=0)[:-4]),

@@ -77,6 +77,15 @@ CASES = {
         events=[("drop_column", "b")],
         after="1 a long, 2 b -string",
     ),
+    "rescued keys": Case(
+        {"a": "long"},
+        {"_rescued": "dynamic"},
+        events=[("add_column", "_rescued")],
+        after="1 a long, 2 _rescued dynamic",
+    ),
+    "a typed source has nothing to rescue": Case(
+        {"a": "long", "_rescued": "dynamic"}, {"a": "long"}, complete=True, after="1 a long, 2 _rescued dynamic"
+    ),
     "a column is not shown by a text": Case({"a": "long", "b": "string"}, {"a": "long"}, after="1 a long, 2 b string"),
     "a key column is never dropped": Case({"a": "long"}, {}, key=("a",), complete=True, after="1 a long"),
     "a declared column is never dropped": Case(

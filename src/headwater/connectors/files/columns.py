@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.ids import is_column_name
 from headwater.base.schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import STRING, Type, from_arrow, to_arrow
@@ -83,21 +82,13 @@ Convert = Callable[["pa.Array", Type, TextForm | None], tuple["pa.Array", list[B
 
 
 def check_names(names: Iterable[str], *, source_id: str) -> None:
-    """Refuse columns that no table can have: no name, one name twice, a name that Headwater keeps for itself."""
+    """Refuse a file that has one name twice: which of the two columns is meant is unknown."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
             what = f"has two columns named `{name}`"
             raise unreadable(source_id, what, reason="duplicate_column", hint="rename one where the file is made")
-        if not name:
-            raise _bad_name(source_id, "has a column without a name")
-        if not is_column_name(name):
-            raise _bad_name(source_id, f"has a column `{name[:80]}`: that name is kept for Headwater or cannot be used")
         seen.add(name)
-
-
-def _bad_name(source_id: str, what: str) -> HeadwaterError:
-    return HeadwaterError("HW-S03", f"`{source_id}` {what}", hint="rename the column where the file is made")
 
 
 def convert_batch(batch: pa.RecordBatch, schema: TableSchema, convert: Convert) -> tuple[pa.RecordBatch, list[BadCell]]:

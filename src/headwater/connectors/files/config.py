@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.ids import RESCUED, is_column_name
 from headwater.base.json_path import RecordSteps, parse_records
 from headwater.base.schema import TableSchema
 from headwater.base.text_form import TextForm
@@ -92,10 +93,15 @@ class FileFormat:
         return found.formed(self.forms)
 
     def observed(self, columns: Mapping[str, Type | None]) -> Observed:
-        """Columns of text: those that hold a value, with the declared type where there is one."""
+        """Columns of text: those that hold a value, with the declared type where there is one. What cannot be the name
+        of a column is rescued, in JSON also a null under it."""
         kept = ((name, type_) for name, type_ in columns.items() if name not in self.exclude)
         known = {name: self.declared.get(name, type_) for name, type_ in kept}
-        return Observed({name: type_ for name, type_ in known.items() if type_ is not None})
+        found = {name: type_ for name, type_ in known.items() if type_ is not None and is_column_name(name)}
+        is_json = self.format in ("ndjson", "json")
+        if any(not is_column_name(name) and (is_json or type_ is not None) for name, type_ in known.items()):
+            found[RESCUED] = DYNAMIC
+        return Observed(found)
 
 
 def check_config(config: Mapping[str, object]) -> list[Problem]:

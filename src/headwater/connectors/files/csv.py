@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headwater.base import limits
+from headwater.base.ids import RESCUED
 from headwater.base.schema import TableSchema
 from headwater.base.types import Type
 from headwater.coerce.errors import BadRow, RowError
@@ -121,7 +122,8 @@ def open_rows(
     kept: Callable[[bytes], bytes] = lambda _source: b"",
 ) -> CsvRows:
     """Begin to read a CSV text; `names` are the columns of a file without a header, `exclude` those whose names do not
-    matter, and `kept` says what is kept of a record of another width. Raises HW-S03 for a header that no table can have, HW-C02 for what is no CSV."""
+    matter, and `kept` says what is kept of a record of another width. Raises HW-C02 for
+    what is no CSV, or has one column twice."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -169,16 +171,21 @@ def read_piece(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file in the columns of `schema`. `again` is the same file, opened for the lines of bad rows.
     Raises UnknownKeys."""
+    from headwater.coerce.rescued import nameless, rescue_cells, with_rescued, without_rescued
     from headwater.coerce.text import infer_csv_strings
 
     declared = tuple(how.declared)
     rows = open_rows(opened.read, how.csv, declared, source_id=opened.source_id, exclude=how.exclude, kept=bad.kept)
-    unknown = [name for name in rows.names if schema.column(name) is None and name not in how.exclude]
+    known = without_rescued(schema)
+    unknown = [name for name in rows.names if known.column(name) is None and name not in how.exclude]
+    odd = nameless(unknown) if schema.column(RESCUED) is not None else frozenset()
     found: list[tuple[int, BadCell, bytes]] = []
     for batch in rows.batches():
-        if any(infer_csv_strings(batch.column(name)) for name in unknown):
+        if any(infer_csv_strings(batch.column(name)) for name in unknown if name not in odd):
             raise UnknownKeys
-        converted, cells = convert_batch(batch, schema, convert_text)
+        converted, cells = convert_batch(batch, known, convert_text)
+        rescued = {name: _json_texts(batch.column(name)) for name in rows.names if name in odd}
+        converted = with_rescued(converted, schema, rescue_cells(rescued) if rescued else None)
         wrong = _wrong(rows, cells, how)
         bad.total += len(wrong)
         for row, cell in wrong.items():
@@ -196,6 +203,10 @@ def read_piece(
     if found or rows.ragged:
         for error, source in _row_errors(rows, found, how.csv, again):
             bad.add(BadRow(error, source))
+
+
+def _json_texts(column: pa.Array) -> list[str]:
+    return [json.dumps(text, ensure_ascii=False) for text in column.to_pylist()]
 
 
 def _wrong(rows: CsvRows, cells: Sequence[BadCell], how: FileFormat) -> dict[int, BadCell]:
@@ -234,12 +245,7 @@ def infer_rows(
 
 
 def _row_errors(
-    rows: CsvRows,
-    found: Sequence[tuple[int, BadCell, bytes]],
-    options: CsvOptions,
-    again: OpenFile,
-    *,
-    ragged: bool = True,
+    rows: CsvRows, found: Sequence[tuple[int, BadCell, bytes]], options: CsvOptions, again: OpenFile
 ) -> list[tuple[RowError, bytes]]:
     """The bad rows of a file that are known, in their order, with the lines on which they begin."""
     records: list[tuple[int, BadCell, bytes]] = []

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
+from headwater.base.ids import RESCUED, is_column_name
 from headwater.base.schema import TableSchema
-from headwater.base.types import Type, widens
+from headwater.base.types import DYNAMIC, Type, widens
 from headwater.coerce.errors import BadRow, RowError
+from headwater.coerce.rescued import nameless, rescue_cells, with_rescued, without_rescued
 from headwater.connectors.files.columns import (
     BadCell,
     BadRowList,
@@ -71,7 +73,7 @@ def merge_footers(
 ) -> Observed:
     """The columns of several files together. Declared types decide; else one type must hold the values of all
     files by itself (HW-S01 otherwise). A column of nulls tells nothing, nor does a file without columns or one that
-    cannot be read: then the answer is not complete."""
+    cannot be read: then the answer is not complete. What cannot be the name of a column is rescued."""
     found: dict[str, tuple[Type, str]] = {}
     silent: set[str] = set()
     for footer in footers:
@@ -79,6 +81,8 @@ def merge_footers(
             if type_ is None:
                 silent.add(name)
                 continue
+            if not is_column_name(name):
+                name, type_ = RESCUED, DYNAMIC
             type_ = declared.get(name, type_)
             known, first = found.get(name, (type_, footer.source_id))
             if known == type_ or widens(type_, known):
@@ -114,14 +118,20 @@ def read_piece(
     with _parquet(opened) as parquet:
         types = {column.name: column.type for column in schema.columns}
         columns = _columns(parquet.schema_arrow, opened.source_id, types, exclude)
-        unknown = {name: type_ for name, type_ in columns.items() if type_ and schema.column(name) is None}
-        if unknown:
-            raise UnknownColumns(Observed(unknown))
-        wanted = [name for name in columns if schema.column(name) is not None]
+        known = without_rescued(schema)
+        unknown = {name: type_ for name, type_ in columns.items() if type_ and known.column(name) is None}
+        odd = nameless(unknown)
+        if odd < unknown.keys() or (odd and schema.column(RESCUED) is None):
+            raise UnknownColumns(merge_footers([Footer(opened.source_id, unknown, 0, 0)], {}))
+        wanted = [name for name in columns if known.column(name) is not None or name in odd]
         line = 1 + sum(parquet.metadata.row_group(group).num_rows for group in range(piece.start))
         groups = list(range(piece.start, piece.end))
         for batch, wrapped in _exact_batches(opened, parquet, groups, wanted, schema):
-            converted, cells = convert_batch(batch, schema, convert_typed)
+            converted, cells = convert_batch(batch, known, convert_typed)
+            if odd:
+                texts, no_texts = _rescued(batch, [name for name in wanted if name in odd])
+                cells += no_texts
+            converted = with_rescued(converted, schema, texts if odd else None)
             wrong = first_cells(sorted([*wrapped, *cells], key=lambda cell: cell.row))
             bad.total += len(wrong)
             no_text = {(cell.row, cell.column) for cell in wrapped}
@@ -133,6 +143,27 @@ def read_piece(
             line += batch.num_rows
             if not bad.is_over:
                 yield without_rows(converted, wrong)
+
+
+def _rescued(batch: pa.RecordBatch, names: list[str]) -> tuple[list[str | None], list[BadCell]]:
+    """What the rows hold in columns that have no name here, and the values of it that have no text."""
+    import pyarrow as pa
+
+    texts: dict[str, list[str]] = {}
+    bad: list[BadCell] = []
+    for name in names:
+        column = batch.column(name)
+        try:
+            texts[name] = json_texts(column)
+        except pa.ArrowInvalid:
+            texts[name] = []
+            for row in range(batch.num_rows):
+                try:
+                    texts[name] += json_texts(column.slice(row, 1))
+                except pa.ArrowInvalid:
+                    texts[name].append("null")
+                    bad.append(BadCell(row, name, "does_not_fit_dynamic", str(column.type)))
+    return rescue_cells(texts), bad
 
 
 def _exact_batches(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headwater.base.schema import TableSchema
 from headwater.connectors.files.changes import gone_version
-from headwater.connectors.files.columns import BadRowList, UnknownKeys, check_names, with_source_id
+from headwater.connectors.files.columns import BadRowList, UnknownKeys, with_source_id
 from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile
@@ -125,7 +125,6 @@ class ObserveFiles:
                 with open_piece(self.root, self.how, piece) as opened:
                     own = self._infer(opened)
                     opened.check_unchanged()
-                check_names(self.how.observed(own.columns).columns, source_id=piece.file.source_id)
             except UnreadableFile as error:
                 bad.append(bad_file(self.root, piece.file, error))
                 continue

@@ -8,7 +8,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.connectors.files.columns import check_names
 from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.hints import Texts, exclude_hints, null_hints
 from headwater.connectors.files.read import open_piece
@@ -90,7 +89,6 @@ def _preview_text(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Ob
                 head, is_whole = _head(opened, left)
             own = _infer_head(head, how, texts, source_id=file.source_id, is_whole=is_whole)
             left -= max(len(head), 1)
-            check_names(how.observed(own.columns).columns if own else (), source_id=file.source_id)
         except UnreadableFile as error:
             bad.append(_sampled(file, error))
             left -= 1

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from headwater.base import limits
+from headwater.base.ids import RESCUED
 from headwater.base.schema import TableSchema
 from headwater.coerce.errors import BadRow, RowError
 from headwater.coerce.malformed import NOT_UTF8, Fault
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from headwater.coerce.batches import Coerced
     from headwater.coerce.infer import Inferred
+    from headwater.coerce.objects import Objects
 
 LINE_BYTES = limits.MAX_BODY_BYTES
 """The longest line that is read: what has no newline for longer is no NDJSON."""
@@ -35,23 +38,25 @@ def read_lines(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterat
     middle. Raises UnknownKeys."""
     from headwater.coerce.batches import LineReader
     from headwater.coerce.objects import bad_lines, without_bom
+    from headwater.coerce.objects import read_lines as read_objects
+    from headwater.coerce.rescued import without_rescued
 
-    reader = LineReader(schema, place=opened.source_id, first_line=1 if opened.piece.start == 0 else 2)
+    reader = LineReader(without_rescued(schema), place=opened.source_id, first_line=1 if opened.piece.start == 0 else 2)
     shift: int | None = None
     for chunk in _chunks_of_piece(opened):
         first_line = reader.next_line
         coerced = reader.read(chunk)
-        _refuse_unknown(coerced)
+        text = without_bom(chunk, first_line=first_line)
+        batch = _rescued(coerced, schema, partial(read_objects, text, first_line=first_line, place=""))
         if coerced.bad:
             if shift is None:
                 shift = _lines_before(opened)
             bad.total += len(coerced.bad)
-            text = without_bom(chunk, first_line=first_line)
             for row in bad_lines(text, coerced.bad[: max(bad.room, limits.ERRORS_SHOWN)], first_line=first_line):
                 error = replace(row.error, line=row.error.line + shift, fault=_fault(row.error.fault, opened))
                 bad.add(BadRow(error, bad.kept(row.source)))
         if coerced.rows:
-            yield coerced.batch
+            yield batch
 
 
 def infer_piece(opened: OpenFile) -> Inferred:
@@ -69,19 +74,21 @@ def read_document(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: B
     a bad row is its number among them. Raises UnknownKeys."""
     from headwater.coerce.batches import coerce_document
     from headwater.coerce.objects import elements, without_bom
+    from headwater.coerce.objects import read_document as read_objects
+    from headwater.coerce.rescued import without_rescued
 
     data = records_of(_document(opened), how, opened.source_id)
     if not data.strip():
         return
-    coerced = coerce_document(data, schema, place=opened.source_id)
+    coerced = coerce_document(data, without_rescued(schema), place=opened.source_id)
     _refuse_no_document(coerced.errors, opened.source_id)
-    _refuse_unknown(coerced)
+    batch = _rescued(coerced, schema, partial(read_objects, without_bom(data), place=""))
     bad.total += len(coerced.bad)
     sources = elements(without_bom(data)) if coerced.bad else []
     for error in coerced.bad[: max(bad.room, limits.ERRORS_SHOWN)]:
         bad.add(BadRow(error, bad.kept(sources[error.line - 1])))
     if coerced.rows:
-        yield coerced.batch
+        yield batch
 
 
 def infer_whole(opened: OpenFile, how: FileFormat) -> Inferred:
@@ -204,7 +211,14 @@ def _refuse_no_document(errors: Iterable[RowError], source_id: str) -> None:
             raise unreadable(source_id, what, reason=error.reason, hint=hint, line=line)
 
 
-def _refuse_unknown(coerced: Coerced) -> None:
-    """Keys that are null wherever they stand tell no type: their column comes with its first value."""
-    if any(type_ is not None for type_ in coerced.unknown_seen.values()):
+def _rescued(coerced: Coerced, schema: TableSchema, objects: Callable[[], Objects]) -> pa.RecordBatch:
+    """The good rows, with what has to be rescued of them. Raises UnknownKeys for keys that need a column. Keys that are
+    null wherever they stand tell no type: their column comes with its first value."""
+    from headwater.coerce.rescued import good_rows, nameless, rescue, with_rescued
+
+    names = nameless(coerced.unknown_seen)
+    needs_column = any(type_ is not None and name not in names for name, type_ in coerced.unknown_seen.items())
+    if needs_column or (names and schema.column(RESCUED) is None):
         raise UnknownKeys
+    texts = [rescue(row, names) for row in good_rows(objects(), coerced.bad).rows] if names else None
+    return with_rescued(coerced.batch, schema, texts)

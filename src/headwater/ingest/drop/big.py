@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.base import limits
+from headwater.base.ids import RESCUED
 from headwater.base.schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, STRING
@@ -27,7 +28,7 @@ from headwater.connectors.files.slices import Cut, byte_cuts, cut_partitions
 from headwater.connectors.files.streams import Piece
 from headwater.connectors.protocol import ArrowRead, ItemRead, Json, Observed, UnknownColumns
 from headwater.ingest.drop.reading import how_of, pieces_of
-from headwater.ingest.prepare import RESCUED, Prepared, room_for_columns
+from headwater.ingest.prepare import Prepared, room_for_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,28 +7,17 @@ is decided here, batch by batch. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from headwater.base.ids import RESCUED
 from headwater.base.schema import TableSchema
 from headwater.base.types import STRING, TIMESTAMP, Type
+from headwater.coerce.rescued import dynamic_array, rescue_cells, without_rescued
 from headwater.connectors.files.columns import convert_typed, json_texts
-from headwater.connectors.files.json_texts import NULL
 from headwater.ingest.drop.texts import texts_of
-from headwater.ingest.prepare import (
-    RESCUED,
-    TIME,
-    TIME_KEYS,
-    Prepared,
-    dynamic_array,
-    has_default_times,
-    may_be_added,
-    room_for_columns,
-    without_rescued,
-)
+from headwater.ingest.prepare import TIME, TIME_KEYS, Prepared, has_default_times, may_be_added, room_for_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +66,7 @@ def prepare_cells(rows: pa.RecordBatch, reading: Reading, *, evolve: bool) -> Pr
     for name in added:
         batch = batch.append_column(name, texts_of(others[name]))
     rescued = {name: json_texts(column) for name, column in others.items() if name not in added}
-    texts = _rescue(rescued)
+    texts = rescue_cells(rescued) if rescued else []
     count = sum(text is not None for text in texts)
     if count:
         batch = batch.append_column(RESCUED, dynamic_array(texts))
@@ -108,15 +97,3 @@ def _with_times(batch: pa.RecordBatch, others: Mapping[str, pa.Array]) -> tuple[
             else:
                 left[key] = unused
     return batch, left
-
-
-def _rescue(columns: Mapping[str, Sequence[str]]) -> list[str | None]:
-    """The cells that have no column, each row's as one object; None where all of them are null."""
-    if not columns:
-        return []
-    names = [msgspec.json.encode(name).decode() for name in columns]
-    found: list[str | None] = []
-    for row in zip(*columns.values()):
-        members = ",".join(f"{name}:{text}" for name, text in zip(names, row) if text != NULL)
-        found.append("{" + members + "}" if members else None)
-    return found
