@@ -95,7 +95,7 @@ def test_a_bad_file_is_left_out_with_its_reason_and_lands_when_it_was_repaired(
     assert [(row["id"], row["_source_id"]) for row in table.rows] == [(1, f"d/a.{suffix}"), (1, f"d/c.{suffix}")]
     (bad,) = table.bad_items.values()
     assert (bad.source_id, bad.error.reason, bad.error.line) == (f"d/b.{suffix}", reason, line)
-    assert bad.error.detail == detail
+    assert bad.error.detail.startswith(detail)
     assert bad.version["sha256"] == hashlib.sha256(data).hexdigest()
     assert not table.plan(opened(tmp_path)).slices, "a bad file that did not change is not read again"
     path.write_bytes(GOOD[suffix] if suffix != "parquet" else parquet(2))

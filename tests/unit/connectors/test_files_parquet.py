@@ -156,6 +156,8 @@ def test_int96_times_beyond_nanoseconds_are_bad_rows(tmp_path: Path, far: tuple[
     assert [row["t"].value for row in table.rows] == [1, 3]
     (bad,) = table.bad
     assert (bad.error.line, bad.error.column, bad.error.reason) == (2, "t", "timestamp_out_of_range")
+    assert (b"\\ud800 no text" in bad.source) is (far[0] == 4_186_876_759)
+    assert (bad.source == b'{"t":"9999-12-31 00:00:00.000000"}') is (far == DAY_9999)
 
 
 def test_int96_times_declared_as_text_are_exact_or_bad_rows(tmp_path: Path) -> None:

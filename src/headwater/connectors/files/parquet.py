@@ -58,6 +58,15 @@ class Footer:
     """All of its columns, also those that are left out."""
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """Rows as they can be shown: times in a unit that holds most of them, but for those (by row and column) that it does
+    not."""
+
+    batch: pa.RecordBatch
+    no_text: frozenset[tuple[int, str]] = frozenset()
+
+
 def read_footer(root: Path, file: FoundFile, how: FileFormat = _AS_IT_IS) -> Footer:
     """The footer of one file, of which nothing else is read. An empty file has no columns and no rows."""
     if file.size == 0:
@@ -126,7 +135,7 @@ def read_piece(
         wanted = [name for name in columns if known.column(name) is not None or name in odd]
         line = 1 + sum(parquet.metadata.row_group(group).num_rows for group in range(piece.start))
         groups = list(range(piece.start, piece.end))
-        for batch, wrapped in _exact_batches(opened, parquet, groups, wanted, schema):
+        for batch, shown, wrapped in _exact_batches(opened, parquet, groups, wanted, schema):
             converted, cells = convert_batch(batch, known, convert_typed)
             if odd:
                 texts, no_texts = _rescued(batch, [name for name in wanted if name in odd])
@@ -134,12 +143,11 @@ def read_piece(
             converted = with_rescued(converted, schema, texts if odd else None)
             wrong = first_cells(sorted([*wrapped, *cells], key=lambda cell: cell.row))
             bad.total += len(wrong)
-            no_text = {(cell.row, cell.column) for cell in wrapped}
             for row, cell in wrong.items():
                 error = RowError(
                     line + row, cell.column, cell.reason, cell.value_type, cell.detail, place=opened.source_id
                 )
-                bad.add(BadRow(error, b"" if bad.is_over else bad.kept(_source(batch, row, no_text))))
+                bad.add(BadRow(error, b"" if bad.is_over else bad.kept(_source(shown, row))))
             line += batch.num_rows
             if not bad.is_over:
                 yield without_rows(converted, wrong)
@@ -168,30 +176,28 @@ def _rescued(batch: pa.RecordBatch, names: list[str]) -> tuple[list[str | None],
 
 def _exact_batches(
     opened: OpenFile, parquet: pq.ParquetFile, groups: list[int], names: list[str], schema: TableSchema
-) -> Iterator[tuple[pa.RecordBatch, list[BadCell]]]:
-    """The batches, and the times in them that have wrapped around. INT96 holds more than any unit of Arrow: a column of
-    it is read once more in seconds, which always fit, and in nanoseconds where the table keeps those."""
+) -> Iterator[tuple[pa.RecordBatch, _Shown, list[BadCell]]]:
+    """The batches, what can be shown of their rows, and the times in them that have wrapped around. INT96 holds more than
+    any unit of Arrow: a column of it is read once more in seconds, which always fit, and in nanoseconds where the table
+    keeps those."""
     batches = _batches(parquet, groups, names, opened.source_id)
     wide = [name for name in _int96_columns(parquet) if name in names]
     if not wide:
-        yield from ((batch, []) for batch in batches)
+        yield from ((batch, _Shown(batch), []) for batch in batches)
         return
     exact = [name for name in wide if (column := schema.column(name)) is not None and column.type.kind == "timestamp"]
     with _parquet(opened, int96="s") as coarse, _parquet(opened, int96="ns") as fine:
         seconds = _batches(coarse, groups, wide, opened.source_id)
         nanoseconds = _batches(fine, groups, exact, opened.source_id) if exact else iter(())
         for batch, whole in zip(batches, seconds, strict=True):
-            precise = next(nanoseconds, batch)
+            no_text = {(row, name) for name in wide for row in wrapped_rows(batch.column(name), whole.column(name))}
+            shown, precise = _Shown(batch, frozenset(no_text)), next(nanoseconds, batch)
+            wrapped = set(no_text)
             for name in exact:
                 batch = batch.set_column(batch.schema.get_field_index(name), name, precise.column(name))
-            yield (
-                batch,
-                [
-                    BadCell(row, name, "timestamp_out_of_range", "timestamp")
-                    for name in wide
-                    for row in wrapped_rows(batch.column(name), whole.column(name))
-                ],
-            )
+                wrapped |= {(row, name) for row in wrapped_rows(batch.column(name), whole.column(name))}
+            bad = [BadCell(row, name, "timestamp_out_of_range", "timestamp") for row, name in sorted(wrapped)]
+            yield batch, shown, bad
 
 
 def _int96_columns(parquet: pq.ParquetFile) -> list[str]:
@@ -217,14 +223,14 @@ def _leaves(type_: pa.DataType) -> int:
     return sum(_leaves(type_.field(part).type) for part in range(type_.num_fields))
 
 
-def _source(batch: pa.RecordBatch, row: int, no_text: Collection[tuple[int, str | None]]) -> bytes:
+def _source(shown: _Shown, row: int) -> bytes:
     """A row as a JSON object. A value that has no text, or that was not read, is a text that no column takes."""
     import pyarrow as pa
 
     members: list[str] = []
-    for name, column in zip(batch.schema.names, batch.columns):
+    for name, column in zip(shown.batch.schema.names, shown.batch.columns):
         try:
-            (text,) = [_NO_TEXT] if (row, name) in no_text else json_texts(column.slice(row, 1))
+            (text,) = [_NO_TEXT] if (row, name) in shown.no_text else json_texts(column.slice(row, 1))
         except pa.ArrowInvalid:
             text = _NO_TEXT
         members.append(f"{json.dumps(name)}:{text}")
@@ -240,9 +246,7 @@ def _batches(parquet: pq.ParquetFile, groups: list[int], names: list[str], sourc
             with reading(source_id):
                 batch = next(batches, None)
         except (pa.ArrowException, HeadwaterError) as error:
-            hint = "copy the file again, or write it anew"
-            what = "has data pages that cannot be read"
-            raise unreadable(source_id, what, reason="damaged_parquet", hint=hint) from error
+            raise _unreadable_parquet(source_id, "has data pages that cannot be read", error) from error
         if batch is None:
             return
         yield batch
@@ -272,9 +276,20 @@ def _no_footer(opened: OpenFile, error: Exception) -> UnreadableFile:
     if tail not in _MAGIC:
         what, hint = "is Parquet without its end: a part of the file is missing", "copy the file again"
         return unreadable(opened.source_id, what, reason="truncated_parquet", hint=hint)
-    words = " ".join(str(error).split())[:200]
-    what = f"has a Parquet footer that cannot be read: {words}"
-    return unreadable(opened.source_id, what, reason="damaged_parquet", hint="write the file anew")
+    return _unreadable_parquet(opened.source_id, "has a Parquet footer that cannot be read", error)
+
+
+def _unreadable_parquet(source_id: str, what: str, error: Exception) -> UnreadableFile:
+    import pyarrow as pa
+
+    is_unsupported = isinstance(error, pa.ArrowNotImplementedError)
+    cause = error.__cause__ if isinstance(error, HeadwaterError) else error
+    return unreadable(
+        source_id,
+        f"{what}: {' '.join(str(cause).split())[:200]}",
+        reason="unsupported_parquet" if is_unsupported else "damaged_parquet",
+        hint="write it anew in a simpler form" if is_unsupported else "copy the file again, or write it anew",
+    )
 
 
 def _columns(
