@@ -119,7 +119,13 @@ def start_pond_run(pond: Pond) -> None:
         use_what_was_abandoned(pond, run)
     pond.abandoned_f = NEVER
     for ripple in pond.ripples:
-        ripple_receives_target(ripple, run.f)
+        on_its_way = [
+            execution
+            for execution in pond.world.executions
+            if execution.ripple is ripple and execution.f == run.f and not execution.is_outdated
+        ]
+        if not on_its_way:
+            ripple_receives_target(ripple, run.f)
     settle(pond)
 
 
@@ -149,6 +155,7 @@ def would_read(ripple: Ripple, f: int, read: Versions) -> bool:
 def hand_on_pull(ripple: Ripple) -> None:
     if ripple.has_pull:
         ripple.has_pull = False
+        ripple.pull_used_at = ripple.start_f
         for parent in ripple.parents:
             set_ripple_pull(parent)
 
@@ -366,21 +373,24 @@ def give_to_the_newest(pond: Pond, failed: list[Run]) -> None:
 
 
 def abandon_all(pond: Pond) -> None:
-    """As if nothing had begun since the last completion, and all demand since then came now, to an idle pond."""
+    """As if nothing had begun since the last completion: the demand that was used since then is there again."""
     for run in pond.runs:
         pond.targets |= {target for target in run.taken if target > pond.end_f}
         pond.has_pull = pond.has_pull or run.took_pull
         pond.executed_for_no_run = pond.executed_for_no_run or run.executed
         pond.abandoned_f = run.f
-    pond.has_pull = pond.has_pull or any(ripple.has_pull for ripple in pond.ripples)
     pond.runs = []
     pond.start_f = pond.end_f
     pond.start_d = pond.end_d
     for ripple in pond.ripples:
         ripple.targets = set()
-        ripple.has_pull = pond.has_pull
+        if ripple.pull_used_at > pond.end_f:
+            ripple.has_pull = True
+        ripple.pull_used_at = NEVER
         if not ripple.is_running:
             ripple.start_f = ripple.end_f
+    if not pond.targets and any(ripple.has_pull for ripple in pond.ripples):
+        pond.has_pull = True
 
 
 def failed_above(pond: Pond) -> Pond:

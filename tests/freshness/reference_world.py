@@ -39,6 +39,7 @@ class Ripple:
         self.start_f = NEVER
         self.end_f = NEVER
         self.has_pull = False
+        self.pull_used_at = NEVER  # the freshness of the last run in which it handed on a pull
         self.has_delivery = False
         self.targets: set[int] = set()
         self.is_running = False

@@ -36,7 +36,7 @@ def take_pull(state: State, ripple: Ripple) -> None:
     """A ripple that starts with pull asks all its parents for resupply."""
     if not ripple.pull:
         return
-    ripple.pull = False
+    ripple.pull, ripple.pulled_f = False, ripple.start_f
     asked: list[Pond] = []
     for parent in ripple.parents:
         _pull_ripple(state, parent, asked)

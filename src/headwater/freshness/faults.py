@@ -123,8 +123,8 @@ def _drop_failed_runs(pond: Pond) -> None:
 
 
 def _abandon_runs(state: State, pond: Pond) -> None:
-    """The pond is where its last completed run left it. Either all of it has pull, as after a cold start, or nothing."""
-    pulled = pond.pull or any(ripple.pull for ripple in pond.ripples)
+    """The pond is where its last completed run left it, and holds the demand that it held and took since then."""
+    pulled = pond.pull
     executed = False
     for run in pond.runs:
         pulled = pulled or run.took_pull
@@ -135,13 +135,15 @@ def _abandon_runs(state: State, pond: Pond) -> None:
         executed = run.executed = run.executed or executed
     pond.runs = pond.runs[-1:]
     pond.start_f, pond.delay_start = pond.end_f, pond.delay_end
-    pond.pull = pulled
     for ripple in pond.ripples:
         ripple.targets.clear()
-        ripple.pull = pulled
+        ripple.pull = ripple.pull or ripple.pulled_f > pond.end_f
+        ripple.pulled_f = NEVER
         if not ripple.running:
             ripple.start_f = ripple.end_f
         refresh_ripple(state, ripple)
+    # A pull on a ripple needs a run: a target makes one, or the pond's own pull.
+    pond.pull = pulled or (not pond.targets and any(ripple.pull for ripple in pond.ripples))
 
 
 def _forget_failure(pond: Pond) -> None:

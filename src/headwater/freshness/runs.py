@@ -189,7 +189,9 @@ def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> Non
     if abandoned is not None:
         _go_on_from(state, pond, abandoned, run)
     for ripple in pond.ripples:
-        stamp(state, ripple, freshness)
+        # An execution from before a clear that counts for this run is the one that the run asks for.
+        if not (ripple.running and ripple.start_f == freshness and not ripple.outdated):
+            stamp(state, ripple, freshness)
     if pond.low_f >= freshness:
         settle_runs(state, pond)
 

@@ -129,6 +129,7 @@ def _save_ripple(ripple: Ripple) -> Saved:
         "start_f": _freshness(ripple.start_f),
         "end_f": _freshness(ripple.end_f),
         "pull": ripple.pull,
+        "pulled_f": _freshness(ripple.pulled_f),
         "targets": list(ripple.targets),
         "running": ripple.running,
         "outdated": ripple.outdated,
@@ -176,6 +177,7 @@ def _load_ripple(pond: Pond, spec: RippleSpec, record: Saved) -> Ripple:
     ripple = Ripple(pond, spec)
     ripple.start_f, ripple.end_f = _loaded(record["start_f"]), _loaded(record["end_f"])
     ripple.pull, ripple.targets = record["pull"], list(record["targets"])
+    ripple.pulled_f = _loaded(record.get("pulled_f"))  # older versions did not keep it
     ripple.running = record["running"]
     ripple.outdated = record.get("outdated", False)  # older versions had no such executions
     ripple.failed_f, ripple.attempts = _loaded(record["failed_f"]), record["attempts"]

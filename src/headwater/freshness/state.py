@@ -36,6 +36,7 @@ class Ripple:
         "past",
         "pond",
         "pull",
+        "pulled_f",
         "queued",
         "running",
         "spec",
@@ -51,6 +52,8 @@ class Ripple:
         self.start_f = NEVER
         self.end_f = NEVER
         self.pull = False
+        self.pulled_f = NEVER
+        """The freshness of the last start that took a pull: demand again if that run is abandoned."""
         self.targets: list[int] = []
         self.running = False
         self.outdated = False

@@ -7,6 +7,7 @@ not finite are refused in both, a key that stands twice is an error in both.
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -125,7 +126,8 @@ def read_document(root: FilePath, file: str, overlay: Mapping[str, str | None]) 
         return parse_document(file, replaced)
     path = root / file
     try:
-        if file != PROJECT_FILE and not path.resolve().is_relative_to(root.resolve()):
+        # `realpath` gives up on a loop of links in silence; opening it then says what is wrong.
+        if file != PROJECT_FILE and not FilePath(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
             reason = "it is a symbolic link that leads out of the project"
             raise Unreadable([_unreadable(file, reason, "copy the file into the project")])
         with open_regular(path) as opened:

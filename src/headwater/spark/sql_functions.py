@@ -53,8 +53,7 @@ try_make_timestamp_ltz try_make_timestamp_ntz try_mod try_multiply try_parse_jso
 try_to_binary try_to_date try_to_number try_to_time try_to_timestamp try_url_decode try_validate_utf8
 try_variant_get typeof ucase unbase64 unhex uniform unix_date unix_micros unix_millis unix_seconds unix_timestamp
 upper url_decode url_encode uuid validate_utf8 var_pop var_samp variance variant_explode variant_explode_outer
-variant_get weekday weekofyear when width_bucket window window_time xpath xpath_boolean xpath_double xpath_float
-xpath_int xpath_long xpath_number xpath_short xpath_string xxhash64 year zeroifnull zip_with
+variant_get weekday weekofyear when width_bucket window window_time xxhash64 year zeroifnull zip_with
 """
 ALLOWED_FUNCTIONS = frozenset(_ALLOWED_FUNCTIONS_WORDS.split())
 """Scalar, aggregate, window, generator and table functions. Not every result is the same in each run (`rand`, `uuid`,
@@ -66,6 +65,7 @@ OPERATORS = frozenset(_OPERATOR_WORDS.split())
 
 _JAVA = "runs Java code"
 _FILES = "can read files"
+_ADDRESSES = "can load a document type from a file or an address"
 _PATHS = "shows where files are"
 _SESSION = "depends on the machine or the session, not on the inputs"
 
@@ -80,6 +80,15 @@ REFUSED_FUNCTIONS = {
     "schema_of_xml": _FILES,
     "to_avro": _FILES,
     "to_protobuf": _FILES,
+    "xpath": _ADDRESSES,
+    "xpath_boolean": _ADDRESSES,
+    "xpath_double": _ADDRESSES,
+    "xpath_float": _ADDRESSES,
+    "xpath_int": _ADDRESSES,
+    "xpath_long": _ADDRESSES,
+    "xpath_number": _ADDRESSES,
+    "xpath_short": _ADDRESSES,
+    "xpath_string": _ADDRESSES,
     "input_file_block_length": _PATHS,
     "input_file_block_start": _PATHS,
     "input_file_name": _PATHS,

@@ -39,7 +39,7 @@ _REFUSED_EXPRESSIONS_WORDS = """
 ApplyFunctionExpression CallMethodViaReflection Collations CurrentCatalog CurrentDatabase CurrentUser FromAvro
 FromProtobuf InputFileBlockLength InputFileBlockStart InputFileName PythonUDAF PythonUDF PythonUDTF ScalaUDF
 SchemaOfAvro SchemaOfXml SparkVersion SQLKeywords ToAvro ToProtobuf TryReflect UnresolvedPolymorphicPythonUDTF
-VariableReference XmlToStructs
+VariableReference XmlToStructs XPathBoolean XPathDouble XPathFloat XPathInt XPathList XPathLong XPathShort XPathString
 """
 _REFUSED_EXPRESSIONS = frozenset(_REFUSED_EXPRESSIONS_WORDS.split())
 _FUNCTIONS = {f"[{name}]" for name in ALLOWED_FUNCTIONS | OPERATORS}

@@ -29,6 +29,8 @@ FETCH_ROWS, ARROW_ROWS = 1_000, 10_000
 SPILL_SHARE = 10
 
 _NO_FILE = re.compile(r'Cannot access file "(.*)/\*\*/\*\.parquet"')
+_WHERE = re.compile(r"\n\n(?:LINE |Stack Trace)")
+"""Where DuckDB's message ends and the place begins, in the SQL or in DuckDB's own code."""
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
@@ -189,7 +191,9 @@ def translated() -> Iterator[None]:
     except (duckdb.OutOfMemoryException, MemoryError) as error:
         raise out_of_memory() from error
     except duckdb.Error as error:
-        text = str(error).split("\n\nLINE ")[0].strip()
+        text = _WHERE.split(str(error))[0].strip()
+        if isinstance(error, duckdb.InternalException | duckdb.FatalException) and "allocation failure" in text:
+            raise out_of_memory() from error
         if isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException | duckdb.InvalidInputException):
             text = _QUOTED.sub("'...'", text)
         if len(text) > MESSAGE_CHARACTERS:

@@ -91,8 +91,6 @@ TABLE_FUNCTIONS = _LISTING_FUNCTIONS | frozenset(
         "duckdb_keywords",
         "duckdb_types",
         "generate_series",
-        "histogram",
-        "histogram_values",
         "icu_calendar_names",
         "json_each",
         "json_tree",

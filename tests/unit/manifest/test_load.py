@@ -473,3 +473,11 @@ def test_a_link_among_the_manifest_files_stays_inside_the_project(tmp_path: Path
     (root / "pipelines/b.json").symlink_to("../../b.json")
     with pytest.raises(HeadwaterError, match=r"cannot read `pipelines/b\.json`: it is a symbolic link that leads out"):
         load_project(root, connectors=CONNECTORS)
+
+
+def test_a_loop_of_links_among_the_manifest_files_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "headwater.toml").write_text(MINIMAL)
+    (tmp_path / "pipelines/loop.toml").symlink_to("loop.toml")
+    with pytest.raises(HeadwaterError, match=r"cannot read `pipelines/loop\.toml`: "):
+        load_project(tmp_path, connectors=CONNECTORS)
