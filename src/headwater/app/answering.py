@@ -10,7 +10,7 @@ from headwater.app.workspace import Workspace
 from headwater.base import limits
 
 if TYPE_CHECKING:
-    from headwater.store.query_pool import Answer, QueryPool
+    from headwater.store.query_pool import Answer, Query, QueryPool
 
 
 def answer_query(
@@ -21,13 +21,14 @@ def answer_query(
     limit: int,
     timeout_seconds: float,
     as_of: int | None = None,
+    query: Query | None = None,
 ) -> Answer:
-    """The first rows of one statement that reads, in JSON. Raises HW-Q02 once it has taken too long, HW-Q03 if it
-    takes too much memory, and HW-H05 if no process is free."""
+    """The first rows of one statement that reads, in JSON. Raises HW-Q02 once it has taken too long or `query` was
+    cancelled, HW-Q03 if it takes too much memory, and HW-H05 if no process is free."""
     from headwater.store.read import define
     from headwater.store.session import Resources
 
-    with pool.process(min(limits.QUERY_WAIT_SECONDS, timeout_seconds)) as process:
+    with pool.process(min(limits.QUERY_WAIT_SECONDS, timeout_seconds), query) as process:
         statement = process.parse(sql, seconds=timeout_seconds)
         cut = read_cut(workspace, as_of=as_of)
         definitions = define(cut.states, tables_info=cut.infos, views=cut.views, statement=statement)

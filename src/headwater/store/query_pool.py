@@ -1,6 +1,6 @@
 """The processes that run clients' queries: a few of them, ready before they are needed, replaced when they fail.
 
-A process that takes too long is killed, and its place is free at once. One thread starts all processes and lives as
+A process that takes too long, or whose client has left, is killed, and its place is free at once. One thread starts all processes and lives as
 long as the pool: Linux ends a process with the thread that started it.
 """
 
@@ -43,6 +43,7 @@ from headwater.store.statement import Statement, too_deep
 
 _LOG = logging.getLogger("headwater.query")
 _SPILL, _LOCK = "headwater-query-", "lock"
+_SERVER_ENDS, _CLIENT_LEFT = "the server ends", "the client has left"
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,14 @@ class Answer:
     types: tuple[str, ...]
     rows: tuple[bytes, ...]
     truncated: bool
+
+
+@dataclass(eq=False)
+class Query:
+    """A query under way. The pool that it runs in writes both fields."""
+
+    process: QueryProcess | None = None
+    is_cancelled: bool = False
 
 
 class QueryPool:
@@ -94,56 +103,70 @@ class QueryPool:
             busy = tuple(self._busy)
             self._changed.notify_all()
         for process in busy:
-            process.kill()  # the thread that waits for its answer removes what it left
+            process.stop(_SERVER_ENDS)  # the thread that waits for its answer removes what it left
         for process in idle:
             process.end()
         if self._starter is not None and self._starter is not threading.current_thread():
             self._starter.join()
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def place(self) -> Iterator[Query]:
         """A place for one query. Raises HW-H05 at once if there is none."""
         with self._changed:
             if self._queries >= self._most:
                 raise _full(f"{self._most} queries are under way")
             self._queries += 1
         try:
-            yield
+            yield Query()
         finally:
             with self._changed:
                 self._queries -= 1
 
+    def cancel(self, query: Query) -> None:
+        """End a query: its process is killed, or it waits for none. Any thread may call this, at any time; a query
+        that has its answer is left alone."""
+        with self._changed:
+            query.is_cancelled = True
+            if query.process is not None:
+                query.process.stop(_CLIENT_LEFT)
+            self._changed.notify_all()
+
     @contextmanager
-    def process(self, seconds: float) -> Iterator[QueryProcess]:
-        """A process for one query, for as long as it runs. Raises HW-H05 if none is free in time."""
-        process = self._take(seconds)
+    def process(self, seconds: float, query: Query | None = None) -> Iterator[QueryProcess]:
+        """A process for one query, for as long as it runs. Raises HW-H05 if none is free in time, and HW-Q02 if the
+        query is cancelled."""
+        query = query or Query()
+        process = self._take(seconds, query)
         try:
             yield process
         finally:
-            self._put_back(process)
+            self._put_back(process, query)
 
-    def _take(self, seconds: float) -> QueryProcess:
+    def _take(self, seconds: float, query: Query) -> QueryProcess:
         self.start()
         deadline = time.monotonic() + seconds
         while True:
             with self._changed:
-                while not self._idle and not self._closed:
+                while not (self._idle or self._closed or query.is_cancelled):
                     if not self._changed.wait(max(deadline - time.monotonic(), 0)):
                         raise _full(f"no process was free for {seconds:g} s")
                 if self._closed:
-                    raise stopped_by_server()
-                process = self._idle.pop()
+                    raise _stopped(_SERVER_ENDS)
+                if query.is_cancelled:
+                    raise _stopped(_CLIENT_LEFT)
+                process = query.process = self._idle.pop()
                 self._busy.add(process)
                 self._changed.notify_all()  # a spare one is wanted
             if process.is_alive():
                 return process
-            self._put_back(process)
+            self._put_back(process, query)
 
-    def _put_back(self, process: QueryProcess) -> None:
-        usable = process.is_usable()
+    def _put_back(self, process: QueryProcess, query: Query | None = None) -> None:
         with self._changed:
             self._busy.discard(process)
-            usable = usable and not self._closed
+            if query is not None:
+                query.process = None  # `cancel` does not kill it for the next query
+            usable = process.is_usable() and not self._closed
             if usable:
                 self._idle.append(process)
             self._changed.notify_all()
@@ -193,6 +216,7 @@ class QueryProcess:
         self._spill = spill
         self._queries = 0
         self._failed = False
+        self._stopped: str | None = None
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -252,6 +276,11 @@ class QueryProcess:
         self._failed = True
         self._process.kill()
 
+    def stop(self, why: str) -> None:
+        """Kill it: the query that it runs fails for this reason."""
+        self._stopped = why
+        self.kill()
+
     def end(self) -> None:
         """Kill it, and remove what it left on the disk."""
         self.kill()
@@ -296,12 +325,11 @@ class QueryProcess:
             raise too_deep() from error
         except TimeoutError as error:
             self.kill()
-            raise _stopped(seconds) from error
+            raise _too_slow(seconds) from error
         except (EOFError, OSError, ValueError, msgspec.MsgspecError) as error:
-            killed = self._failed
             self.kill()
-            if killed:
-                raise stopped_by_server() from error
+            if self._stopped is not None:
+                raise _stopped(self._stopped) from error
             code = self._process.wait()
             _LOG.warning("a process for queries ended by itself, with %d", code)
             raise HeadwaterError(
@@ -314,11 +342,11 @@ class QueryProcess:
             raise
 
 
-def stopped_by_server() -> HeadwaterError:
-    return HeadwaterError("HW-Q02", "the query was stopped: the server ends", hint="ask again", retryable=True)
+def _stopped(why: str) -> HeadwaterError:
+    return HeadwaterError("HW-Q02", f"the query was stopped: {why}", hint="ask again", retryable=True)
 
 
-def _stopped(seconds: float) -> HeadwaterError:
+def _too_slow(seconds: float) -> HeadwaterError:
     return HeadwaterError(
         "HW-Q02",
         f"the query was stopped after {seconds:g} s",

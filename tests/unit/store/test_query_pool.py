@@ -16,7 +16,7 @@ import pytest
 from forked import context
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.store.query_pool import Answer, QueryPool, QueryProcess
+from headwater.store.query_pool import Answer, Query, QueryPool, QueryProcess
 from headwater.store.query_wire import Channel, Columns, End, Failure, Message, Parsed, Rows
 from headwater.store.session import Definitions, Resources
 
@@ -32,8 +32,10 @@ def pool() -> Iterator[QueryPool]:
     found.close()
 
 
-def ask(pool: QueryPool, sql: str, *, seconds: float = 60, rows: int = 10, wait: float = 60) -> Answer:
-    with pool.process(wait) as process:
+def ask(
+    pool: QueryPool, sql: str, *, seconds: float = 60, rows: int = 10, wait: float = 60, query: Query | None = None
+) -> Answer:
+    with pool.process(wait, query) as process:
         process.parse(sql, seconds=seconds)
         spill = Resources(memory_bytes=limits.QUERY_MEMORY_BYTES, temp_directory=process.temp_directory)
         return process.run(NOTHING, root=Path("/"), resources=spill, rows=rows, seconds=seconds)
@@ -60,6 +62,35 @@ def test_a_query_that_finds_no_process_or_no_place_is_refused(pool: QueryPool) -
     with pool.place(), pool.place(), pool.place(), pytest.raises(HeadwaterError) as raised, pool.place():
         pass
     assert (raised.value.code, raised.value.retryable) == ("HW-H05", True)
+
+
+def test_a_cancelled_query_ends_with_its_process(pool: QueryPool) -> None:
+    cancelling = threading.Thread(target=cancel_once_busy, args=(pool, query := Query()))
+    cancelling.start()
+    with pytest.raises(HeadwaterError) as raised:
+        ask(pool, ENDLESS, query=query)
+    cancelling.join()
+    assert (raised.value.code, "the client has left" in raised.value.message) == ("HW-Q02", True)
+    assert ask(pool, "select 1 as a").columns == ("a",)
+
+
+def cancel_once_busy(pool: QueryPool, query: Query) -> None:
+    eventually(lambda: query.process is not None)
+    assert query.process is not None
+    pid = pid_of(query.process)
+    begun = ticks(pid)
+    eventually(lambda: ticks(pid) > begun + 5)
+    pool.cancel(query)
+
+
+def test_a_query_that_is_cancelled_early_takes_no_process_and_one_that_has_ended_loses_none(pool: QueryPool) -> None:
+    with pool.place() as early:
+        pool.cancel(early)
+        assert failed(pool, "select 1", query=early) == "HW-Q02"
+    with pool.process(60, late := Query()) as process:
+        process.parse("select 1", seconds=60)
+    pool.cancel(late)
+    assert process.is_usable()
 
 
 def test_an_error_of_a_query_leaves_its_process(pool: QueryPool) -> None:
@@ -164,7 +195,12 @@ def test_what_a_process_sends_is_not_trusted(sent: list[Message | bytes], monkey
     process = QueryProcess.__new__(QueryProcess)
     killed = Played()
     process.__dict__.update(
-        _spill=None, _queries=0, _failed=False, _process=killed, _channel=Channel(ours, most_bytes=1 << 20)
+        _spill=None,
+        _queries=0,
+        _failed=False,
+        _stopped=None,
+        _process=killed,
+        _channel=Channel(ours, most_bytes=1 << 20),
     )
     with pytest.raises(HeadwaterError) as raised:
         process.parse("select 1", seconds=60)

@@ -7,13 +7,13 @@ from contextlib import nullcontext
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from headwater.app.demanding import Asked, TriggerView, ask, clear, remove_trigger, set_trigger, triggers
 from headwater.app.workspace import Workspace
-from headwater.faces.http.context import Context, Given, Opened, answer, answers, shape
+from headwater.faces.http.context import Context, Given, Opened, RequestBody, answer, answers, shape
 from headwater.faces.http.ingest import parts_of
 from headwater.faces.http.problems import RequestError
 from headwater.faces.http.webhooks import Signing
@@ -26,10 +26,8 @@ OneTrigger = shape("OneTrigger", trigger=TriggerView)
 Removed = shape("Removed", removed=int)
 
 
-class TriggerBody(BaseModel):
+class TriggerBody(RequestBody):
     """Standing demand."""
-
-    model_config = ConfigDict(extra="forbid")
 
     max_staleness: Annotated[str | None, Field(description="of a tide: at most so stale, such as `15m`")] = None
     expires_in: Annotated[str | None, Field(description="when it ends by itself, such as `1h`")] = None

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Annotated, Any
 
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
-from pydantic import BaseModel, create_model
+from pydantic import BaseModel, ConfigDict, create_model, model_validator
 from starlette.responses import Response
 
 from headwater.app.ingesting import Door
@@ -80,6 +81,22 @@ def _workspace(request: Request) -> Workspace:
 
 Given = Annotated[Context, Depends(_context)]
 Opened = Annotated[Workspace, Depends(_workspace)]
+
+
+class RequestBody(BaseModel):
+    """A JSON object that a client sends. Unknown keys are rejected."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cut_unknown_keys(cls, body: object) -> object:
+        """Keep the first unknown keys only: each makes an error, and a body may have 100,000 of them."""
+        if not isinstance(body, dict) or len(body) <= len(cls.model_fields):
+            return body
+        known = {key: body[key] for key in cls.model_fields if key in body}
+        unknown = (key for key in body if key not in known)
+        return known | {key: body[key] for key in islice(unknown, limits.ERRORS_SHOWN)}
 
 
 def answer(value: Mapping[str, Any], *, status: int = 200) -> Response:

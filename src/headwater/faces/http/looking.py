@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from anyio import to_thread
-from fastapi import APIRouter, Header, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Header, Query, Request
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
@@ -17,11 +20,10 @@ from headwater.app.status import PipelineStatus, RunStatus, status
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.faces.answers import SCHEMA_VERSION
-from headwater.faces.http.context import Given, Opened, answer, answers, shape
+from headwater.faces.http.context import Given, Opened, RequestBody, answer, answers, shape
 from headwater.faces.http.feed import Listening, stream
 from headwater.faces.http.problems import NO_STORE
-from headwater.store import history
-from headwater.store.query_pool import QueryPool
+from headwater.store import history, query_pool
 
 router = APIRouter(tags=["look"])
 
@@ -33,10 +35,8 @@ OneRun = shape("OneRun", run=RunLog)
 QueryAnswer = shape("QueryAnswer", columns=list[str], types=list[str], rows=list[dict[str, Any]], truncated=bool)
 
 
-class QueryBody(BaseModel):
+class QueryBody(RequestBody):
     """A question in SQL."""
-
-    model_config = ConfigDict(extra="forbid")
 
     sql: Annotated[str, Field(min_length=1, description="one statement that reads")]
     limit: Annotated[int, Field(ge=1, le=limits.QUERY_MAX_ROWS, description="most rows of the answer")] = (
@@ -113,15 +113,40 @@ async def listen(
 
 
 @router.post("/v1/query", responses=answers(QueryAnswer))
-async def query(body: QueryBody, workspace: Opened, context: Given) -> Response:
-    """DuckDB over the tables, read-only: one statement, with limits on rows, bytes, memory and time."""
-    with context.queries.place():
-        return await to_thread.run_sync(_query, workspace, body, context.queries, limiter=context.query_threads)
+async def query(body: QueryBody, request: Request, workspace: Opened, context: Given) -> Response:
+    """DuckDB over the tables, read-only: one statement, with limits on rows, bytes, memory and time. A client that
+    closes its connection ends its query."""
+    pool = context.queries
+    with pool.place() as placed:
+        async with _when_client_leaves(request, lambda: pool.cancel(placed)):
+            return await to_thread.run_sync(_query, workspace, body, pool, placed, limiter=context.query_threads)
 
 
-def _query(workspace: Workspace, body: QueryBody, pool: QueryPool) -> Response:
+@asynccontextmanager
+async def _when_client_leaves(request: Request, call: Callable[[], None]) -> AsyncIterator[None]:
+    """Call this if the connection is closed before the block ends. The body must have been read."""
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        call()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+
+
+def _query(workspace: Workspace, body: QueryBody, pool: query_pool.QueryPool, placed: query_pool.Query) -> Response:
     found = answer_query(
-        workspace, pool, body.sql, limit=body.limit, timeout_seconds=body.timeout_seconds, as_of=body.as_of
+        workspace,
+        pool,
+        body.sql,
+        limit=body.limit,
+        timeout_seconds=body.timeout_seconds,
+        as_of=body.as_of,
+        query=placed,
     )
     # The rows are in JSON already: the text is put together around them.
     before = {"schema_version": SCHEMA_VERSION, "columns": found.columns, "types": found.types, "rows": []}

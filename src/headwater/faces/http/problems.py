@@ -112,15 +112,16 @@ def handle_errors(app: FastAPI) -> None:
 
 def _invalid(details: Sequence[Mapping[str, Any]]) -> HeadwaterError:
     """What is wrong with the values of a request, without the values."""
-    for detail in details:
+    shown = details[: limits.ERRORS_SHOWN]
+    for detail in shown:
         if detail["type"] == "json_invalid":
             return RequestError(400, f"the body is not JSON: {detail['ctx']['error']}", place=detail["loc"][-1])
-    faults = [{"where": ".".join(map(str, detail["loc"])), "what": str(detail["msg"])} for detail in details]
+    faults = [{"where": ".".join(map(str, one["loc"]))[:200], "what": str(one["msg"])} for one in shown]
     first = faults[0]
     hint = "`/docs` and `/openapi.json` say what it may be"
     if first["where"] == "body":
         hint = "send a JSON object, with `Content-Type: application/json`"
-    return RequestError(422, f"`{first['where']}`: {first['what']}", hint, faults=faults[: limits.ERRORS_SHOWN])
+    return RequestError(422, f"`{first['where']}`: {first['what']}", hint, faults=faults)
 
 
 def _http_error(request: Request, error: HTTPException) -> HeadwaterError:

@@ -13,11 +13,15 @@ from typing import Any
 import httpx
 import pytest
 from jsonschema import Draft202012Validator
+from pydantic import ValidationError
 
 from headwater import __version__
 from headwater.app.status import status
 from headwater.base import limits
 from headwater.faces.http.api import api
+from headwater.faces.http.asking import TriggerBody
+from headwater.faces.http.context import RequestBody
+from headwater.faces.http.looking import QueryBody
 from headwater.faces.http.server import HttpServer
 from unit.faces.http.served import CHECK_SECONDS, CHECKS, HEARTBEAT_SECONDS, HOST, Running, told
 
@@ -278,6 +282,25 @@ def test_what_is_unknown_is_told_with_the_nearest_name(client: httpx.Client) -> 
 def test_a_body_that_cannot_be_read_is_refused(client: httpx.Client, body: bytes, status: int, where: str) -> None:
     response = client.post("/v1/query", content=body, headers={"content-type": "application/json"})
     assert where in problem_of(response, status, "HW-H04")["message"]
+
+
+@pytest.mark.parametrize("body", [QueryBody, TriggerBody])
+def test_many_unknown_keys_make_few_errors(body: type[RequestBody]) -> None:
+    keys = {f"key{number}": 1 for number in range(100_000)}
+    with pytest.raises(ValidationError) as raised:
+        body.model_validate({**keys, "sql": "select 1"})
+    assert raised.value.error_count() <= limits.ERRORS_SHOWN + len(body.model_fields)
+    assert {"key0", "key1"} <= {str(error["loc"][0]) for error in raised.value.errors()}
+
+
+@pytest.mark.parametrize("path", ["/v1/query", "/v1/pipelines/orders/tide", "/v1/pipelines/orders/wave"])
+def test_the_refusal_of_unknown_keys_is_short(client: httpx.Client, path: str) -> None:
+    keys = {f"{number}{'x' * 10_000}": 1 for number in range(100)}
+    response = client.post(path, json=keys)
+    faults = problem_of(response, 422, "HW-H04")["detail"]["faults"]
+    assert len(faults) == limits.ERRORS_SHOWN
+    assert any(fault["where"].startswith("body.0xxx") for fault in faults)
+    assert len(response.content) < 10_000
 
 
 def test_answers_are_as_the_description_says(client: httpx.Client) -> None:

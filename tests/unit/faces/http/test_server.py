@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -16,8 +19,10 @@ from headwater.base.errors import HeadwaterError
 from headwater.faces.http.api import api
 from headwater.faces.http.server import HttpServer
 from headwater.observe.counters import Counters
+from headwater.store.query_pool import QueryPool
 from unit.faces.http.served import HOST
 from unit.faces.landed import landed_project
+from unit.store.test_query_pool import ENDLESS, eventually, exists, pid_of, ticks
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
@@ -102,3 +107,47 @@ def test_stopping_ends_the_queries(tmp_path: Path) -> None:
         asking.join()
     assert (answers[0].status_code, answers[0].json()["code"]) == (504, "HW-Q02")
     assert "the server ends" in answers[0].json()["detail"]
+
+
+@contextmanager
+def served_with(pool: QueryPool, root: Path) -> Iterator[int]:
+    """The port of a server whose queries run in this pool."""
+    with workspace(landed_project(root)) as opened, ExitStack() as ending:
+        app = api(lambda: opened, counters=Counters())
+        app.state.context = replace(app.state.context, queries=pool)
+        server = HttpServer()
+        ending.callback(server.stop)
+        ending.callback(pool.close)
+        yield server.start(app, HOST, 0)
+
+
+def endless_query(port: int) -> socket.socket:
+    """The connection of a client that has asked, and has no answer yet."""
+    body = json.dumps({"sql": ENDLESS, "timeout_seconds": limits.QUERY_MAX_SECONDS}).encode()
+    head = "POST /v1/query HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    found = socket.create_connection((HOST, port), timeout=60)
+    found.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return found
+
+
+def test_a_client_that_leaves_ends_its_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "QUERY_WAIT_SECONDS", 60.0)
+    pool = QueryPool(1, 1)
+    with served_with(pool, tmp_path / "shop") as port:
+        with pool.process(60) as process:
+            begun = ticks(pid_of(process))
+        with endless_query(port):
+            eventually(lambda: ticks(pid_of(process)) > begun + 5)
+        eventually(lambda: not exists(pid_of(process)) and pool.running == 0)
+        found = httpx.post(f"http://{HOST}:{port}/v1/query", json={"sql": "select 1 as a"}, trust_env=False, timeout=60)
+        assert (found.status_code, found.json().get("rows")) == (200, [{"a": 1}])
+
+
+def test_a_client_that_leaves_waits_for_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "QUERY_WAIT_SECONDS", 60.0)
+    pool = QueryPool(1, 1)
+    with served_with(pool, tmp_path / "shop") as port, pool.process(60) as process:
+        with endless_query(port):
+            eventually(lambda: pool.running == 1)
+        eventually(lambda: pool.running == 0)
+        assert process.is_usable()
