@@ -30,6 +30,7 @@ _CURSOR_KINDS = frozenset({"timestamp", "date", "int", "long", "decimal", "strin
 _FORM_KINDS = {"format": ("timestamp", "date"), "timezone": ("timestamp",), "decimal": ("real", "decimal")}
 """How texts are written, and the kinds of columns for which that can be said."""
 _WITH_TEXTS = ("files", "push")
+_WITHOUT_KEYS = ("files", "push")
 _LAYOUT_KEYS = ("cluster_by", "partition_by", "access_pattern", "retain_runs")
 
 
@@ -57,6 +58,7 @@ def check_source_table(part: Part, path: Path, pipeline: PipelineSpec, table: Ta
         hint = f'keep the source\'s name and name the table: `as = "{legal_name(table.name)}"`'
         yield part.error("HW-M03", (*path, "name"), message, hint=hint)
     yield from _check_exclude(part, path, pipeline, table)
+    yield from _check_upsert(part, path, pipeline, table)
     yield from _check_forms(part, path, pipeline, table)
     own = table.incremental is not None
     cursor_path: Path = (*path, "incremental") if own else ("incremental",)
@@ -77,6 +79,16 @@ def check_source_table(part: Part, path: Path, pipeline: PipelineSpec, table: Ta
     if table.mode == "replace":
         message = f"{name}: the table `{table.table}` is replaced by every run, so nothing can be read on from"
         yield part.error("HW-M03", cursor_path, message, hint='leave `incremental` out, or use `mode = "upsert"`')
+
+
+def _check_upsert(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:
+    """Files and pushes bring no key of their own; a database may."""
+    source = pipeline.source
+    if table.mode == "upsert" and not table.primary_key and source is not None and source.connector in _WITHOUT_KEYS:
+        message = (
+            f"`{dotted((*path, 'mode'))}` of {part.subject}: an upsert table needs a `primary_key` to find rows by"
+        )
+        yield part.error("HW-M03", (*path, "mode"), message, hint='add `primary_key = ["..."]`, or use `append`')
 
 
 def _check_exclude(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:

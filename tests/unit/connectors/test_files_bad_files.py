@@ -54,7 +54,20 @@ BAD: list[tuple[str, bytes, str, int, str]] = [
         2,
         "is not JSON: line 2, column 9: unexpected character",
     ),
-    ("json", b'{"id": 1}\n{"id": 2}', "invalid_json", 0, "is not JSON"),
+    (
+        "json",
+        b'{"id": 1}\n{"id": 2}',
+        "invalid_json",
+        2,
+        "is not JSON: line 2, column 1: expected nothing after the value",
+    ),
+    (
+        "json",
+        b'{"d": [\n{"a": 1},\n{"a": 2,}\n]}',
+        "invalid_json",
+        3,
+        "is not JSON: line 3, column 9: expected a key after the comma",
+    ),
     ("json", b"7", "expected_object", 0, "is no array of objects and no object"),
     ("csv", b"id,id\n1,2\n", "duplicate_column", 0, "has two columns named `id`"),
     (

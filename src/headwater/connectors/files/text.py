@@ -81,7 +81,7 @@ def read_document(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: B
     if not data.strip():
         return
     coerced = coerce_document(data, without_rescued(schema), place=opened.source_id)
-    _refuse_no_document(coerced.errors, opened.source_id)
+    _refuse_no_document(coerced.errors, data, opened.source_id)
     batch = _rescued(coerced, schema, partial(read_objects, without_bom(data), place=""))
     bad.total += len(coerced.bad)
     sources = elements(without_bom(data)) if coerced.bad else []
@@ -106,7 +106,7 @@ def infer_whole_document(data: bytes, how: FileFormat, source_id: str) -> Inferr
     if not data.strip():
         return Inferred()
     found = infer_document(data, place=source_id)
-    _refuse_no_document(found.errors, source_id)
+    _refuse_no_document(found.errors, data, source_id)
     return found
 
 
@@ -197,16 +197,21 @@ def _document(opened: OpenFile) -> bytes:
     return b"".join(parts)
 
 
-def _refuse_no_document(errors: Iterable[RowError], source_id: str) -> None:
+def _refuse_no_document(errors: Iterable[RowError], document: bytes, source_id: str) -> None:
     """Tell a text that is no document at all from a document with bad elements."""
+    from headwater.coerce.malformed import fault_in
+    from headwater.coerce.objects import without_bom
+
     for error in errors:
         if error.line == 0 or (error.column is None and error.reason == "invalid_json"):
-            what, line = "is no array of objects and no object", 0
+            what, line, fault = "is no array of objects and no object", 0, error.fault
             if error.reason == "invalid_json":
                 what = "is not JSON"
-            if error.fault is not None and error.line == 0:
-                line = error.fault.line
-                what = f"is not JSON: line {line}, column {error.fault.column}: {error.fault.reason}"
+                if error.line != 0:  # a position within one element
+                    fault = fault_in(without_bom(document))
+            if fault is not None:
+                line = fault.line
+                what = f"is not JSON: line {line}, column {fault.column}: {fault.reason}"
             hint = 'if it has one object per line, set format = "ndjson"'
             raise unreadable(source_id, what, reason=error.reason, hint=hint, line=line)
 
