@@ -18,6 +18,7 @@ from headwater.faces.cli.output import (
     Interrupted,
     JsonOption,
     answer,
+    bad_rows_text,
     count_text,
     say,
     show,
@@ -97,7 +98,7 @@ def _show_landed(table_: str, found: Any) -> None:
     again = " (landed before with this key; nothing was written)" if found.replayed else ""
     show(f"{told}, visible at {found.snapshot_id}{again}")
     if found.rows_refused:
-        say(f"{count_text(found.rows_refused, 'bad row')} kept: see `headwater deadletters {table_} list`")
+        say(bad_rows_text(table_, found.rows_refused))
 
 
 @ledger.command("list")
