@@ -30,11 +30,13 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 LONG = (
     "freshness/test_sizes.py",
     "freshness/test_properties.py",
+    "freshness/test_fault_properties.py",
     "freshness/test_engine_equals_reference.py",
     "freshness/test_saving.py",
     "property/test_catalog_replay.py",
     "property/test_coerce.py",
     "property/test_files_once.py",
+    "property/test_forms.py",
     "property/test_otlp.py",
     "property/test_promoted_values.py",
     "property/test_upsert_views.py",
