@@ -52,6 +52,7 @@ LONG = (
     "unit/connectors/test_postgres_slices.py",
     "unit/faces/test_timeline_svg.py",
     "unit/faces/http/test_attacks.py",
+    "unit/faces/http/test_slow_clients.py",
     "unit/store/test_query_pool.py",
     "unit/app/test_unwritable.py",
     "unit/faces/http/test_ingest.py",
