@@ -28,7 +28,7 @@ def answer_query(
     from headwater.store.read import define
     from headwater.store.session import Resources
 
-    with pool.process(min(limits.QUERY_WAIT_SECONDS, timeout_seconds), query) as process:
+    with pool.process(limits.QUERY_WAIT_SECONDS, query) as process:
         statement = process.parse(sql, seconds=timeout_seconds)
         cut = read_cut(workspace, as_of=as_of)
         definitions = define(cut.states, tables_info=cut.infos, views=cut.views, statement=statement)
