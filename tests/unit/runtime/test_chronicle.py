@@ -68,6 +68,16 @@ def test_a_run_of_a_trigger_names_it(store: Store) -> None:
     assert (run.pond, run.cause, run.actor) == ("a", "manifest:wave", "manifest")
 
 
+def test_under_a_wave_a_request_is_over_with_its_run(store: Store) -> None:
+    engine = owned(store, chain(WAVE), stands=True)
+    send_demand(store.catalog, ["b"], "tap", cause="tap", actor="ada")
+    engine.advance()
+    assert "b" in engine.chronicle.asked
+    complete(store, engine, "a")
+    complete(store, engine, "b")
+    assert not engine.chronicle.asked
+
+
 def test_a_run_that_ended_says_how_and_the_next_owner_goes_on_with_one_that_has_not(store: Store) -> None:
     engine = owned(store, chain())
     send_demand(store.catalog, ["b"], "pulse", cause="run", actor="ada")
