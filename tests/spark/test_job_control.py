@@ -14,15 +14,19 @@ import pytest
 from headwater.base.errors import HeadwaterError
 from headwater.runtime.land_ripple import LandedRipple, land_ripple
 from headwater.spark.job_control import Control, controlled
-from headwater.spark.user_code import SqlCode
+from headwater.spark.user_code import PythonCode, SqlCode
 from spark.children import wait_until
 from spark.models import Models, orders_landed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Its tasks look for a row for days, unless they are interrupted.
-ENDLESS = "select o.id, r.id as x from orders o cross join range(100000000000000) r where o.id + r.id < 0"
+# Python may call Java from a query: the task sleeps for an hour, unless it is interrupted.
+ASLEEP = """
+def out(orders):
+    asleep = orders.selectExpr("id", "java_method('java.lang.Thread', 'sleep', 3600000L) as x")
+    return {result}
+"""
 PYTHON_ASLEEP = """
 from pathlib import Path
 import time
@@ -42,19 +46,23 @@ def models(tmp_path: Path, spark: SparkSession) -> Iterator[Models]:
         yield opened
 
 
+def asleep(models: Models, result: str = "asleep") -> PythonCode:
+    return models.code("asleep.py", ASLEEP.format(result=result))
+
+
 @pytest.mark.parametrize("seconds, words", [(0.2, "0.2 seconds"), (1, "1 second")])
 def test_a_ripple_that_takes_too_long_is_stopped_and_lands_nothing(models: Models, seconds: float, words: str) -> None:
     before = models.seq()
     with pytest.raises(HeadwaterError, match=rf"`out` was stopped after {words}") as caught:
-        land_ripple(replace(models.work(SqlCode(ENDLESS), "orders"), timeout_seconds=seconds))
+        land_ripple(replace(models.work(asleep(models), "orders"), timeout_seconds=seconds))
     assert (caught.value.code, models.seq()) == ("HW-R03", before)
 
 
 def test_its_tasks_stop_too_and_give_their_cores_back(models: Models) -> None:
     with pytest.raises(HeadwaterError, match="was stopped"):
-        land_ripple(replace(models.work(SqlCode(ENDLESS), "orders"), timeout_seconds=0.2))
+        land_ripple(replace(models.work(asleep(models), "orders"), timeout_seconds=0.2))
     cores = models.spark.sparkContext.defaultParallelism
-    # one task for each core there is: none of them could run beside a task that runs for days
+    # one task for each core there is: none of them could run beside a task that sleeps for an hour
     assert models.spark.sparkContext.range(cores, numSlices=cores).count() == cores
     wait_until(lambda: active_tasks(models.spark) == 0, "all tasks have ended")
 
@@ -65,10 +73,10 @@ def test_a_ripple_beside_one_that_is_stopped_ends_well(models: Models, tmp_path:
     beside = models.code("beside.py", WAITING.format(started=started, go_on=go_on))
     ended = in_thread(lambda: land_ripple(models.work(beside, "orders")))
     wait_until(started.exists, "the other one runs")
-    asleep = models.work(SqlCode(ENDLESS), "orders")
-    asleep = replace(asleep, ripple=replace(asleep.ripple, table="asleep"), timeout_seconds=0.2)
+    slow = models.work(asleep(models), "orders")
+    slow = replace(slow, ripple=replace(slow.ripple, table="asleep"), timeout_seconds=0.2)
     with pytest.raises(HeadwaterError, match="`asleep` was stopped after"):
-        land_ripple(asleep)
+        land_ripple(slow)
     go_on.touch()
     assert ended().rows == 2
 
@@ -136,13 +144,9 @@ def test_code_that_swallows_its_end_is_refused_at_its_commit(models: Models) -> 
 
 def test_a_shuffle_and_a_broadcast_are_stopped_as_well(models: Models) -> None:
     """Spark asks for those jobs from threads of its own."""
-    slow = f"({ENDLESS})"
-    for sql in (
-        f"select x, count(*) as n from {slow} group by x",
-        f"select /*+ broadcast(s) */ o.id from orders o join {slow} s on o.id = s.id",
-    ):
+    for result in ('asleep.groupBy("x").count()', 'orders.join(asleep.hint("broadcast"), "id").select("id")'):
         with pytest.raises(HeadwaterError, match="was stopped after"):
-            land_ripple(replace(models.work(SqlCode(sql), "orders"), timeout_seconds=0.2))
+            land_ripple(replace(models.work(asleep(models, result), "orders"), timeout_seconds=0.2))
     wait_until(lambda: active_tasks(models.spark) == 0, "all tasks have ended")
 
 
