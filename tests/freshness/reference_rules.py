@@ -162,10 +162,18 @@ def hand_on_pull(ripple: Ripple) -> None:
 
 def ripple_may_start(ripple: Ripple) -> bool:
     source_f = ripple_source_f(ripple)
-    if ripple.is_running or run_of(ripple.pond, source_f) is None:
+    if ripple.is_running or run_of(ripple.pond, source_f) is None or waits_for_a_clear(ripple):
         return False
     meets_target = bool(ripple.targets) and source_f >= min(ripple.targets)
     return meets_target or (ripple.has_pull and source_f > ripple.start_f)
+
+
+def waits_for_a_clear(ripple: Ripple) -> bool:
+    """Its last execution failed, and its pond has failed as often as the retries on change allow, and twice at least: a
+    fresher run in flight may make one failure good."""
+    pond = ripple.pond
+    last_failed = bool(ripple.failed_at) and ripple.failed_at[-1] > ripple.end_f
+    return last_failed and pond.is_failed and pond.failures > max(1, pond.retry_on_change)
 
 
 def start_ripple_run(ripple: Ripple) -> None:

@@ -66,22 +66,23 @@ def test_a_run_fails_at_the_first_failure_that_finds_no_immediate_retry_left(fam
 def always_fails(scenario: Scenario) -> Scenario:
     events = without(scenario, "fail", "clear", "untrigger")["events"]
     failing = [
-        {"at": 0, "do": "fail", "pipeline": name, "times": ALWAYS}
+        {"at": 0, "do": "fail", "pipeline": name, "ripple": list(told["ripples"])[-1], "times": ALWAYS}
         for name, told in scenario["pipelines"].items()
-        if len(told["ripples"]) == 1
     ]
     return scenario | {"events": failing + events, "until": 60}
 
 
 def executed_too_often(scenario: Scenario) -> str | None:
-    """The pond has failed after 1 + immediately executions. A run that was in flight then is tried, too: it may succeed."""
+    """The pond has failed after 1 + immediately executions, and each retry on change allows as many, whatever the demand
+    and however many runs were in flight. One of these is tried in any case: it may succeed."""
     timeline = answer_of(always_fails(scenario))["timeline"]
     for name, pipeline in scenario["pipelines"].items():
-        if len(pipeline["ripples"]) > 1:
-            continue
         retry = {"immediately": 0, "on_change": 0} | pipeline.get("retry", {})
+        last = list(pipeline["ripples"])[-1]
         events = [
-            entry["event"] for entry in of_pond(timeline, name) if entry["event"] in ("ripple_started", "run_failed")
+            entry["event"]
+            for entry in of_pond(timeline, name)
+            if entry["event"] == "run_failed" or (entry["event"] == "ripple_started" and entry["ripple"] == last)
         ]
         tries = 1 + retry["immediately"]
         if "run_failed" in events and events.index("run_failed") != tries:
@@ -91,9 +92,30 @@ def executed_too_often(scenario: Scenario) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("family", ["small", "windows"])
+@pytest.mark.parametrize("family", ["small", "windows", "faults"])
 def test_a_ripple_that_always_fails_is_executed_no_oftener_than_its_budgets_allow(family: str) -> None:
     holds(family, executed_too_often, 25)
+
+
+@pytest.mark.parametrize("count", [1, 4, 8])
+def test_runs_in_flight_when_a_ripple_fails_do_not_execute_it_oftener_than_its_budgets_allow(count: int) -> None:
+    names = [f"r{number}" for number in range(count)]
+    ripples = {
+        name: {"seconds": 1, **({"after": [before]} if before else {})}
+        for before, name in zip([None, *names], names, strict=False)
+    }
+    scenario = {
+        "pipelines": {
+            "A": {"ripples": {"a": {"seconds": 1}}},
+            "B": {"sources": ["A"], "ripples": ripples, "retry": {"immediately": 1, "on_change": 1}},
+        },
+        "events": [
+            {"at": 0, "do": "fail", "pipeline": "B", "ripple": names[-1], "times": ALWAYS},
+            {"at": 0, "do": "wave", "pipeline": "B"},
+        ],
+        "until": 60,
+    }
+    assert answer_of(scenario)["pipelines"]["B"]["ripples"][names[-1]]["starts"] == 4
 
 
 # A retry on change is used

@@ -48,7 +48,7 @@ def fail_ripple_run(state: State, ripple: Ripple) -> None:
 def recover(state: State, pond: Pond) -> None:
     """A run completed: one that is fresher than the failure ends the failure."""
     if pond.failed and pond.end_f > pond.failed_f:
-        _forget_failure(pond)
+        _forget_failure(state, pond)
         refresh_pond(state, pond)
         set_blocked(state, pond)
 
@@ -61,11 +61,11 @@ def clear_failure(state: State, pond: Pond) -> None:
     """
     if not pond.failed:
         return
-    _forget_failure(pond)
     if pond.runs and not pond.runs[-1].gave_up:
         _drop_failed_runs(pond)
     else:
         _abandon_runs(state, pond)
+    _forget_failure(state, pond)
     state.touch(pond)
     refresh_pond(state, pond)
     set_blocked(state, pond)
@@ -146,8 +146,10 @@ def _abandon_runs(state: State, pond: Pond) -> None:
     pond.pull = pulled or (not pond.targets and any(ripple.pull for ripple in pond.ripples))
 
 
-def _forget_failure(pond: Pond) -> None:
+def _forget_failure(state: State, pond: Pond) -> None:
     pond.retried = 0
     pond.failed = False
     pond.failed_f = NEVER
     pond.failures = 0
+    for ripple in pond.ripples:
+        refresh_ripple(state, ripple)

@@ -117,9 +117,10 @@ def complete_ripple_run(state: State, ripple: Ripple, *, changed: bool, version:
 def is_startable(ripple: Ripple) -> bool:
     """Not running, there is demand, its parents have reached what it needs, and a run of that freshness is in flight.
 
-    A new ripple in an idle pond may have demand before there is a run: it waits for one.
+    A new ripple in an idle pond may have demand before there is a run: it waits for one. A ripple that failed goes on in
+    a fresher run that is in flight already, which may make the failure good, but not once the pond is given up.
     """
-    if ripple.need is None or ripple.running:
+    if ripple.need is None or ripple.running or (ripple.failed_f > ripple.end_f and ripple.pond.is_given_up):
         return False
     offered = offered_freshness(ripple)
     return offered >= ripple.need and ripple.pond.run_at(offered) is not None

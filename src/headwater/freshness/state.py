@@ -210,6 +210,11 @@ class Pond:
     def is_idle(self) -> bool:
         return not (self.start_f != self.end_f or self.running or self.pull or self.targets)
 
+    @property
+    def is_given_up(self) -> bool:
+        """Its retries on change are used up, and so is the one fresher run that may make a failure good without any."""
+        return self.failed and self.failures > max(1, self.spec.retry_on_change)
+
     def run_at(self, freshness: int) -> Run | None:
         """The run in flight of that freshness."""
         for run in self.runs:
