@@ -59,8 +59,10 @@ def test_a_ripple_that_takes_too_long_is_stopped_and_lands_nothing(models: Model
 
 
 def test_its_tasks_stop_too_and_give_their_cores_back(models: Models) -> None:
+    # what code before it may have set for this thread: tasks of cancelled jobs are not interrupted
+    models.spark.sparkContext.setInterruptOnCancel(False)
     with pytest.raises(HeadwaterError, match="was stopped"):
-        land_ripple(replace(models.work(asleep(models), "orders"), timeout_seconds=0.2))
+        land_ripple(replace(models.work(asleep(models), "orders"), timeout_seconds=2))
     cores = models.spark.sparkContext.defaultParallelism
     # one task for each core there is: none of them could run beside a task that sleeps for an hour
     assert models.spark.sparkContext.range(cores, numSlices=cores).count() == cores

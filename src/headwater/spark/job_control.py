@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _POOL = "spark.scheduler.pool"
+_INTERRUPT = "spark.job.interruptOnCancel"
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60))
 
 
@@ -99,17 +100,21 @@ def controlled(spark: SparkSession, name: str, *, timeout_seconds: float | None 
 
 @contextmanager
 def _in_pool(context: SparkContext, pool: str, tag: str) -> Iterator[None]:
-    """A pool and a tag for the jobs of this thread, for the time of a block."""
+    """A pool and a tag for the jobs of this thread, for the time of a block; the tasks of a job that is cancelled are
+    interrupted, whatever job group other code has set for this thread."""
+    mine = {_POOL: pool, _INTERRUPT: "true"}
     with translated():
-        before = context.getLocalProperty(_POOL)
-        context.setLocalProperty(_POOL, pool)
+        before = {name: context.getLocalProperty(name) for name in mine}
+        for name, value in mine.items():
+            context.setLocalProperty(name, value)
         context.addJobTag(tag)
     try:
         yield
     finally:
         with contextlib.suppress(Exception):  # with a Spark that went away all this is gone too
             context.removeJobTag(tag)
-            context.setLocalProperty(_POOL, before)  # type: ignore[arg-type]  # None removes it
+            for name, earlier in before.items():
+                context.setLocalProperty(name, earlier)  # type: ignore[arg-type]  # None removes it
 
 
 def _timeout(name: str, seconds: float) -> HeadwaterError:
