@@ -29,7 +29,7 @@ check: .venv/.dev
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks
-	$(BIN)/python -m pytest tests/house -q
+	$(BIN)/python -m pytest tests/architecture -q
 
 bench: .venv/.bench
 	$(BIN)/python benchmarks/run.py

@@ -53,12 +53,12 @@ print(json.dumps({"seconds": seconds, "rows": rows}))
 HEADWATER_JOB = """
 import json, sys, time
 from pathlib import Path
-from headwater.app import applying
+from headwater.app import apply as app_apply
 from headwater.app.workspace import workspace
 with workspace(Path(sys.argv[1])) as opened:
     opened.spark().range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id long").collect()
     began = time.perf_counter()
-    (result,) = applying.apply(opened).pipelines
+    (result,) = app_apply.apply(opened).pipelines
     seconds = time.perf_counter() - began
 print(json.dumps({"seconds": seconds, "rows": result.rows}))
 """

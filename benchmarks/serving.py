@@ -36,19 +36,19 @@ from headwater.app.status import status
 from headwater.app.workspace import Workspace, load
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
+from headwater.catalog import sql_tables as t
+from headwater.catalog.engine_state import load_engine
+from headwater.catalog.inbox import message, send_all, take
+from headwater.catalog.queue import OPEN, JobLease, claim_job, finish_job, jobs
+from headwater.catalog.units import new_holder
 from headwater.freshness.events import Completed, Demand
 from headwater.freshness.state import NEVER
-from headwater.runtime.apply import Applier
+from headwater.runtime.apply_slices import Applier
 from headwater.runtime.compile import Compiled, compile_pipelines
-from headwater.runtime.complaints import Complaints
 from headwater.runtime.engine import Engine, open_engine
 from headwater.runtime.service import Service
+from headwater.runtime.service_errors import Complaints
 from headwater.runtime.worker import Definitions, Workshop
-from headwater.store import tables as t
-from headwater.store.engine_state import load_engine
-from headwater.store.inbox import message, send_all, take
-from headwater.store.jobs import OPEN, JobLease, claim_job, finish_job, jobs
-from headwater.store.units import new_holder
 from measure import Claim, arguments, headwater, machine, report, run_process
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))

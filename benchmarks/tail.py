@@ -21,15 +21,15 @@ from typing import Any
 
 import duckdb
 
-from headwater.app.refreshing import refresh
+from headwater.app.refresh_views import refresh
 from headwater.base import limits
 from headwater.base.types import parse_type
+from headwater.catalog.commit import Store, open_store
+from headwater.catalog.evolution import DeclaredColumn
+from headwater.catalog.lookup import table_states
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.push import Push, PushTable
 from headwater.ingest.tail import Tails
-from headwater.store.commit import Store, open_store
-from headwater.store.evolution import DeclaredColumn
-from headwater.store.reading import table_states
 from measure import COLUMNS, ROW_SQL, Claim, arguments, machine, report
 from query import QUERIES, rounded, seconds
 

@@ -41,11 +41,11 @@ class ApiServer:
 
 
 def _serve(root: Path, crash_at: str | None, told: Connection) -> None:
-    from headwater.app.address import left, url_of
+    from headwater.app.server_address import left, url_of
     from headwater.app.workspace import workspace
-    from headwater.faces.http.access import access_of
-    from headwater.faces.http.api import api
-    from headwater.faces.http.server import HttpServer
+    from headwater.interfaces.http.access import access_of
+    from headwater.interfaces.http.api import api
+    from headwater.interfaces.http.server import HttpServer
 
     with workspace(root) as opened:
         opened.store()

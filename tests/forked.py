@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 IMPORTED = (
     "duckdb",
     "headwater.connectors.registry",
-    "headwater.store.commit",
-    "headwater.store.views",
-    "headwater.store.write",
+    "headwater.catalog.commit",
+    "headwater.duck.database",
+    "headwater.storage.part_writer",
     "pandas",  # pyarrow looks for it when it makes its first array
     "psycopg",
     "pyarrow.parquet",

@@ -12,8 +12,8 @@ from contract.stores import Place, attempt_path, commit, landed, written
 from forked import context
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId
-from headwater.store import records as r
-from headwater.store.units import claim
+from headwater.catalog import records as r
+from headwater.catalog.units import claim
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerProcess

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from contract.stores import Place, quick_directory
-from headwater.store.commit import Store
+from headwater.catalog.commit import Store
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contract.stores import PROJECT, Place
-from headwater.app.dropping import Dropping, News, PutAway, Taken
-from headwater.app.ingesting import Door
+from headwater.app.drop_folder import Dropping, News, PutAway, Taken
+from headwater.app.ingest import Door
 from headwater.app.workspace import Workspace, workspace
 from headwater.base.errors import HeadwaterError
 

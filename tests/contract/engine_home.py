@@ -14,16 +14,16 @@ from contract.children import Lander
 from contract.stores import ACTOR, Place
 from forked import context
 from headwater.base.errors import HeadwaterError
+from headwater.catalog import records as r
+from headwater.catalog import sql_tables as t
+from headwater.catalog.commit import Store
+from headwater.catalog.engine_lease import claim_engine
+from headwater.catalog.engine_records import InboxEvent, JobState, NewJob, Ownership, Step
+from headwater.catalog.engine_state import load_engine, save_step
+from headwater.catalog.inbox import Arrived, message, send, take
+from headwater.catalog.queue import Job, JobLease, Slots, claim_job, finish_job, jobs, queue_jobs, take_over
+from headwater.catalog.units import new_holder
 from headwater.freshness.events import Completed, Demand
-from headwater.store import records as r
-from headwater.store import tables as t
-from headwater.store.commit import Store
-from headwater.store.engine_records import InboxEvent, JobState, NewJob, Ownership, Step
-from headwater.store.engine_state import load_engine, save_step
-from headwater.store.inbox import Arrived, message, send, take
-from headwater.store.jobs import Job, JobLease, Slots, claim_job, finish_job, jobs, queue_jobs, take_over
-from headwater.store.ownership import claim_engine
-from headwater.store.units import new_holder
 
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 
 from contract.stores import ACTOR, Place
 from headwater.base.errors import HeadwaterError
+from headwater.catalog.commit import Store
+from headwater.catalog.lookup import table_states
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.push import Accepted, Push, PushTable
-from headwater.store.commit import Store
-from headwater.store.reading import table_states
 
 CRASH_POINTS = ("ingest.after_key", "ingest.before_write", "ingest.before_answer")
 """Those that only pushes pass; `KILLS` has all that they pass."""

@@ -12,10 +12,11 @@ from typing import Any
 from headwater.base.blobs import sha256_of
 from headwater.base.ids import RunId, uuid7
 from headwater.base.schema import TableSchema, schema_of
-from headwater.store import records as r
-from headwater.store.commit import Store, open_existing, open_store
-from headwater.store.layout import attempt_directory
-from headwater.store.units import Lease
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store, open_existing, open_store
+from headwater.catalog.units import Lease
+from headwater.storage.file_record import FileRecord
+from headwater.storage.layout import attempt_directory
 
 ACTOR = "operator:ada"
 PROJECT = "shop"
@@ -97,12 +98,12 @@ def begin_run(
     return run_id
 
 
-def written(store: Store, path: str, *, content: bytes = b"PAR1", ordinal: int = 0, **more: Any) -> r.FileRecord:
+def written(store: Store, path: str, *, content: bytes = b"PAR1", ordinal: int = 0, **more: Any) -> FileRecord:
     """A file on disk and its record."""
     full = store.root / path
     full.parent.mkdir(parents=True, exist_ok=True)
     full.write_bytes(content)
-    return r.FileRecord(path=path, rows=10, bytes=len(content), ordinal=ordinal, sha256=sha256_of(full), **more)
+    return FileRecord(path=path, rows=10, bytes=len(content), ordinal=ordinal, sha256=sha256_of(full), **more)
 
 
 def attempt_path(lease: Lease, name: str = "part-00000-0.parquet") -> str:
@@ -112,7 +113,7 @@ def attempt_path(lease: Lease, name: str = "part-00000-0.parquet") -> str:
     return f"{directory}/{name}"
 
 
-def landed(lease: Lease, *files: r.FileRecord, schema_id: int = 1) -> r.Commit:
+def landed(lease: Lease, *files: FileRecord, schema_id: int = 1) -> r.Commit:
     """What landing a slice commits."""
     added = r.FilesAdded(table=lease.table, schema_id=schema_id, run_id=lease.run_id, files=files)
     return r.Commit(

@@ -8,13 +8,13 @@ from typing import Any
 from contract.ingesting import push
 from contract.stores import ACTOR, Place
 from headwater.base.errors import HeadwaterError
+from headwater.catalog.commit import Store
+from headwater.catalog.lookup import table_states
+from headwater.catalog.table_state import TableState
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.push import PushTable
 from headwater.ingest.tail import Tails
-from headwater.store.commit import Store
-from headwater.store.reading import table_states
-from headwater.store.state import TableState
-from unit.store.tables import ask
+from unit.duck.tables import ask
 
 CRASH_POINTS = ("tail.before_commit", "tail.after_commit")
 """Those that only merges pass; `KILLS` has all that they pass."""

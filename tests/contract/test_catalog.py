@@ -32,14 +32,15 @@ from contract.stores import (
 )
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.store import catalog as catalog_module
-from headwater.store import records as r
-from headwater.store import tables as t
-from headwater.store.catalog import open_catalog
-from headwater.store.commit import Store, open_store
-from headwater.store.reading import current_seq
-from headwater.store.rebuild import dump
-from headwater.store.units import claim
+from headwater.catalog import database as catalog_module
+from headwater.catalog import records as r
+from headwater.catalog import sql_tables as t
+from headwater.catalog.commit import Store, open_store
+from headwater.catalog.database import open_catalog
+from headwater.catalog.lookup import current_seq
+from headwater.catalog.rebuild import dump
+from headwater.catalog.units import claim
+from headwater.storage.file_record import FileRecord
 from postgres_server import PostgresServer
 
 NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"a": 1})
@@ -76,7 +77,7 @@ def test_the_first_commit_is_sequence_one_and_the_next_is_two(store: Store) -> N
 
 def test_an_error_in_the_middle_of_a_commit_leaves_nothing(store: Store) -> None:
     create_table(store)
-    file = r.FileRecord(path="tables/orders/a", rows=1, bytes=1, ordinal=0)
+    file = FileRecord(path="tables/orders/a", rows=1, bytes=1, ordinal=0)
     added = r.FilesAdded(table="orders", schema_id=1, run_id="r", files=(file,))
     commit(store, added)
     before, files = dump(store.catalog), tree(store.layout.log)
@@ -115,7 +116,7 @@ def kept_requirements() -> tuple[r.Requirement, ...]:
 def furnish(store: Store) -> str:
     create_table(store)
     run_id = begin_run(store)
-    file = r.FileRecord(path="live", rows=1, bytes=1, ordinal=0)
+    file = FileRecord(path="live", rows=1, bytes=1, ordinal=0)
     cursor = r.CursorSet(pipeline=PROJECT, table="orders", kind="monotonic", source_identity="s", value=1)
     commit(store, r.FilesAdded(table="orders", schema_id=1, run_id=run_id, files=(file,)), cursor)
     return run_id
@@ -152,7 +153,7 @@ def test_a_lease_with_another_attempt_or_epoch_is_refused(store: Store) -> None:
 
 def test_more_files_than_a_statement_takes_can_be_required_and_removed(store: Store) -> None:
     create_table(store)
-    files = tuple(r.FileRecord(path=f"f{i:04}", rows=1, bytes=1, ordinal=i) for i in range(1201))
+    files = tuple(FileRecord(path=f"f{i:04}", rows=1, bytes=1, ordinal=i) for i in range(1201))
     commit(store, r.FilesAdded(table="orders", schema_id=1, run_id="r", files=files))
     paths = tuple(file.path for file in files)
     live = r.FilesLive(table="orders", paths=paths)

@@ -17,17 +17,17 @@ from contract.dropping import Shop, codes, look_once, taken
 from contract.ingesting import rows_of
 from contract.stores import ACTOR, Place
 from forked import exit_code
-from headwater.app.dropping import KEY, PutAway, Taken, take_dropped
-from headwater.app.ingesting import clear
+from headwater.app.drop_folder import KEY, PutAway, Taken, take_dropped
+from headwater.app.ingest import clear
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.base.regular_files import open_below
+from headwater.catalog.gc import collect, data_files
+from headwater.catalog.ledger import ledger_keys
+from headwater.catalog.lookup import current_seq, table_states
+from headwater.catalog.verify import verify
 from headwater.ingest.drop.folder import Changed, DropFolder, Dropped
 from headwater.ingest.drop.hashes import OLD_NS
-from headwater.store.gc import collect, data_files
-from headwater.store.ledger import ledger_keys
-from headwater.store.reading import current_seq, table_states
-from headwater.store.verify import verify
 
 UPSERT = """
 [[pipeline]]

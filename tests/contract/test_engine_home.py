@@ -35,6 +35,15 @@ from contract.engine_home import (
 from contract.stores import ACTOR, DAY_US, PROJECT, Place, begin_run, commit, create_table
 from forked import exit_code
 from headwater.base import limits
+from headwater.catalog import records as r
+from headwater.catalog import sql_tables as t
+from headwater.catalog.commit import Store
+from headwater.catalog.engine_lease import claim_engine, engine_owner, release_engine, renew_engine
+from headwater.catalog.engine_records import InboxEvent, NewJob, Step
+from headwater.catalog.engine_state import load_engine, save_step
+from headwater.catalog.inbox import Sendable, forget_answers, message, put, read_answers, send, take, waiting
+from headwater.catalog.rebuild import dump, replay_log
+from headwater.catalog.units import new_holder
 from headwater.freshness.events import (
     Cleared,
     Completed,
@@ -50,15 +59,6 @@ from headwater.freshness.events import (
 from headwater.freshness.graph import PondSpec, RippleSpec
 from headwater.freshness.machine import new_state, step
 from headwater.freshness.saving import load, save, save_header, save_pond
-from headwater.store import records as r
-from headwater.store import tables as t
-from headwater.store.commit import Store
-from headwater.store.engine_records import InboxEvent, NewJob, Step
-from headwater.store.engine_state import load_engine, save_step
-from headwater.store.inbox import Sendable, forget_answers, message, put, read_answers, send, take, waiting
-from headwater.store.ownership import claim_engine, engine_owner, release_engine, renew_engine
-from headwater.store.rebuild import dump, replay_log
-from headwater.store.units import new_holder
 
 NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"a": 1})
 SENDABLE: tuple[Sendable, ...] = (

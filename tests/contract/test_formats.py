@@ -14,14 +14,14 @@ from sqlalchemy import inspect
 
 from contract.engine_home import a_job, arrived, claimed, owned, pulse, queue, step_of, transient_rows
 from contract.stores import PROJECT, Place, commit
-from headwater.store import records as r
-from headwater.store import tables as t
-from headwater.store.commit import Store, open_store
-from headwater.store.engine_state import save_step
-from headwater.store.inbox import send
-from headwater.store.jobs import finish_job
-from headwater.store.reading import table_states
-from headwater.store.rebuild import dump, rebuild_catalog
+from headwater.catalog import records as r
+from headwater.catalog import sql_tables as t
+from headwater.catalog.commit import Store, open_store
+from headwater.catalog.engine_state import save_step
+from headwater.catalog.inbox import send
+from headwater.catalog.lookup import table_states
+from headwater.catalog.queue import finish_job
+from headwater.catalog.rebuild import dump, rebuild_catalog
 
 FORMATS = Path(__file__).parent / "formats"
 NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"b": 1})

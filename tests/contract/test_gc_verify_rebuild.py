@@ -26,14 +26,15 @@ from contract.stores import (
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId
-from headwater.store import gc
-from headwater.store import records as r
-from headwater.store.catalog import open_catalog
-from headwater.store.commit import Store
-from headwater.store.reading import table_states
-from headwater.store.rebuild import Rebuilt, dump, rebuild_catalog, replay_log
-from headwater.store.units import Lease, claim, renew
-from headwater.store.verify import Problem, verify
+from headwater.catalog import gc
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store
+from headwater.catalog.database import open_catalog
+from headwater.catalog.lookup import table_states
+from headwater.catalog.rebuild import Rebuilt, dump, rebuild_catalog, replay_log
+from headwater.catalog.units import Lease, claim, renew
+from headwater.catalog.verify import Problem, verify
+from headwater.storage.file_record import ColumnStats
 
 
 def collect(store: Store, **options: float | bool) -> gc.Collected:
@@ -301,7 +302,7 @@ def furnish(store: Store) -> RunId:
     create_table(store, "rates", mode="replace", pipeline="other")
     run_id = begin_run(store, 3)
     lease = take(store, run_id)
-    stats = {"1": r.ColumnStats(nulls=1, min=float("nan"), max=float("inf")), "2": r.ColumnStats(min="ä", max=2**70)}
+    stats = {"1": ColumnStats(nulls=1, min=float("nan"), max=float("inf")), "2": ColumnStats(min="ä", max=2**70)}
     file = written(store, attempt_path(lease), stats=stats, sources={"a\tb": 3}, sort_order=("id",), index_ids=("i",))
     store.commit(landed(lease, file))
     commit(

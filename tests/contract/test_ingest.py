@@ -25,16 +25,16 @@ from contract.ingesting import (
 from contract.stores import ACTOR, PROJECT, Place
 from forked import exit_code
 from headwater.base import limits
+from headwater.catalog.commit import Store
+from headwater.catalog.gc import collect, data_files
+from headwater.catalog.ledger import ledger_keys, taken_keys
+from headwater.catalog.lookup import table_states
+from headwater.catalog.rebuild import dump, rebuild_catalog, replay_log
+from headwater.catalog.verify import verify
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.lanes import Lane, Party
-from headwater.ingest.ledger import clear_keys, sweep
+from headwater.ingest.batch_queue import Lane, Party
+from headwater.ingest.ledger_rules import clear_keys, sweep
 from headwater.ingest.push import Accepted, PushTable
-from headwater.store.commit import Store
-from headwater.store.gc import collect, data_files
-from headwater.store.ledger import ledger_keys, taken_keys
-from headwater.store.reading import table_states
-from headwater.store.rebuild import dump, rebuild_catalog, replay_log
-from headwater.store.verify import verify
 
 ROWS = [{"label": "a", "user": "ada"}, {"label": "b", "n": "1"}]
 WAIT_CHECKS, WAIT_SECONDS = 2_000, 0.005

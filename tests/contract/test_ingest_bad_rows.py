@@ -14,16 +14,16 @@ from forked import exit_code
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import LONG
+from headwater.catalog.commit import Store
+from headwater.catalog.dead_letters import TABLE as LETTERS
+from headwater.catalog.dead_letters import ensure_table
+from headwater.catalog.evolution import DeclaredColumn
+from headwater.catalog.gc import collect, data_files
+from headwater.catalog.kept_letters import count_letters
+from headwater.catalog.lookup import table_states
+from headwater.catalog.verify import verify
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.push import OnBadRow, Push, PushTable
-from headwater.store.commit import Store
-from headwater.store.dead_letters import TABLE as LETTERS
-from headwater.store.dead_letters import ensure_table
-from headwater.store.evolution import DeclaredColumn
-from headwater.store.gc import collect, data_files
-from headwater.store.kept_letters import count_letters
-from headwater.store.reading import table_states
-from headwater.store.verify import verify
 
 NUMBERS = PushTable("numbers", "numbers", declared={"n": DeclaredColumn(LONG)}, in_manifest=True)
 BODY = b'{"n": 1, "new": "x"}\n{"n": "one", "worse": 1}\n\n{"n": 2}\n[3]\r\n{"n": 4, "n": tru}'

@@ -13,10 +13,10 @@ from contract.ingesting import accept_k, push, rows_of
 from contract.stores import ACTOR, Place
 from headwater.base import limits
 from headwater.base.clock import now_us
+from headwater.catalog.commit import Store
+from headwater.catalog.ledger import ledger_keys
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.ledger import sweep
-from headwater.store.commit import Store
-from headwater.store.ledger import ledger_keys
+from headwater.ingest.ledger_rules import sweep
 
 OTHER = b'{"label": "other"}\n'
 

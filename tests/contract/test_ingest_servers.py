@@ -11,8 +11,8 @@ import pytest
 
 from api_server import ApiServer
 from headwater.app.workspace import workspace
-from headwater.store.reading import table_states
-from headwater.store.verify import verify
+from headwater.catalog.lookup import table_states
+from headwater.catalog.verify import verify
 
 BODY = b'{"label": "a", "n": 1}\n{"label": "b", "n": 2}\n'
 ASKED = 100

@@ -9,11 +9,11 @@ import pytest
 from contract.engine_home import a_job, before_the_lock, claimed, code_of, later, queue
 from contract.stores import ACTOR, PROJECT, Place, commit, create_table, written
 from headwater.base import limits
-from headwater.store import records as r
-from headwater.store.commit import Store
-from headwater.store.gc import collect
-from headwater.store.jobs import JobLease, renew_job
-from headwater.store.layout import attempt_directory
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store
+from headwater.catalog.gc import collect
+from headwater.catalog.queue import JobLease, renew_job
+from headwater.storage.layout import attempt_directory
 
 NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"a": 1})
 LEASE = limits.LEASE_SECONDS

@@ -35,12 +35,12 @@ from contract.stores import ACTOR, PROJECT, Place, commit
 from forked import exit_code
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.store import records as r
-from headwater.store import tables as t
-from headwater.store.commit import Store
-from headwater.store.engine_records import NewJob
-from headwater.store.engine_state import save_step
-from headwater.store.jobs import (
+from headwater.catalog import records as r
+from headwater.catalog import sql_tables as t
+from headwater.catalog.commit import Store
+from headwater.catalog.engine_records import NewJob
+from headwater.catalog.engine_state import save_step
+from headwater.catalog.queue import (
     JobLease,
     Slots,
     cancel_jobs,
@@ -54,8 +54,8 @@ from headwater.store.jobs import (
     renew_job,
     take_over,
 )
-from headwater.store.rebuild import dump
-from headwater.store.units import new_holder
+from headwater.catalog.rebuild import dump
+from headwater.catalog.units import new_holder
 
 NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"a": 1})
 LEASE = limits.LEASE_SECONDS

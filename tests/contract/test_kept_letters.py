@@ -9,10 +9,10 @@ from contract.engine_home import code_of
 from contract.stores import ACTOR
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
-from headwater.store import dead_letters as d
-from headwater.store import tables as t
-from headwater.store.commit import Store
-from headwater.store.kept_letters import (
+from headwater.catalog import dead_letters as d
+from headwater.catalog import sql_tables as t
+from headwater.catalog.commit import Store
+from headwater.catalog.kept_letters import (
     count_letters,
     letters_by_engine_run,
     letters_by_run,
@@ -20,8 +20,8 @@ from headwater.store.kept_letters import (
     read_letters,
     take_out,
 )
-from headwater.store.layout import attempt_directory
-from headwater.store.records import Commit
+from headwater.catalog.records import Commit
+from headwater.storage.layout import attempt_directory
 
 
 def directory() -> str:

@@ -14,9 +14,9 @@ from contract.stores import DAY_US, PROJECT, begin_run, commit, create_table, la
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId
-from headwater.store import records as r
-from headwater.store.commit import Store
-from headwater.store.units import Lease, claim, free_dead_leases, new_holder, release, renew, unit_statuses
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store
+from headwater.catalog.units import Lease, claim, free_dead_leases, new_holder, release, renew, unit_statuses
 
 
 @pytest.fixture(autouse=True)

@@ -10,12 +10,10 @@ from contract.stores import ACTOR, PROJECT, begin_run, commit, create_table, don
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import TableSchema, schema_of
 from headwater.base.types import LONG, STRING
-from headwater.store import records as r
-from headwater.store.commit import Store
-from headwater.store.decisions import accept_change, open_proposal, refuse_change
-from headwater.store.evolution import DeclaredColumn, Shown, evolve
-from headwater.store.info import table_infos
-from headwater.store.reading import (
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store
+from headwater.catalog.evolution import DeclaredColumn, Shown, evolve
+from headwater.catalog.lookup import (
     OpenRun,
     StoredCursor,
     catalog_view,
@@ -27,15 +25,18 @@ from headwater.store.reading import (
     table_entry,
     table_states,
 )
-from headwater.store.state import TableState
-from headwater.store.units import claim
+from headwater.catalog.schema_decisions import accept_change, open_proposal, refuse_change
+from headwater.catalog.table_state import TableState
+from headwater.catalog.units import claim
+from headwater.duck.table_info import table_infos
+from headwater.storage.file_record import ColumnStats, FileRecord
 
 
-def file(path: str, ordinal: int = 0, **more: Any) -> r.FileRecord:
-    return r.FileRecord(path=path, rows=10, bytes=100, ordinal=ordinal, **more)
+def file(path: str, ordinal: int = 0, **more: Any) -> FileRecord:
+    return FileRecord(path=path, rows=10, bytes=100, ordinal=ordinal, **more)
 
 
-def add(store: Store, *files: r.FileRecord, schema_id: int = 1, unique_keys: bool = False) -> int:
+def add(store: Store, *files: FileRecord, schema_id: int = 1, unique_keys: bool = False) -> int:
     added = r.FilesAdded(table="orders", schema_id=schema_id, run_id="r", files=files, unique_keys=unique_keys)
     return commit(store, added)
 
@@ -56,7 +57,7 @@ def paths(state: TableState) -> list[str]:
 
 def test_a_file_comes_back_with_all_that_was_said_of_it(store: Store) -> None:
     create_table(store)
-    stats = {"1": r.ColumnStats(nulls=1, min=-5, max=2**62), "2": r.ColumnStats(min="a", max="ß"), "3": r.ColumnStats()}
+    stats = {"1": ColumnStats(nulls=1, min=-5, max=2**62), "2": ColumnStats(min="a", max="ß"), "3": ColumnStats()}
     said = file("f", 3, sha256="ab", stats=stats, sources={"x.csv": 10}, merged=True, content_sum="ff")
     seq = add(store, said, unique_keys=True)
     (live,) = state_at(store).files
@@ -233,12 +234,12 @@ def test_staged_files_wait_in_the_order_of_their_slices(store: Store) -> None:
     leases = [claim(store.catalog, run_id, holder="w") for _ in range(2)]
     for lease in reversed(leases):
         assert lease is not None
-        staged = (file(f"s{lease.ordinal}", stats={"1": r.ColumnStats(min=1)}),)
+        staged = (file(f"s{lease.ordinal}", stats={"1": ColumnStats(min=1)}),)
         commit(store, *done(lease, staged=staged, staged_schema_id=1), requires=[lease.fence])
     with store.catalog.snapshot() as connection:
         found = staged_files(connection, run_id, "orders")
     assert [(s.schema_id, [f.path for f in s.files]) for s in found] == [(1, ["s0"]), (1, ["s1"])]
-    assert found[0].files[0].stats == {"1": r.ColumnStats(min=1)}
+    assert found[0].files[0].stats == {"1": ColumnStats(min=1)}
     assert paths(state_at(store)) == []
 
 

@@ -27,25 +27,25 @@ from contract.tailing import (
     state_of,
 )
 from forked import exit_code
-from headwater.app.ingesting import Door, show
-from headwater.app.maintenance import gc
-from headwater.app.refreshing import is_current, refresh
+from headwater.app.context import gc
+from headwater.app.ingest import Door, show
+from headwater.app.refresh_views import is_current, refresh
 from headwater.app.workspace import workspace
 from headwater.base import limits
 from headwater.base.types import parse_type
+from headwater.catalog.commit import Store
+from headwater.catalog.evolution import DeclaredColumn
+from headwater.catalog.gc import collect, data_files
+from headwater.catalog.lookup import table_entries, table_states, table_versions
+from headwater.catalog.rebuild import dump, rebuild_catalog
+from headwater.catalog.records import FilesRemoved, WriterHeld
+from headwater.catalog.verify import verify
+from headwater.duck.merge_files import WAITING_BYTES, Merge, merge_files
+from headwater.duck.merge_files import _rows as rows_to_merge
+from headwater.duck.table_info import table_infos
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.push import PushTable
 from headwater.ingest.tail import Tails
-from headwater.store.commit import Store
-from headwater.store.evolution import DeclaredColumn
-from headwater.store.gc import collect, data_files
-from headwater.store.info import table_infos
-from headwater.store.merging import WAITING_BYTES, Merge, merge_files
-from headwater.store.merging import _rows as rows_to_merge
-from headwater.store.reading import table_entries, table_states, table_versions
-from headwater.store.rebuild import dump, rebuild_catalog
-from headwater.store.records import FilesRemoved, WriterHeld
-from headwater.store.verify import verify
 
 KEYED = PushTable(
     "keyed",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contract.stores import PROJECT, Place, commit, create_table
-from headwater.store import records as r
-from headwater.store.commit import Store
-from headwater.store.reading import catalog_view, table_versions
-from headwater.store.rebuild import dump, rebuild_catalog
-from headwater.store.sql_views import last_view_change, view_cut, view_events, view_states
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store
+from headwater.catalog.lookup import catalog_view, table_versions
+from headwater.catalog.rebuild import dump, rebuild_catalog
+from headwater.duck.ripple_views import last_view_change, view_cut, view_events, view_states
 
 
 def defined(sql: str, *reads: str) -> r.ViewDefinition:

@@ -16,12 +16,12 @@ from contract.engine_home import a_job, arrived, claimed, owned, pulse, queue, s
 from contract.stores import ACTOR, PROJECT, Place
 from forked import exit_code
 from headwater.base.errors import HeadwaterError
-from headwater.store import records as r
-from headwater.store.commit import Store, open_store
-from headwater.store.engine_state import save_step
-from headwater.store.inbox import put, send
-from headwater.store.jobs import finish_job, release_job, take_over
-from headwater.store.wakeups import Waker, changes
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store, open_store
+from headwater.catalog.engine_state import save_step
+from headwater.catalog.inbox import put, send
+from headwater.catalog.queue import finish_job, release_job, take_over
+from headwater.catalog.wakeups import Waker, changes
 from postgres_server import PostgresServer
 
 LONG, SHORT = 60.0, 0.1

@@ -14,19 +14,19 @@ from contract.stores import ACTOR, Place
 from forked import exit_code
 from headwater.base.clock import now_us
 from headwater.base.types import STRING
+from headwater.catalog import sql_tables as t
+from headwater.catalog.commit import Store
+from headwater.catalog.dead_letters import ensure_table
+from headwater.catalog.gc import collect, data_files
+from headwater.catalog.lookup import table_states
+from headwater.catalog.rebuild import dump
+from headwater.catalog.verify import verify
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.landing import Base, Files
+from headwater.ingest.group_commit import Base, Files
+from headwater.ingest.large_batch import WrittenElsewhere, land_written
 from headwater.ingest.prepare import prepare
 from headwater.ingest.push import Accepted, Push
-from headwater.ingest.written import WrittenElsewhere, land_written
-from headwater.store import tables as t
-from headwater.store.commit import Store
-from headwater.store.dead_letters import ensure_table
-from headwater.store.gc import collect, data_files
-from headwater.store.reading import table_states
-from headwater.store.rebuild import dump
-from headwater.store.verify import verify
-from headwater.store.write import PartWriter
+from headwater.storage.part_writer import PartWriter
 
 BODY = b'{"label": "a", "label_2": "b"}\nno json\n'
 BIG = Push(EVENTS, b"", ACTOR, key="filedrop:1", key_expires=False, fingerprint="sha256:1", on_bad_row="dead_letter")

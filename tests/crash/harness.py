@@ -29,13 +29,13 @@ import pyarrow.parquet as pq
 from sqlalchemy import select as select_rows
 
 from headwater.base.ids import uuid7
-from headwater.faces.cli.main import main
-from headwater.store import tables as t
-from headwater.store.commit import Store, open_existing
-from headwater.store.reading import catalog_view, table_states
-from headwater.store.rebuild import dump
-from headwater.store.verify import verify
-from headwater.store.views import view_file_text
+from headwater.catalog import sql_tables as t
+from headwater.catalog.commit import Store, open_existing
+from headwater.catalog.lookup import catalog_view, table_states
+from headwater.catalog.rebuild import dump
+from headwater.catalog.verify import verify
+from headwater.duck.database import view_file_text
+from headwater.interfaces.cli.main import main
 from serve.serving import Child, Warm
 
 WAIT_SECONDS = 180
@@ -221,7 +221,7 @@ class Project:
     ) -> subprocess.Popen[str]:
         """A command in a process, and a process group, of its own; `before_start` is called in it first."""
         return subprocess.Popen(
-            [sys.executable, "-c", "from headwater.faces.cli.main import run; run()", *arguments],
+            [sys.executable, "-c", "from headwater.interfaces.cli.main import run; run()", *arguments],
             cwd=self.root,
             env=_environment(environment),
             stdin=subprocess.DEVNULL,

@@ -28,7 +28,7 @@ from crash.harness import (
     wait_until,
 )
 from headwater.base.clock import now_us
-from headwater.store import tables as t
+from headwater.catalog import sql_tables as t
 
 FLAKY = """\
 [project]

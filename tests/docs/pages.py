@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.app.workspace import load
-from headwater.faces.cli.main import main
+from headwater.interfaces.cli.main import main
 from headwater.spark.java import find_java
 
 ROOT = Path(__file__).parents[2]

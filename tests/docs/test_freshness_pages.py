@@ -13,10 +13,10 @@ from hypothesis import given
 from docs.pages import ROOT
 from docs.test_reference import column, rows, sections
 from freshness.graphs import EMPHASES, many, scenarios
-from headwater.app.simulating import simulate_file
-from headwater.faces.cli.main import main
+from headwater.app.simulate import simulate_file
 from headwater.freshness.read_scenario import DEEDS, problems, scenario_of
 from headwater.freshness.simulate import simulate
+from headwater.interfaces.cli.main import main
 
 EXPLANATION = ROOT / "docs" / "explanation"
 SCENARIOS = sorted((EXPLANATION / "scenarios").glob("*.json"))

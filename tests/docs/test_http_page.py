@@ -13,16 +13,16 @@ import pytest
 
 from docs.pages import ROOT, differs, read_page, steps
 from docs.test_reference import column, rows, sections
-from headwater.app.watching import NO_QUEUE, Gauges
+from headwater.app.health import NO_QUEUE, Gauges
 from headwater.base.errors import CODES, HeadwaterError
-from headwater.faces.http.access import Access
-from headwater.faces.http.api import api
-from headwater.faces.http.asking import TriggerBody
-from headwater.faces.http.looking import QueryBody
-from headwater.faces.http.metrics import openmetrics
-from headwater.faces.http.problems import status_of
+from headwater.interfaces.http.access import Access
+from headwater.interfaces.http.api import api
+from headwater.interfaces.http.demand import TriggerBody
+from headwater.interfaces.http.metrics import openmetrics
+from headwater.interfaces.http.problems import status_of
+from headwater.interfaces.http.read import QueryBody
 from headwater.observe.counters import LABELS, Counters
-from unit.faces.http.served import running, served_project, serving
+from unit.interfaces.http.served import running, served_project, serving
 
 PAGE = "http.md"
 ADDRESS = "http://127.0.0.1:8372"

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from freshness.reference import reference_answer
-from headwater.faces.cli.main import main
 from headwater.freshness.read_scenario import problems, scenario_of
 from headwater.freshness.simulate import simulate
+from headwater.interfaces.cli.main import main
 
 Json = dict[str, Any]
 

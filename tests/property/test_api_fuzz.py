@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unit.faces.http.served import Running, running, served_project, serving
+from unit.interfaces.http.served import Running, running, served_project, serving
 
 if TYPE_CHECKING:
     from schemathesis import APIOperation, Case, GenerationMode
 
 EXAMPLES = 20
 STREAMS = frozenset({"/v1/events"})
-"""What goes on for ever: `unit/faces/http/test_paths.py` listens to it."""
+"""What goes on for ever: `unit/interfaces/http/test_paths.py` listens to it."""
 KNOWN = {"table": ("events", "orders", "s-1"), "id": ("orders", "pulsed", "totals")}
 """Names that are there, so that not every request ends at its name."""
 ANSWER_SECONDS = 120

@@ -13,15 +13,16 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId
 from headwater.base.schema import TableSchema
 from headwater.base.types import LONG
-from headwater.store import records as r
-from headwater.store.catalog import open_catalog
-from headwater.store.commit import Store
-from headwater.store.decisions import accept_change, refuse_change
-from headwater.store.evolution import Shown, evolve
-from headwater.store.reading import table_states
-from headwater.store.rebuild import dump, replay_log
-from headwater.store.state import TableState
-from headwater.store.units import Lease, claim
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store
+from headwater.catalog.database import open_catalog
+from headwater.catalog.evolution import Shown, evolve
+from headwater.catalog.lookup import table_states
+from headwater.catalog.rebuild import dump, replay_log
+from headwater.catalog.schema_decisions import accept_change, refuse_change
+from headwater.catalog.table_state import TableState
+from headwater.catalog.units import Lease, claim
+from headwater.storage.file_record import ColumnStats, FileRecord
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
@@ -30,7 +31,7 @@ JSON = st.recursive(
 )
 BOUND = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5)
 STATS = st.dictionaries(
-    st.sampled_from(["1", "2"]), st.builds(r.ColumnStats, nulls=st.integers(0, 9), min=BOUND, max=BOUND), max_size=2
+    st.sampled_from(["1", "2"]), st.builds(ColumnStats, nulls=st.integers(0, 9), min=BOUND, max=BOUND), max_size=2
 )
 OPS = st.one_of(
     st.tuples(st.just("run"), st.integers(1, 3)),
@@ -74,17 +75,17 @@ class Past:
     def lease(self) -> Lease | None:
         return None if self.run_id is None else claim(self.store.catalog, self.run_id, holder="w")
 
-    def file(self, lease: Lease, stats: dict[str, r.ColumnStats]) -> r.FileRecord:
+    def file(self, lease: Lease, stats: dict[str, ColumnStats]) -> FileRecord:
         self.files += 1
-        return r.FileRecord(path=attempt_path(lease, f"{self.files}"), rows=1, bytes=1, ordinal=self.files, stats=stats)
+        return FileRecord(path=attempt_path(lease, f"{self.files}"), rows=1, bytes=1, ordinal=self.files, stats=stats)
 
-    def land(self, stats: dict[str, r.ColumnStats]) -> None:
+    def land(self, stats: dict[str, ColumnStats]) -> None:
         if (lease := self.lease()) is not None:
             schema_id, file = self.table().schema_id, self.file(lease, stats)
             added = r.FilesAdded(table="orders", schema_id=schema_id, run_id=lease.run_id, files=(file,))
             commit(self.store, added, *done(lease), requires=[lease.fence])
 
-    def stage(self, stats: dict[str, r.ColumnStats]) -> None:
+    def stage(self, stats: dict[str, ColumnStats]) -> None:
         if (lease := self.lease()) is not None:
             file = self.file(lease, stats)
             commit(self.store, *done(lease, staged=(file,), staged_schema_id=1), requires=[lease.fence])

@@ -13,9 +13,9 @@ from headwater.base.json_path import Steps, parse_path, path_text
 from headwater.base.schema import PROMOTABLE
 from headwater.base.types import parse_type
 from headwater.coerce.at_path import value_at
-from headwater.store import duck_paths
-from unit.store.awkward import NUMBERS, OTHERS, TEXTS, TIMES
-from unit.store.tables import database
+from headwater.duck import json_paths
+from unit.duck.tables import database
+from unit.storage.awkward import NUMBERS, OTHERS, TEXTS, TIMES
 
 KEYS = st.text(min_size=1, max_size=8).filter(lambda key: key.isprintable() and key != "*")
 FEW = st.sampled_from(["id", "a.b", "é", 'say "x"', "it's", "back\\slash", "12"])
@@ -55,7 +55,7 @@ STEPS = st.lists(FEW | st.integers(0, 2), min_size=1, max_size=2).map(tuple)
 
 
 def found(documents: list[str], steps: Steps, kind: str) -> list[Any]:
-    sql = duck_paths.value_at("j", steps, parse_type(kind))
+    sql = json_paths.value_at("j", steps, parse_type(kind))
     query = f"SELECT {sql} FROM (SELECT unnest(?::JSON[]) AS j)"
     return [value for (value,) in database().execute(query, [documents]).fetchall()]
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.base.types import parse_type
-from headwater.store.rowhash import add_sums, content_hash, content_sum
-from unit.store.batches import batch_of
-from unit.store.row_hash_by_hand import row_hash
+from headwater.storage.row_hash import add_sums, content_hash, content_sum
+from unit.storage.batches import batch_of
+from unit.storage.row_hash_by_hand import row_hash
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from headwater.base.schema import schema_of
 from headwater.base.types import parse_type
-from headwater.store.view_sql import base_prefix, view_select
-from unit.store.tables import HandMade, database
+from headwater.duck.table_select import base_prefix, view_select
+from unit.duck.tables import HandMade, database
 
 KEYS = st.tuples(st.integers(-4, 12), st.sampled_from([None, "a", "b"]))
 NANOS = st.integers(-(2**63) + 2, 2**63 - 2)

@@ -32,8 +32,8 @@ from typing import Any
 
 import psycopg
 
-from headwater.store.engine_state import load_engine
-from headwater.store.reading import table_entries
+from headwater.catalog.engine_state import load_engine
+from headwater.catalog.lookup import table_entries
 from serve.serving import Answer, Project, answer_of
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios" / "serve"

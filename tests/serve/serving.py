@@ -23,19 +23,19 @@ from typing import Any, Protocol
 
 import httpx
 
-from headwater.app.demanding import is_served
-from headwater.faces.cli.main import main
-from headwater.store.commit import Store, open_existing
-from headwater.store.engine_records import RunState
-from headwater.store.engine_state import load_engine
-from headwater.store.history import PondRun, pond_runs
-from headwater.store.inbox import take
-from headwater.store.jobs import OPEN, Job, jobs
+from headwater.app.demand import is_served
+from headwater.catalog.commit import Store, open_existing
+from headwater.catalog.engine_records import RunState
+from headwater.catalog.engine_state import load_engine
+from headwater.catalog.history import PondRun, pond_runs
+from headwater.catalog.inbox import take
+from headwater.catalog.queue import OPEN, Job, jobs
+from headwater.interfaces.cli.main import main
 
 WAIT_SECONDS = 180
 """How long anything may take that must come; a test fails after that."""
 LOOK_SECONDS = 0.02
-HEADWATER = "from headwater.faces.cli.main import run; run()"
+HEADWATER = "from headwater.interfaces.cli.main import run; run()"
 TESTS = Path(__file__).parents[1]
 OLD_NS = 1_700_000_000_000_000_000
 ENDED: tuple[RunState, ...] = ("success", "failed", "superseded", "cancelled")
@@ -126,7 +126,7 @@ class Warm:
         err: Path,
         environment: Mapping[str, str],
         spark: bool = True,
-        call: str = "headwater.faces.cli.main:main",
+        call: str = "headwater.interfaces.cli.main:main",
     ) -> Child:
         """`call` is the function that gets the arguments."""
         asked = {"argv": list(arguments), "environment": dict(environment), "out": str(out), "err": str(err)}

@@ -9,9 +9,9 @@ from pathlib import Path
 from crash.harness import descendants, state_of
 from headwater.app.workspace import workspace
 from headwater.base.clock import now_us
+from headwater.catalog.units import new_holder
 from headwater.runtime.compile import compile_pipelines
 from headwater.runtime.engine import open_engine
-from headwater.store.units import new_holder
 from postgres_server import PostgresServer
 from serve.conftest import MakeProject
 from serve.serving import Project, Warm, wait_until

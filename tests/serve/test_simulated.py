@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from headwater.store.engine_state import load_engine
-from headwater.store.inbox import take
-from headwater.store.jobs import OPEN, jobs
+from headwater.catalog.engine_state import load_engine
+from headwater.catalog.inbox import take
+from headwater.catalog.queue import OPEN, jobs
 from serve.serving import Project
 
 SLOW_SECONDS = 1_000.0

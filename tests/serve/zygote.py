@@ -23,19 +23,19 @@ IMPORTED = (
     "anyio._backends._asyncio",
     "duckdb",
     "fastapi",
-    "headwater.app.applying",
-    "headwater.app.serving",
-    "headwater.app.settling",
+    "headwater.app.apply",
+    "headwater.app.serve",
+    "headwater.app.wait",
     "headwater.connectors.files.source",
     "headwater.connectors.registry",
-    "headwater.faces.cli.main",
-    "headwater.faces.http.api",
-    "headwater.faces.http.server",
-    "headwater.runtime.foresee",
-    "headwater.runtime.land",
+    "headwater.interfaces.cli.main",
+    "headwater.interfaces.http.api",
+    "headwater.interfaces.http.server",
+    "headwater.runtime.predict",
+    "headwater.runtime.land_slice",
     "headwater.spark.ripples",
     "headwater.spark.write_frame",
-    "headwater.store.views",
+    "headwater.duck.database",
     "pandas",
     "psycopg",
     "pyarrow.parquet",
@@ -59,7 +59,7 @@ def main() -> None:
     for name in IMPORTED:
         import_module(name)
     make_commands_once()
-    import_module("typer.main").get_command(import_module("headwater.faces.cli.main").app)
+    import_module("typer.main").get_command(import_module("headwater.interfaces.cli.main").app)
     children: set[int] = set()
     for line in sys.stdin:
         asked = json.loads(line)

@@ -17,6 +17,12 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
 from headwater.base.schema import TableSchema, schema_of
 from headwater.base.types import parse_type
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store, open_store
+from headwater.catalog.evolution import DeclaredColumn
+from headwater.catalog.lookup import current_seq, table_entries, table_states
+from headwater.catalog.table_state import TableState
+from headwater.duck.query import connect
 from headwater.runtime.land_ripple import (
     Closing,
     LandedRipple,
@@ -30,14 +36,8 @@ from headwater.runtime.land_ripple import (
 from headwater.spark.frames import table_frame
 from headwater.spark.ripples import TableInput
 from headwater.spark.user_code import Code, PythonCode, SqlCode
-from headwater.store import records as r
-from headwater.store.commit import Store, open_store
-from headwater.store.evolution import DeclaredColumn
-from headwater.store.layout import attempt_directory
-from headwater.store.read import connect
-from headwater.store.reading import current_seq, table_entries, table_states
-from headwater.store.state import TableState
-from headwater.store.write import PartWriter
+from headwater.storage.layout import attempt_directory
+from headwater.storage.part_writer import PartWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -35,11 +35,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.app.querying import reader
+from headwater.app.query import reader
 from headwater.app.workspace import Workspace, workspace
-from headwater.faces.cli.main import main
+from headwater.catalog.lookup import current_seq, table_states
+from headwater.interfaces.cli.main import main
 from headwater.spark.frames import table_frame
-from headwater.store.reading import current_seq, table_states
 from spark.children import wait_until
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ SCENARIOS = Path(__file__).parents[1] / "scenarios" / "landing"
 _FIRST_MTIME_NS = 1_700_000_000_000_000_000
 _MTIME_STEP_NS = 10_000_000_000
 
-HEADWATER = "from headwater.faces.cli.main import run; run()"
+HEADWATER = "from headwater.interfaces.cli.main import run; run()"
 """The program, for a child process."""
 
 Json = Any

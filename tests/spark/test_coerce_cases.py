@@ -17,12 +17,12 @@ import pytest
 
 from headwater.app.workspace import workspace
 from headwater.base.types import to_arrow
-from headwater.store.commit import Store
-from headwater.store.dead_letters import TABLE as LETTERS
-from headwater.store.reading import table_states
+from headwater.catalog.commit import Store
+from headwater.catalog.dead_letters import TABLE as LETTERS
+from headwater.catalog.lookup import table_states
 from spark.scenario import command
 from unit.coerce.test_cases import bytes_in, rows, schema_in
-from unit.faces.http.test_ingest_cases import CASES, table_of
+from unit.interfaces.http.test_ingest_cases import CASES, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

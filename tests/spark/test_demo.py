@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.app.seeing import runs
+from headwater.app.why_runs_logs import runs
 from headwater.app.workspace import workspace
 from spark.scenario import Answer, check_store, command
 

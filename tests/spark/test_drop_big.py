@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from contract.ingesting import rows_of
-from headwater.app.dropping import Dropping, News, PutAway, Taken, take_dropped
-from headwater.app.ingesting import Door, clear
+from headwater.app.drop_folder import Dropping, News, PutAway, Taken, take_dropped
+from headwater.app.ingest import Door, clear
 from headwater.app.workspace import workspace
 from headwater.base import limits
-from headwater.store.gc import collect, data_files
-from headwater.store.ledger import ledger_keys
-from headwater.store.reading import table_states
+from headwater.catalog.gc import collect, data_files
+from headwater.catalog.ledger import ledger_keys
+from headwater.catalog.lookup import table_states
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,9 +16,9 @@ import pytest
 from headwater.app.workspace import workspace
 from headwater.base.errors import HeadwaterError
 from headwater.base.schema import schema_of
+from headwater.catalog.lookup import table_states
 from headwater.spark.frames import table_frame
 from headwater.spark.write_frame import WriteTarget, write_frame
-from headwater.store.reading import table_states
 from spark.children import finished, python
 from spark.scenario import Project, check_store
 

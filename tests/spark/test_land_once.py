@@ -14,15 +14,15 @@ import pytest
 from headwater.base.crash import arm_driver
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId, uuid7
+from headwater.catalog import records as r
+from headwater.catalog.engine_records import InboxEvent, JobEnd, NewJob
+from headwater.catalog.lookup import run_record
+from headwater.catalog.queue import claim_job, jobs, queue_jobs
+from headwater.catalog.units import claim, new_holder
+from headwater.catalog.verify import verify
 from headwater.runtime.land_ripple import Closing, RippleOutcome, RippleWork, land_ripple
 from headwater.spark.session import spark_session
 from headwater.spark.user_code import SqlCode
-from headwater.store import records as r
-from headwater.store.engine_records import InboxEvent, JobEnd, NewJob
-from headwater.store.jobs import claim_job, jobs, queue_jobs
-from headwater.store.reading import run_record
-from headwater.store.units import claim, new_holder
-from headwater.store.verify import verify
 from spark.children import finished, python, wait_until
 from spark.models import Models, orders_landed
 

@@ -15,13 +15,13 @@ import pytest
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
 from headwater.base.types import parse_type
+from headwater.catalog.lookup import runs, schema_events
+from headwater.catalog.rebuild import rebuild_catalog
+from headwater.catalog.schema_decisions import accept_change
+from headwater.catalog.verify import verify
 from headwater.runtime.cut_inputs import RippleInput
 from headwater.runtime.land_ripple import Closing, land_ripple
 from headwater.spark.user_code import SqlCode
-from headwater.store.decisions import accept_change
-from headwater.store.reading import runs, schema_events
-from headwater.store.rebuild import rebuild_catalog
-from headwater.store.verify import verify
 from spark.models import NANOS, ORDERS, Models, orders_landed
 
 if TYPE_CHECKING:

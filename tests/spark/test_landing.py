@@ -43,7 +43,7 @@ def test_scenario(claim: str, tmp_path: Path, spark: SparkSession, warm: Warm) -
 SECOND_APPLY = """
 import os, sys
 from pathlib import Path
-from headwater.faces.cli.main import main
+from headwater.interfaces.cli.main import main
 
 code = main(["--project", sys.argv[1], "apply", "--json"])
 parents = {}

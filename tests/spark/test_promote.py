@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.base.schema import schema_of
+from headwater.catalog.table_state import TableState
 from headwater.spark.frames import table_frame
-from headwater.store.state import TableState
-from unit.store.awkward import DOCUMENTS, promoting
-from unit.store.tables import HandMade, ask
+from unit.duck.tables import HandMade, ask
+from unit.storage.awkward import DOCUMENTS, promoting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.app.ingesting import Door
+from headwater.app.ingest import Door
 from headwater.app.workspace import workspace
 from spark.scenario import command
 

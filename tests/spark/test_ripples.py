@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headwater.base.errors import HeadwaterError, Place
+from headwater.catalog import records as r
 from headwater.spark.ripples import TableInput, running
 from headwater.spark.user_code import Code, SqlCode
-from headwater.store import records as r
-from headwater.store.write import rewrite_without
+from headwater.storage.part_writer import rewrite_without
 from spark.models import Models
 
 if TYPE_CHECKING:

@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.app.ingesting import Door
+from headwater.app.ingest import Door
 from headwater.app.workspace import workspace
 from headwater.base import limits
+from headwater.catalog.commit import Store
+from headwater.catalog.gc import collect
+from headwater.catalog.lookup import table_states
 from headwater.runtime.cut_inputs import RippleInput, read_inputs
 from headwater.spark.frames import table_frame
 from headwater.spark.ripples import RippleContext
-from headwater.store.commit import Store
-from headwater.store.gc import collect
-from headwater.store.reading import table_states
 from spark.scenario import command
-from unit.store.tables import ask
+from unit.duck.tables import ask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,19 +13,19 @@ import pytest
 
 from headwater.base.errors import HeadwaterError, Place
 from headwater.base.types import parse_type
+from headwater.catalog.gc import collect
+from headwater.catalog.lookup import runs, table_states, table_versions
+from headwater.catalog.rebuild import dump, rebuild_catalog
+from headwater.catalog.verify import verify
+from headwater.duck.database import refresh_views
+from headwater.duck.query import connect
+from headwater.duck.ripple_views import view_states
+from headwater.duck.statement import parse
+from headwater.duck.table_info import table_infos
 from headwater.runtime.cut_inputs import RippleInput
 from headwater.runtime.land_ripple import LandedRipple, RippleWork, land_ripple
 from headwater.runtime.land_view import land_view
 from headwater.spark.user_code import SqlCode
-from headwater.store.gc import collect
-from headwater.store.info import table_infos
-from headwater.store.read import connect
-from headwater.store.reading import runs, table_states, table_versions
-from headwater.store.rebuild import dump, rebuild_catalog
-from headwater.store.sql_views import view_states
-from headwater.store.statement import parse
-from headwater.store.verify import verify
-from headwater.store.views import refresh_views
 from spark.models import NANOS, ORDERS, Models, Row, orders_landed
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from typing import Any
 
 from headwater.app.workspace import Workspace
 from headwater.base.clock import now_us, to_text
+from headwater.catalog.engine_lease import engine_owner
+from headwater.catalog.engine_state import load_engine
+from headwater.catalog.history import PondRun, newest_runs, pond_runs, short_ids
+from headwater.catalog.kept_letters import count_letters
+from headwater.catalog.lookup import OpenRun, TableSize, freshness_by_pipeline, open_runs, table_sizes
+from headwater.catalog.queue import last_error
+from headwater.catalog.standing_triggers import Standing, standing
 from headwater.freshness.explain import PondState, pond_states
 from headwater.freshness.saving import load
 from headwater.manifest.load import LoadedPipeline
-from headwater.store.engine_state import load_engine
-from headwater.store.history import PondRun, newest_runs, pond_runs, short_ids
-from headwater.store.jobs import last_error
-from headwater.store.kept_letters import count_letters
-from headwater.store.ownership import engine_owner
-from headwater.store.reading import OpenRun, TableSize, freshness_by_pipeline, open_runs, table_sizes
-from headwater.store.standing import Standing, standing
 
 RUNS_SHOWN = 10
 """How many runs the status of one pipeline lists."""

@@ -17,9 +17,9 @@ from headwater.manifest.load import LoadedPipeline, Project, load_project
 from headwater.manifest.references import resolve_config, resolve_reference
 
 if TYPE_CHECKING:
+    from headwater.catalog.commit import Store
     from headwater.connectors.protocol import Source
     from headwater.spark.write_frame import SparkSession
-    from headwater.store.commit import Store
 
 
 NODE_FILE = ".headwater/node"
@@ -40,7 +40,7 @@ class Workspace:
     def store(self) -> Store:
         """The store for writing: made if it is not there, with what a crash kept from its log written first."""
         if self._store is None or not self._writable:
-            from headwater.store.commit import open_store
+            from headwater.catalog.commit import open_store
 
             self.close()
             root, name = self.project.store_root, self.project.name
@@ -50,7 +50,7 @@ class Workspace:
     def existing_store(self) -> Store | None:
         """The store if anything was ever landed; reading alone makes none."""
         if self._store is None:
-            from headwater.store.commit import open_existing
+            from headwater.catalog.commit import open_existing
 
             root, name = self.project.store_root, self.project.name
             self._store = open_existing(root, project=name, catalog_url=self.catalog_url)
@@ -104,7 +104,7 @@ class Workspace:
         if self._store is None:
             return
         if self._writable:
-            from headwater.store.log import heal_log
+            from headwater.catalog.log import heal_log
 
             with suppress(HeadwaterError):  # a catalog that is gone was reported already, or will be
                 heal_log(self._store.catalog, self._store.layout)

@@ -106,7 +106,11 @@ class Place:
 
 @dataclass
 class HeadwaterError(Exception):
-    """What went wrong, in words for the person who can fix it. Never holds a secret or a row's value."""
+    """What went wrong, in words for the person who can fix it. Never holds a secret or a row's value.
+
+    Code that reacts to an error catches its type. The code decides the type: `HeadwaterError("HW-T02", ...)` makes a
+    `Conflict`, so an error that came from another process has the right type too.
+    """
 
     code: str
     message: str
@@ -114,6 +118,10 @@ class HeadwaterError(Exception):
     retryable: bool = False
     detail: dict[str, object] = field(default_factory=dict)
     places: tuple[Place, ...] = ()
+
+    def __new__(cls, *args: Any, **named: Any) -> HeadwaterError:
+        code = args[0] if args else named.get("code")
+        return super().__new__(TYPES.get(code, cls) if cls is HeadwaterError and isinstance(code, str) else cls)
 
     def __post_init__(self) -> None:
         assert self.code in CODES, self.code
@@ -150,6 +158,86 @@ class HeadwaterError(Exception):
             "retryable": self.retryable,
             "detail": detail,
         }
+
+
+class Conflict(HeadwaterError):
+    """What a commit requires is no longer so. Nothing was committed; it can be tried from the new state."""
+
+
+class LeaseLost(HeadwaterError):
+    """Another process holds the lease now: this one's work does not count."""
+
+
+class CatalogUnreachable(HeadwaterError):
+    """The catalog does not answer. This says nothing about the work."""
+
+
+class StoreDamaged(HeadwaterError):
+    """A file of the store, its log or its catalog cannot be read as it was written."""
+
+
+class StoreUnwritable(HeadwaterError):
+    """The disk is full or read-only, or permissions are missing."""
+
+
+class NoSuchTable(HeadwaterError):
+    """The table, or the version of it that was asked for, does not exist."""
+
+
+class NotPushed(HeadwaterError):
+    """The table takes no pushed rows."""
+
+
+class RejectedBatch(HeadwaterError):
+    """A pushed batch that is wrong in itself: it will be rejected again."""
+
+
+class SourceFailed(HeadwaterError):
+    """A source cannot be read, and will not be until it is repaired."""
+
+
+class UnusableColumn(HeadwaterError):
+    """A type or column that does not exist or cannot be used."""
+
+
+class UserCodeFailed(HeadwaterError):
+    """The code or query of a ripple failed."""
+
+
+class OutOfMemory(HeadwaterError):
+    """A query needed more memory than it may have."""
+
+
+class PassingFailure(HeadwaterError):
+    """A source, Java, Spark or Headwater itself failed: the same work may succeed another time."""
+
+
+class SparkJobFailed(PassingFailure):
+    """A Spark job failed."""
+
+
+TYPES: dict[str, type[HeadwaterError]] = {
+    "HW-T02": Conflict,
+    "HW-T03": LeaseLost,
+    "HW-T04": StoreDamaged,
+    "HW-T05": StoreUnwritable,
+    "HW-T06": CatalogUnreachable,
+    "HW-T07": NoSuchTable,
+    "HW-C02": SourceFailed,
+    "HW-C03": PassingFailure,
+    "HW-S03": UnusableColumn,
+    "HW-I01": RejectedBatch,
+    "HW-I02": RejectedBatch,
+    "HW-I03": NotPushed,
+    "HW-I04": RejectedBatch,
+    "HW-J01": PassingFailure,
+    "HW-J02": PassingFailure,
+    "HW-J03": SparkJobFailed,
+    "HW-Q03": OutOfMemory,
+    "HW-R01": UserCodeFailed,
+    "HW-X01": PassingFailure,
+}
+"""The type of an error with this code; any other is a plain `HeadwaterError`."""
 
 
 class ErrorList(HeadwaterError):

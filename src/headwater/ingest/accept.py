@@ -14,9 +14,17 @@ from collections.abc import Callable, Sequence
 from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import Conflict, HeadwaterError, LeaseLost
 from headwater.base.ids import is_table_name
-from headwater.ingest.landing import (
+from headwater.catalog.commit import Store, commit_files
+from headwater.catalog.dead_letters import TABLE as LETTERS
+from headwater.catalog.ledger import LedgerKey, taken_keys
+from headwater.catalog.log import heal_log
+from headwater.catalog.lookup import current_seq
+from headwater.catalog.push_writers import end_writer, new_writer, renew_writer
+from headwater.catalog.records import Commit, KeysFree, Requirement, WriterHeld
+from headwater.ingest.batch_queue import Lane, Party, Ticket
+from headwater.ingest.group_commit import (
     Base,
     Files,
     base_of,
@@ -26,18 +34,9 @@ from headwater.ingest.landing import (
     write,
     write_bad,
 )
-from headwater.ingest.lanes import Lane, Party, Ticket
-from headwater.ingest.ledger import check_key, fingerprint, replay, sweep
+from headwater.ingest.ledger_rules import check_key, fingerprint, replay, sweep
 from headwater.ingest.prepare import Prepared, prepare, prepare_together
 from headwater.ingest.push import Accepted, Push
-from headwater.store.commit import Store
-from headwater.store.dead_letters import TABLE as LETTERS
-from headwater.store.ledger import LedgerKey, taken_keys
-from headwater.store.log import heal_log
-from headwater.store.reading import current_seq
-from headwater.store.records import Commit, KeysFree, Requirement, WriterHeld
-from headwater.store.write import DEAD, MOVED, commit_files
-from headwater.store.writers import end_writer, new_writer, renew_writer
 
 
 class Acceptor:
@@ -178,10 +177,9 @@ class Acceptor:
                 actor = ", ".join(dict.fromkeys(ticket.push.actor for ticket, _ in ready))
                 commit = Commit(changes=changes, requires=requires, actor=actor)
                 seq = commit_files(self._store, commit, (*written.files, *letters))
-            except HeadwaterError as error:
-                if error.code not in (MOVED, DEAD):
-                    raise  # it may have been committed: only who asks the ledger will know
-                if error.code == DEAD:
+            except (Conflict, LeaseLost) as error:
+                # After any other error it may have been committed: only the ledger knows.
+                if isinstance(error, LeaseLost):
                     self._forget(files.writer)
                 return error
         for (ticket, prepared), share in zip(ready, written.parts):

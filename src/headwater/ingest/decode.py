@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Literal
 
 from headwater.base import limits
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import HeadwaterError, RejectedBatch
 
 Encoding = Literal["none", "gzip", "zstd"]
 _CHUNK = 1 << 20
 
 
-class TooLarge(HeadwaterError):
+class TooLarge(RejectedBatch):
     """HW-I04 of a batch that is larger than one may be."""
 
     def __init__(self, most: int):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from headwater.base import limits
 from headwater.base.schema import TableSchema
 from headwater.base.text_form import TextForm
+from headwater.catalog.evolution import DeclaredColumn
 from headwater.coerce.errors import RowError
-from headwater.store.evolution import DeclaredColumn
 
 if TYPE_CHECKING:
     from headwater.ingest.prepare import Prepared

@@ -22,17 +22,17 @@ from itertools import groupby
 from sqlalchemy import ColumnElement, Connection, select
 
 from headwater.base import limits
-from headwater.base.errors import HeadwaterError
-from headwater.ingest.landing import Files
-from headwater.store import tables as t
-from headwater.store.commit import Store
-from headwater.store.dead_letters import TABLE as LETTERS
-from headwater.store.kept_letters import letters_of
-from headwater.store.merging import Merge, Merged, merge_files, same_rows
-from headwater.store.reading import table_states
-from headwater.store.state import LiveFile, TableState
-from headwater.store.write import DEAD
-from headwater.store.writers import end_writer, new_writer, renew_writer
+from headwater.base.errors import HeadwaterError, LeaseLost
+from headwater.catalog import sql_tables as t
+from headwater.catalog.commit import Store
+from headwater.catalog.dead_letters import TABLE as LETTERS
+from headwater.catalog.kept_letters import letters_of
+from headwater.catalog.lookup import table_states
+from headwater.catalog.push_writers import end_writer, new_writer, renew_writer
+from headwater.catalog.table_state import TableState
+from headwater.duck.merge_files import Merge, Merged, merge_files, same_rows
+from headwater.ingest.group_commit import Files
+from headwater.storage.file_record import LiveFile
 
 
 @dataclass(frozen=True)
@@ -172,9 +172,8 @@ class Tails:
                 actor=self._actor,
                 partition=table if state.name == LETTERS else None,
             )
-        except HeadwaterError as error:
-            if error.code == DEAD:
-                self._files = None
+        except LeaseLost:
+            self._files = None
             raise
 
     def _writer(self) -> Files:

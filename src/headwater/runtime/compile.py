@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from headwater.base.errors import HeadwaterError, raise_all
+from headwater.catalog.engine_records import Weight
 from headwater.freshness.events import Trigger
 from headwater.freshness.graph import PondSpec, RippleSpec
 from headwater.freshness.windows import Windows
@@ -18,9 +19,8 @@ from headwater.manifest.durations import SECOND_US, Every, duration_us, parse_sc
 from headwater.manifest.load import Project
 from headwater.manifest.spec import CronSpec, PipelineSpec, TideSpec, WaveSpec
 from headwater.runtime.calendars import windows_of
-from headwater.runtime.definition import landing_fingerprint
 from headwater.runtime.model import ModelRipple, project_tables, read_ripples
-from headwater.store.engine_records import Weight
+from headwater.runtime.ripple_fingerprint import landing_fingerprint
 
 OWNER = "manifest"
 """Who set a trigger that stands in the manifest."""

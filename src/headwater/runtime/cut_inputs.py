@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import HeadwaterError, NoSuchTable
 from headwater.base.schema import TableSchema
 from headwater.base.types import Type, parse_type
-from headwater.store.commit import Store
-from headwater.store.reading import table_states
-from headwater.store.sql_views import ViewCut, view_cut, view_names
-from headwater.store.state import TableState
+from headwater.catalog.commit import Store
+from headwater.catalog.lookup import table_states
+from headwater.catalog.table_state import TableState
+from headwater.duck.ripple_views import ViewCut, view_cut, view_names
 
 if TYPE_CHECKING:
     from headwater.spark.ripples import Input
@@ -94,9 +94,7 @@ class _Look:
         ]
         try:
             behind = self.read(cut.view.name, inputs)
-        except HeadwaterError as error:
-            if error.code != "HW-T07":
-                raise
+        except NoSuchTable as error:
             message = f"the view `{cut.view.name}` cannot be read as it was landed: {error.message}"
             hint = f"run its pipeline again: `headwater run {cut.view.pipeline}`"
             raise HeadwaterError("HW-T07", message, hint=hint) from error

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headwater.base.clock import now_us
+from headwater.catalog.engine_lease import owner_lease_seconds, renew_engine
+from headwater.catalog.wakeups import Waker, changes
 from headwater.freshness.explain import explain
-from headwater.runtime.crew import Crew
 from headwater.runtime.engine import Engine
 from headwater.runtime.worker import Workshop
-from headwater.store.ownership import owner_lease_seconds, renew_engine
-from headwater.store.wakeups import Waker, changes
+from headwater.runtime.worker_threads import Crew
 
 
 @dataclass

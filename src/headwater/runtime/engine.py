@@ -10,25 +10,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headwater.catalog.commit import Store
+from headwater.catalog.engine_lease import claim_engine, release_engine
+from headwater.catalog.engine_records import EngineEvent, NewJob, Ownership, RunEnds, RunState, Step
+from headwater.catalog.engine_state import SavedEngine, load_engine, save_step
+from headwater.catalog.history import newest_runs, pond_runs
+from headwater.catalog.inbox import Arrived, take
+from headwater.catalog.lookup import table_versions
+from headwater.catalog.queue import OPEN, jobs, take_over
+from headwater.catalog.standing_triggers import CHANGED, standing
 from headwater.freshness.events import CancelRipple, Completed, Demand, Effect, Event, GraphChanged, StartRipple
 from headwater.freshness.machine import step
 from headwater.freshness.saving import graph_change, load, save_header, save_pond
 from headwater.freshness.state import State
 from headwater.observe.counters import COUNTERS
 from headwater.observe.tracing import tracing
-from headwater.runtime.chronicle import Cause, Chronicle, OpenRun, answers
 from headwater.runtime.compile import Compiled
 from headwater.runtime.engine_clock import EngineClock
-from headwater.runtime.standing import sleeping, trigger_changes
-from headwater.store.commit import Store
-from headwater.store.engine_records import EngineEvent, NewJob, Ownership, RunEnds, RunState, Step
-from headwater.store.engine_state import SavedEngine, load_engine, save_step
-from headwater.store.history import newest_runs, pond_runs
-from headwater.store.inbox import Arrived, take
-from headwater.store.jobs import OPEN, jobs, take_over
-from headwater.store.ownership import claim_engine, release_engine
-from headwater.store.reading import table_versions
-from headwater.store.standing import CHANGED, standing
+from headwater.runtime.run_history import Cause, Chronicle, OpenRun, answers
+from headwater.runtime.triggers import sleeping, trigger_changes
 
 RUNNING: tuple[RunState, ...] = ("running",)
 INLET_JOB = "inlet"

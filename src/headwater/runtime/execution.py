@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
+from headwater.catalog.engine_records import JobEnd, JobOutput
 from headwater.runtime.spark_start import SparkStart
 from headwater.runtime.user_output import Mask, UserOutput
-from headwater.store.engine_records import JobEnd, JobOutput
 
 if TYPE_CHECKING:
     from headwater.spark.user_code import Code

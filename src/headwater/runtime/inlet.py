@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headwater.catalog.evolution import DeclaredColumn
 from headwater.connectors.protocol import Observed, Source, TableAsk
 from headwater.manifest.spec import PipelineSpec, TableSpec, definition_fingerprint
-from headwater.runtime.definition import declared_columns
-from headwater.store.evolution import DeclaredColumn
+from headwater.runtime.ripple_fingerprint import declared_columns
 
 
 @dataclass(frozen=True)

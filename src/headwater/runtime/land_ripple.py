@@ -12,21 +12,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headwater.base.clock import now_us
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import Conflict, HeadwaterError
 from headwater.base.node import this_node
 from headwater.base.schema import TableSchema
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store
+from headwater.catalog.engine_records import InboxEvent, JobEnd
+from headwater.catalog.evolution import DeclaredColumn, Evolution, Shown, evolve
+from headwater.catalog.lookup import TableEntry, table_entries, table_states
+from headwater.catalog.table_state import TableState
+from headwater.duck.unique_keys import current_hashes
 from headwater.runtime.cut_inputs import RippleInput, cut_of, parent_runs, read_inputs
 from headwater.runtime.table_changes import TableChanges, check_owner, refuse
 from headwater.runtime.traced import traced_commit, traced_ripple
-from headwater.store import records as r
-from headwater.store.commit import Store
-from headwater.store.engine_records import InboxEvent, JobEnd
-from headwater.store.evolution import DeclaredColumn, Evolution, Shown, evolve
-from headwater.store.keys import current_hashes
-from headwater.store.layout import attempt_directory
-from headwater.store.reading import TableEntry, table_entries, table_states
-from headwater.store.state import TableState
-from headwater.store.write import discard_files, write_manifest
+from headwater.storage.layout import attempt_directory
+from headwater.storage.part_writer import discard_files, write_manifest
 
 if TYPE_CHECKING:
     from headwater.spark.job_control import Control
@@ -173,9 +173,9 @@ class _Landing:
             written = self._write(evolution, live, number=number)
             try:
                 return self._commit(entry, live, evolution, written)
-            except HeadwaterError as conflict:
+            except Conflict:
                 # What the caller requires does not come true by another try; a table that moved is read again.
-                if conflict.code != "HW-T02" or self._table() == (entry, live):
+                if self._table() == (entry, live):
                     raise
         raise HeadwaterError(
             "HW-T02",

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from headwater.base.errors import HeadwaterError, Place
 from headwater.base.types import Type
+from headwater.catalog import records as r
+from headwater.catalog.lookup import table_entries, table_states
+from headwater.duck.ripple_views import Visible, view_cut, view_states
 from headwater.runtime.cut_inputs import cut_of, parent_runs, read_inputs
 from headwater.runtime.land_ripple import LandedRipple, RippleOutcome, RippleWork
 from headwater.runtime.model_view import duck_query
 from headwater.runtime.traced import traced_commit, traced_ripple
-from headwater.store import records as r
-from headwater.store.reading import table_entries, table_states
-from headwater.store.sql_views import Visible, view_cut, view_states
 
 if TYPE_CHECKING:
     from headwater.spark.ripples import Input

@@ -9,9 +9,9 @@ from types import TracebackType
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.store.catalog import Catalog
-from headwater.store.jobs import JobLease, lost_jobs, renew_job
-from headwater.store.units import Lease, lease_seconds, renew
+from headwater.catalog.database import Catalog
+from headwater.catalog.queue import JobLease, lost_jobs, renew_job
+from headwater.catalog.units import Lease, lease_seconds, renew
 
 
 class LeaseKeeper:

@@ -13,17 +13,17 @@ from pathlib import Path as FilePath
 from typing import Literal
 
 from headwater.base.errors import HeadwaterError, Place, nearest
+from headwater.catalog.evolution import DeclaredColumn
 from headwater.manifest.checks import arrows, circles
 from headwater.manifest.durations import SECOND_US, duration_us
 from headwater.manifest.load import LoadedPipeline
 from headwater.manifest.positions import Path
 from headwater.manifest.spec import Mode, RippleSpec, TableSettings
-from headwater.runtime.definition import declared_columns, ripple_fingerprint
 from headwater.runtime.model_python import PythonFault, PythonFunction, python_parameters
 from headwater.runtime.model_sql import tables_read
 from headwater.runtime.model_text import ModelText, SqlFault, python_text, sql_text
 from headwater.runtime.model_view import duck_query
-from headwater.store.evolution import DeclaredColumn
+from headwater.runtime.ripple_fingerprint import declared_columns, ripple_fingerprint
 
 NAMES_SHOWN = 12
 """How many tables a hint lists."""

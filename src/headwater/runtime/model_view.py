@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from headwater.catalog.records import VIEW_INPUT
 from headwater.runtime.model_sql import parse_query, tables_in
 from headwater.runtime.model_text import SqlFault
-from headwater.store.records import VIEW_INPUT
 
 if TYPE_CHECKING:
     from sqlglot import exp

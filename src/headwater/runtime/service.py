@@ -14,24 +14,24 @@ from dataclasses import dataclass, field
 
 from headwater.base import limits
 from headwater.base.clock import now_us
+from headwater.catalog.engine_records import EngineEvent
+from headwater.catalog.engine_state import last_step_us
+from headwater.catalog.history import PondRun, forget_history, runs_of
+from headwater.catalog.inbox import forget_answers
+from headwater.catalog.queue import forget_ended
+from headwater.catalog.standing_triggers import forget_expired
+from headwater.catalog.units import new_holder
+from headwater.catalog.wakeups import Waker, changes
 from headwater.freshness.events import Effect, RippleCompleted
 from headwater.observe.tracing import shutdown, tracing
 from headwater.runtime.compile import Compiled
-from headwater.runtime.complaints import Complaints
-from headwater.runtime.crew import Crew
 from headwater.runtime.deliveries import Deliveries
 from headwater.runtime.drive import Renewal, patience
 from headwater.runtime.engine import Engine, open_engine
-from headwater.runtime.standing import CronClock
+from headwater.runtime.service_errors import Complaints
+from headwater.runtime.triggers import CronClock
 from headwater.runtime.worker import Workshop
-from headwater.store.engine_records import EngineEvent
-from headwater.store.engine_state import last_step_us
-from headwater.store.history import PondRun, forget_history, runs_of
-from headwater.store.inbox import forget_answers
-from headwater.store.jobs import forget_ended
-from headwater.store.standing import forget_expired
-from headwater.store.units import new_holder
-from headwater.store.wakeups import Waker, changes
+from headwater.runtime.worker_threads import Crew
 
 
 @dataclass

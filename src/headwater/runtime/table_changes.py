@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from headwater.base.errors import HeadwaterError
-from headwater.store import records as r
-from headwater.store.commit import Store
-from headwater.store.decisions import refuse_change
-from headwater.store.evolution import Evolution, refusal
-from headwater.store.reading import TableEntry
-from headwater.store.state import LiveFile
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store
+from headwater.catalog.evolution import Evolution, refusal
+from headwater.catalog.lookup import TableEntry
+from headwater.catalog.schema_decisions import refuse_change
+from headwater.storage.file_record import FileRecord, LiveFile
 
 
 @dataclass
@@ -45,7 +45,7 @@ class TableChanges:
         self.changes.append(r.SchemaSet(table=self.table, schema_id=old_id + 1, schema=schema, events=evolution.events))
         return old_id + 1
 
-    def add_files(self, schema_id: int, files: tuple[r.FileRecord, ...], *, unique_keys: bool = False) -> None:
+    def add_files(self, schema_id: int, files: tuple[FileRecord, ...], *, unique_keys: bool = False) -> None:
         self.changes.append(
             r.FilesAdded(
                 table=self.table, schema_id=schema_id, run_id=self.run_id, files=files, unique_keys=unique_keys
@@ -57,7 +57,7 @@ class TableChanges:
         self.changes.append(r.FilesRemoved(table=self.table, paths=paths))
         self.requires.append(r.FilesLive(table=self.table, paths=paths))
 
-    def replace_files(self, live: Sequence[LiveFile], groups: Sequence[tuple[int, tuple[r.FileRecord, ...]]]) -> bool:
+    def replace_files(self, live: Sequence[LiveFile], groups: Sequence[tuple[int, tuple[FileRecord, ...]]]) -> bool:
         """The groups (a schema id and its files) become the table, all at once. If they hold exactly the rows that
         are there, in the schema that is there, nothing does: False."""
         schema_moved = any(isinstance(change, r.SchemaSet) for change in self.changes)
@@ -86,7 +86,7 @@ def refuse(
     raise refusal(table, evolution.refused, declared)
 
 
-def _content(files: Sequence[r.FileRecord | LiveFile]) -> tuple[int, int]:
+def _content(files: Sequence[FileRecord | LiveFile]) -> tuple[int, int]:
     """The number of rows and the sum of their content hashes; an unknown sum is equal to no other."""
     rows = sum(file.rows for file in files)
     if any(file.content_sum is None for file in files):

@@ -7,15 +7,15 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from typing import TYPE_CHECKING
 
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store
+from headwater.catalog.queue import JobLease
 from headwater.observe.spans import Attribute, Span
 from headwater.observe.tracing import tracing
-from headwater.store import records as r
-from headwater.store.commit import Store
-from headwater.store.jobs import JobLease
 
 if TYPE_CHECKING:
-    from headwater.runtime.land import Landed, UnitWork
     from headwater.runtime.land_ripple import LandedRipple, RippleWork
+    from headwater.runtime.land_slice import Landed, UnitWork
 
 
 def traced_slice(land: Callable[[UnitWork], Landed]) -> Callable[[UnitWork], Landed]:

@@ -14,12 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from headwater.base import limits
-from headwater.base.errors import HeadwaterError, as_headwater
+from headwater.base.errors import CatalogUnreachable, HeadwaterError, LeaseLost, as_headwater
 from headwater.base.ids import uuid7
 from headwater.base.types import Type
+from headwater.catalog.commit import Store
+from headwater.catalog.engine_records import InboxEvent, JobEnd, JobOutput, Weight
+from headwater.catalog.inbox import message
+from headwater.catalog.lookup import last_success
+from headwater.catalog.queue import JobLease, Slots, claim_job, finish_job, release_job
 from headwater.connectors.protocol import TransientError
 from headwater.freshness.events import Completed, Failed
-from headwater.runtime.apply import Applier, PipelineJob, PipelineResult, no_answer
+from headwater.runtime.apply_slices import Applier, PipelineJob, PipelineResult, no_answer
 from headwater.runtime.compile import Compiled
 from headwater.runtime.cut_inputs import RippleInput
 from headwater.runtime.engine import INLET_JOB, RIPPLE_JOB
@@ -40,19 +45,12 @@ from headwater.runtime.model import ModelRipple
 from headwater.runtime.spark_start import SparkStart
 from headwater.runtime.traced import traced_inlet
 from headwater.runtime.user_output import Mask
-from headwater.store.commit import Store
-from headwater.store.engine_records import InboxEvent, JobEnd, JobOutput, Weight
-from headwater.store.inbox import message
-from headwater.store.jobs import JobLease, Slots, claim_job, finish_job, release_job
-from headwater.store.reading import last_success
 
 if TYPE_CHECKING:
     from headwater.spark.job_control import Control
     from headwater.spark.user_code import Code
     from headwater.spark.write_frame import SparkSession
 
-LOST, AWAY = "HW-T03", "HW-T06"
-"""Errors that say nothing about the work: its lease is another's, the catalog is away."""
 
 Look = Callable[[str], PipelineJob]
 """Looks at the source of an Inlet. Raises HeadwaterError if it cannot be looked at."""
@@ -104,10 +102,11 @@ class Workshop:
         with keeper.keep(lease, lose):
             try:
                 self._do(lease, controls.append)
-            except HeadwaterError as error:
-                if error.code != LOST:  # else another worker has it, or nobody wants it any more
-                    self._give_back(lease)
-                    raise
+            except LeaseLost:
+                pass  # another worker has it, or it was cancelled
+            except HeadwaterError:
+                self._give_back(lease)
+                raise
             except Exception as error:
                 if self.applier.stopping.is_set():
                     self._give_back(lease)
@@ -124,8 +123,8 @@ class Workshop:
         while True:
             try:
                 release_job(self.store.catalog, lease)
-            except HeadwaterError as error:
-                if error.code != AWAY or self.applier.stopping.wait(limits.WAKE_RETRY_SECONDS):
+            except CatalogUnreachable:
+                if self.applier.stopping.wait(limits.WAKE_RETRY_SECONDS):
                     raise
             else:
                 return
@@ -156,7 +155,7 @@ class Workshop:
             span.tell({"headwater.rows": result.rows, "headwater.bytes": result.bytes})
             if result.error is not None:
                 span.fail(result.error)
-        if result.error is not None and result.error.code == AWAY:
+        if isinstance(result.error, CatalogUnreachable):
             raise result.error
         self._keep(result)
         if self.applier.stopping.is_set():
@@ -197,9 +196,9 @@ class Workshop:
         try:
             with execution.noted():
                 landed = self._land_patiently(work, ripple)
+        except (LeaseLost, CatalogUnreachable):
+            raise
         except HeadwaterError as error:
-            if error.code in (LOST, AWAY):
-                raise
             if self.applier.stopping.is_set():
                 self._give_back(lease)  # what was cancelled has not failed
                 return

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 from headwater.base.schema import Column, TableSchema
 from headwater.base.types import Type, converts
+from headwater.catalog.table_state import TableState
+from headwater.duck.table_select import column_names, split_base
+from headwater.duck.types import default_value
 from headwater.spark.promoted import promoted_value
-from headwater.store.duck_types import default_value
-from headwater.store.state import LiveFile, TableState
-from headwater.store.system_columns import COMMIT_SEQ, CONTENT_HASH, INGESTED_AT, RUN_ID, SOURCE_ID
-from headwater.store.view_sql import column_names, split_base
+from headwater.storage.file_record import LiveFile
+from headwater.storage.system_columns import COMMIT_SEQ, CONTENT_HASH, INGESTED_AT, RUN_ID, SOURCE_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.base.errors import HeadwaterError, Place, nearest
+from headwater.catalog.table_state import TableState
+from headwater.duck.table_select import column_names
 from headwater.spark.frame_schema import column_metadata, quoted
 from headwater.spark.frames import table_frame
 from headwater.spark.nanoseconds import REMAINDER, remainder_of
 from headwater.spark.sql_plan import checked_sql
 from headwater.spark.user_code import Code, PythonCode, SqlCode, loaded
 from headwater.spark.user_errors import python_errors, user_errors
-from headwater.store.state import TableState
-from headwater.store.system_columns import COMMIT_SEQ
-from headwater.store.view_sql import column_names
+from headwater.storage.system_columns import COMMIT_SEQ
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame  # the name that other rooms use for it

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from headwater.base.errors import HeadwaterError, Place, nearest
+from headwater.base.errors import HeadwaterError, Place, SparkJobFailed, UserCodeFailed, nearest
 from headwater.connectors.protocol import TransientError
 from headwater.spark.failure import translated
 from headwater.spark.frame_schema import refusal_in
@@ -51,7 +51,7 @@ def user_errors(ripple: str, code: Code, *, tables: Sequence[str]) -> Iterator[N
         # A job that failed was translated where it ran; what failed in it may still be the user's code.
         cause = error.__cause__
         known = None
-        if error.code == "HW-J03" and isinstance(cause, PySparkException):
+        if isinstance(error, SparkJobFailed) and isinstance(cause, PySparkException):
             known = _known(ripple, code, cause, tables)
         if known is None:
             raise
@@ -93,7 +93,11 @@ def exception_text(code: Code, error: HeadwaterError) -> tuple[str, str]:
     from pyspark.errors import PySparkException
 
     cause = error.__cause__
-    if error.code != "HW-R01" or cause is None or (isinstance(cause, PySparkException) and _is_about_text(cause)):
+    if (
+        not isinstance(error, UserCodeFailed)
+        or cause is None
+        or (isinstance(cause, PySparkException) and _is_about_text(cause))
+    ):
         return "", ""
     if isinstance(cause, PySparkException):
         text = str(cause).partition("\n\nJVM stacktrace")[0]

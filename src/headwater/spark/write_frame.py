@@ -36,7 +36,7 @@ from headwater.connectors.protocol import (
 )
 from headwater.spark.failure import translated
 from headwater.spark.nanoseconds import with_nanoseconds
-from headwater.store.records import FileRecord
+from headwater.storage.file_record import FileRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -206,7 +206,7 @@ def _part_writer(target: WriteTarget, partition: int) -> Any:
     import pyarrow as pa
     from pyspark import TaskContext
 
-    from headwater.store.write import PartWriter
+    from headwater.storage.part_writer import PartWriter
 
     context = TaskContext.get()
     hashes = None

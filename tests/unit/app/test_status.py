@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from headwater.app.seeing import why
 from headwater.app.status import status
+from headwater.app.why_runs_logs import why
 from headwater.app.workspace import Workspace, workspace
 from headwater.base.clock import now_us
+from headwater.catalog.units import new_holder
 from headwater.freshness.events import Completed, Effect, Event, StartRipple
 from headwater.runtime.compile import compile_pipelines
 from headwater.runtime.engine import Engine, open_engine
-from headwater.store.units import new_holder
 
 MANIFEST = """\
 [project]

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forked import context
-from headwater.app.answering import answer_query
-from headwater.app.applying import plan
-from headwater.app.maintenance import verify
-from headwater.app.querying import reader
+from headwater.app.apply import plan
+from headwater.app.client_query import answer_query
+from headwater.app.context import verify
+from headwater.app.query import reader
 from headwater.app.status import status
 from headwater.app.workspace import Workspace, workspace
-from headwater.store.query_pool import QueryPool
-from headwater.store.session import run_query
-from unit.faces.landed import landed_project
+from headwater.duck.query_pool import QueryPool
+from headwater.duck.session import run_query
+from unit.interfaces.landed import landed_project
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

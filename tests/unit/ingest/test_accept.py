@@ -19,14 +19,14 @@ from contract.ingesting import push, rows_of
 from contract.stores import Place, quick_directory
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
+from headwater.catalog import sql_tables as t
+from headwater.catalog.commit import Store
+from headwater.catalog.evolution import DeclaredColumn
+from headwater.catalog.lookup import schema_events, table_states
+from headwater.duck.query import connect
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.decode import TooLarge, decoded
 from headwater.ingest.push import PushTable
-from headwater.store import tables as t
-from headwater.store.commit import Store
-from headwater.store.evolution import DeclaredColumn
-from headwater.store.read import connect
-from headwater.store.reading import schema_events, table_states
 from unit.coerce.test_cases import bytes_in, cases, with_forms
 
 SAMPLE_STEP = 40

@@ -26,8 +26,8 @@ from headwater.connectors.protocol import ItemRead
 from headwater.ingest.decode import TooLarge
 from headwater.ingest.drop.big import ReadBig
 from headwater.ingest.drop.folder import Changed
-from headwater.ingest.drop.reading import FileRows, Room, body_of, how_of
-from headwater.ingest.drop.texts import texts_of
+from headwater.ingest.drop.rows import FileRows, Room, body_of, how_of
+from headwater.ingest.drop.text_values import texts_of
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
 from headwater.ingest.prepare import Prepared
 

@@ -11,9 +11,10 @@ import pytest
 from headwater.base import limits
 from headwater.base.schema import TableSchema, schema_of
 from headwater.base.types import STRING, parse_type
+from headwater.catalog.table_state import TableState
+from headwater.duck.merge_files import same_rows
 from headwater.ingest.tail import choose, is_long
-from headwater.store.merging import same_rows
-from headwater.store.state import LiveFile, TableState
+from headwater.storage.file_record import LiveFile
 
 KIB, MIB = 1024, 1024 * 1024
 SCHEMA = schema_of({"id": "long", "v": "string"}, ("id",))

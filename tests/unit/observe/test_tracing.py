@@ -14,6 +14,11 @@ from pathlib import Path
 import pytest
 
 from headwater.base.errors import HeadwaterError
+from headwater.catalog import records as r
+from headwater.catalog.commit import open_store
+from headwater.catalog.history import pond_runs
+from headwater.catalog.queue import jobs
+from headwater.catalog.units import new_holder
 from headwater.freshness.events import Completed, Demand
 from headwater.freshness.graph import PondSpec, RippleSpec
 from headwater.observe import otel
@@ -21,11 +26,6 @@ from headwater.observe.tracing import asked_exporters, shutdown, trace_id_of, tr
 from headwater.runtime.compile import Compiled, CompiledPipeline
 from headwater.runtime.engine import open_engine
 from headwater.runtime.traced import traced_commit
-from headwater.store import records as r
-from headwater.store.commit import open_store
-from headwater.store.history import pond_runs
-from headwater.store.jobs import jobs
-from headwater.store.units import new_holder
 from otlp_receiver import Receiver, otlp_receiver
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from headwater.catalog.commit import Store, open_store
+from headwater.catalog.queue import Job, jobs
+from headwater.catalog.units import new_holder
 from headwater.freshness.events import Demand
 from headwater.freshness.graph import PondSpec, RippleSpec
 from headwater.runtime.compile import Compiled, CompiledPipeline
 from headwater.runtime.engine import Engine, open_engine
-from headwater.store.commit import Store, open_store
-from headwater.store.jobs import Job, jobs
-from headwater.store.units import new_holder
 
 
 @pytest.fixture

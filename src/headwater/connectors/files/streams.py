@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import HeadwaterError, SourceFailed
 from headwater.base.regular_files import open_regular
 from headwater.connectors.files.changes import version_of
 from headwater.connectors.files.encoding import Transcoder
@@ -189,7 +189,7 @@ def reading(source_id: str) -> Iterator[None]:
         raise cannot_read(source_id, error) from error
 
 
-class UnreadableFile(HeadwaterError):
+class UnreadableFile(SourceFailed):
     """HW-C02: the bytes of a file are not what its format asks for, so nothing of it can be read. A file that the system
     does not give is another error: it may be there, and whole, the next time."""
 

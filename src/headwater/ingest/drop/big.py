@@ -27,7 +27,7 @@ from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.slices import Cut, byte_cuts, cut_partitions
 from headwater.connectors.files.streams import Piece
 from headwater.connectors.protocol import ArrowRead, ItemRead, Json, Observed, UnknownColumns
-from headwater.ingest.drop.reading import how_of, pieces_of
+from headwater.ingest.drop.rows import how_of, pieces_of
 from headwater.ingest.prepare import Prepared, room_for_columns
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from headwater.base.schema import TableSchema
 from headwater.base.types import STRING, TIMESTAMP, Type
 from headwater.coerce.rescued import dynamic_array, rescue_cells, without_rescued
 from headwater.connectors.files.columns import convert_typed, json_texts
-from headwater.ingest.drop.texts import texts_of
+from headwater.ingest.drop.text_values import texts_of
 from headwater.ingest.prepare import TIME, TIME_KEYS, Prepared, has_default_times, may_be_added, room_for_columns
 
 if TYPE_CHECKING:

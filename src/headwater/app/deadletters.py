@@ -1,0 +1,299 @@
+"""deadletters: bad rows that were kept, looked at, coerced again, or dropped. There may be more of them than memory
+holds: they are looked at one by one, and coerced again part by part."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+
+from headwater.app.ingest import target_of
+from headwater.app.refresh_views import refresh
+from headwater.app.workspace import Workspace
+from headwater.app.workspace import actor as this_actor
+from headwater.base import limits
+from headwater.base.clock import to_text
+from headwater.base.errors import Conflict, HeadwaterError, NotPushed
+from headwater.base.text_form import TextForm
+from headwater.catalog.commit import Store, commit_files
+from headwater.catalog.dead_letters import TABLE as LETTERS
+from headwater.catalog.dead_letters import WHOLE_FILE
+from headwater.catalog.evolution import Evolution
+from headwater.catalog.kept_letters import KeptLetter, Letters, letters_of, read_letters, take_out, take_out_all
+from headwater.catalog.lookup import table_entry
+from headwater.catalog.push_writers import end_writer, new_writer
+from headwater.catalog.records import Commit, ItemsLanded
+from headwater.connectors.files.changes import unread_version
+from headwater.ingest.group_commit import Base, Files, base_of, changes_of, refuse_change_of, write
+from headwater.ingest.push import PushTable
+from headwater.ingest.retry_dead_letters import coerce_again
+from headwater.manifest.spec import TableSpec
+from headwater.runtime.model import MadeTable, project_tables
+from headwater.runtime.ripple_fingerprint import declared_columns
+from headwater.storage.file_record import FileRecord, LiveFile
+
+T = TypeVar("T")
+
+UPSERT_WARNING = "a row that landed now is newer than rows with its key that came since it was read"
+
+
+@dataclass(frozen=True)
+class LetterView:
+    """A bad row that was kept: where it stood, the first thing that is wrong with it, and the row if it was asked for."""
+
+    place: str
+    line: int
+    column: str | None
+    reason: str
+    value_type: str | None
+    detail: str
+    kept_at: str
+    run_id: str
+    row: str | None = None
+
+
+@dataclass(frozen=True)
+class LetterList:
+    """The newest letters of a table, the oldest of them first, and how many there are."""
+
+    table: str
+    letters: tuple[LetterView, ...]
+    total: int
+
+
+@dataclass(frozen=True)
+class Retried:
+    """How many letters are rows of the table now, how many still do not fit, the commit that landed the last of them,
+    and how many files the next run of the pipeline will read again."""
+
+    table: str
+    landed: int
+    still_bad: int
+    snapshot_id: str | None = None
+    warnings: tuple[str, ...] = ()
+    files_to_read: int = 0
+
+
+def list_letters(
+    workspace: Workspace,
+    table: str,
+    *,
+    place: str | None = None,
+    limit: int = limits.LETTERS_SHOWN,
+    rows: bool = False,
+) -> LetterList:
+    """The letters of a table, or those from one place. The rows themselves only where they are asked for."""
+    store = workspace.landed_store()
+    newest: list[tuple[int, int, LetterView]] = []
+    total = 0
+    for total, kept in enumerate(_from(store, _letters(store, table), place), 1):
+        heapq.heappush(newest, (kept.at_us, total, _view(kept, rows=rows)))
+        if total > limit:
+            heapq.heappop(newest)
+    return LetterList(table, tuple(view for _, _, view in sorted(newest)), total)
+
+
+def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retried:
+    """Coerce letters again. Those that fit the table as it is now land in it, and are letters no more, in one commit (a
+    few, where there are very many); the others stay. Of two at once one lands a row. A file that could not be read is
+    marked as unread instead: the next run of its pipeline reads it."""
+    parts: list[Retried] = []
+    seen: set[str] = set()
+
+    def part(store: Store, files: Files) -> bool:
+        """Whether there is one more."""
+        standing = _letters(store, table, must_exist=not parts)
+        letters = _unseen(standing, seen)
+        if standing is None or letters is None:
+            return False
+        done, stay = _retry(workspace, store, files, letters, place)
+        parts.append(done)
+        seen.update([*(file.path for file in letters.files), *(file.path for file in stay)])
+        # Where letters of files were taken out, those of rows beside them lie in a new file now.
+        return done.files_to_read > 0 or any(file.path not in seen for file in standing.files)
+
+    with _hands(workspace) as hands:
+        while _patiently(lambda: part(*hands)):
+            pass
+    return Retried(
+        table,
+        sum(done.landed for done in parts),
+        sum(done.still_bad for done in parts),
+        next((done.snapshot_id for done in reversed(parts) if done.snapshot_id is not None), None),
+        next((done.warnings for done in parts if done.warnings), ()),
+        sum(done.files_to_read for done in parts),
+    )
+
+
+def drop(workspace: Workspace, table: str, *, place: str | None = None) -> int:
+    """Forget letters knowingly. How many there were."""
+    with _hands(workspace) as (store, files):
+        return _patiently(lambda: _drop(store, files, table, place))
+
+
+def _retry(
+    workspace: Workspace, store: Store, files: Files, letters: Letters, place: str | None
+) -> tuple[Retried, Sequence[FileRecord]]:
+    """One commit; also the files of letters that had to be written again."""
+    table = letters.table
+    kept = list(_from(store, letters, place))
+    if any(each.letter.format == WHOLE_FILE for each in kept):
+        return _read_again(store, files, letters, [each for each in kept if each.letter.format == WHOLE_FILE])
+    if not kept:
+        return Retried(table, 0, 0), ()
+    made = project_tables(workspace.project.pipelines).get(table)
+    pushed = made is None or made.pipeline.spec.is_pushed
+    with store.catalog.snapshot() as connection:
+        target, base = _base(connection, workspace, table, made) if pushed else _pulled(connection, table)
+    if base.evolution.refused:
+        refuse_change_of(store, target, base, actor=this_actor())
+    if base.mode == "replace":
+        raise HeadwaterError(
+            "HW-I03",
+            f"`{table}` is replaced by every run of `{target.pipeline}`: a row that landed now would be gone with the next",
+            hint="fix the rows at the source, and run the pipeline",
+        )
+    forms, exclude = _text_settings(made)
+    schema = base.schema.formed(forms)
+    found = coerce_again([each.letter for each in kept], schema, pushed=pushed, exclude=exclude)
+    still_bad = len(kept) - len(found.fits)
+    if not found.fits:
+        return Retried(table, 0, still_bad), ()
+    written = write(store, files, table, base, found.batches)
+    gone = {(kept[position].path, kept[position].row) for position in found.fits}
+    out = take_out(store.root, letters, gone, directory=_directory(files))
+    changes, needed = changes_of(target, base, written, (), ttl_seconds=0)
+    commit = Commit(
+        changes=(*changes, *out.changes), requires=(files.writer, *needed, *out.requires), actor=this_actor()
+    )
+    seq = commit_files(store, commit, (*written.files, *out.files))
+    warnings = (UPSERT_WARNING,) if base.mode == "upsert" else ()
+    return Retried(table, len(found.fits), still_bad, str(seq), warnings), out.files
+
+
+def _read_again(
+    store: Store, files: Files, letters: Letters, kept: Sequence[KeptLetter]
+) -> tuple[Retried, Sequence[FileRecord]]:
+    """Mark files as unread, and take their letters out, in one commit. Only a run knows how to read a file."""
+    gone = {(each.path, each.row) for each in kept}
+    out = take_out(store.root, letters, gone, directory=_directory(files))
+    unread: dict[str, dict[str, Any]] = {}
+    for each in kept:
+        unread.setdefault(each.letter.pipeline, {})[each.letter.place] = unread_version()
+    items = [ItemsLanded(pipeline=name, table=letters.table, items=places) for name, places in unread.items()]
+    commit = Commit(changes=(*items, *out.changes), requires=(files.writer, *out.requires), actor=this_actor())
+    commit_files(store, commit, out.files)
+    return Retried(letters.table, 0, 0, files_to_read=len(gone)), ()
+
+
+def _drop(store: Store, files: Files, table: str, place: str | None) -> int:
+    letters = _letters(store, table)
+    if letters is None:
+        return 0
+    if place is None:
+        dropped, out = sum(file.rows for file in letters.files), take_out_all(letters)
+    else:
+        gone = {(kept.path, kept.row) for kept in _from(store, letters, place)}
+        dropped, out = len(gone), take_out(store.root, letters, gone, directory=_directory(files))
+    if dropped:
+        commit = Commit(changes=out.changes, requires=(files.writer, *out.requires), actor=this_actor())
+        commit_files(store, commit, out.files)
+    return dropped
+
+
+def _base(connection: Connection, workspace: Workspace, table: str, made: MadeTable | None) -> tuple[PushTable, Base]:
+    try:
+        target = target_of(workspace.project, table, made)
+        return target, base_of(connection, target)
+    except NotPushed as error:
+        error.hint = "let the manifest declare the table and its pipeline again, or drop the letters"
+        raise
+
+
+def _pulled(connection: Connection, table: str) -> tuple[PushTable, Base]:
+    """A table that a pipeline fills by itself, as it is: the rows were the pipeline's own."""
+    entry = table_entry(connection, table)
+    return PushTable(table, entry.pipeline, mode=entry.mode), Base(entry, entry.mode, Evolution(entry.schema))
+
+
+def _text_settings(made: MadeTable | None) -> tuple[Mapping[str, TextForm | None], tuple[str, ...]]:
+    """How the manifest says that texts of a table's columns are written, and which columns are left out."""
+    if made is None:
+        return {}, ()
+    forms = {name: column.form for name, column in declared_columns(made.settings).items()}
+    return forms, made.settings.exclude if isinstance(made.settings, TableSpec) else ()
+
+
+def _letters(store: Store, table: str, *, must_exist: bool = True) -> Letters | None:
+    """The letters of a table, if there are any. Raises HW-T07 if there is neither a letter nor a table that must
+    exist."""
+    with store.catalog.snapshot() as connection:
+        letters = letters_of(connection, table)
+        if letters is None and must_exist:
+            table_entry(connection, table)
+        return letters
+
+
+def _from(store: Store, letters: Letters | None, place: str | None) -> Iterator[KeptLetter]:
+    """One letter after the other: all of them, or those from one place."""
+    if letters is not None:
+        yield from (kept for kept in read_letters(store.root, letters) if place in (None, kept.letter.place))
+
+
+def _unseen(letters: Letters | None, seen: Collection[str]) -> Letters | None:
+    """The first files that were not seen, as many as can be held at once; None if there is none."""
+    files: list[LiveFile] = []
+    rows = size = 0
+    for file in letters.files if letters is not None else ():
+        if file.path in seen:
+            continue
+        rows, size = rows + file.rows, size + file.bytes
+        if files and (rows > limits.LETTERS_AT_ONCE or size > limits.LETTERS_AT_ONCE_BYTES):
+            break
+        files.append(file)
+    return replace(letters, files=tuple(files)) if letters is not None and files else None
+
+
+@contextmanager
+def _hands(workspace: Workspace) -> Iterator[tuple[Store, Files]]:
+    """The store, a name to write files under, and views that are right afterwards."""
+    store = workspace.landed_store(writable=True)
+    files = Files(new_writer(store.catalog))
+    try:
+        yield store, files
+        refresh(store)
+    finally:
+        end_writer(store.catalog, files.writer)
+
+
+def _patiently(work: Callable[[], T]) -> T:
+    """Do it from the new state if something moved meanwhile."""
+    for _ in range(limits.PUSH_TRIES - 1):
+        with suppress(Conflict):
+            return work()
+    return work()
+
+
+def _directory(files: Files) -> str:
+    """Where letters are written again that stay."""
+    _, directory, number = files.next(LETTERS)
+    return f"{directory}/{number}"
+
+
+def _view(kept: KeptLetter, *, rows: bool) -> LetterView:
+    letter = kept.letter
+    return LetterView(
+        place=letter.place,
+        line=letter.line,
+        column=letter.column_name,
+        reason=letter.reason,
+        value_type=letter.value_type,
+        detail=letter.detail,
+        kept_at=to_text(kept.at_us),
+        run_id=kept.run_id,
+        row=letter.source.decode(errors="replace") if rows else None,
+    )

@@ -1,0 +1,46 @@
+"""The tables that the manifest declares, before anything has landed in them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from headwater.app.workspace import Workspace
+from headwater.base.schema import TableSchema
+from headwater.base.types import Type
+from headwater.catalog.table_state import TableState
+from headwater.ingest.first_columns import first_columns
+from headwater.manifest.spec import RippleSpec
+from headwater.runtime.model import MadeTable, project_tables
+from headwater.runtime.ripple_fingerprint import declared_columns
+
+
+def columns_by_table(workspace: Workspace) -> dict[str, dict[str, Type]]:
+    """The columns that each table of the project has before its first row."""
+    return {name: _columns(name, made) for name, made in project_tables(workspace.project.pipelines).items()}
+
+
+def declared_states(workspace: Workspace, landed: Collection[str], *, seq: int) -> list[TableState]:
+    """The tables with declared columns that are not among the landed ones, as empty tables. A view is left out: only
+    a landed view has a query that DuckDB can run."""
+    found = []
+    for name, made in project_tables(workspace.project.pipelines).items():
+        columns = _columns(name, made)
+        is_view = isinstance(made.settings, RippleSpec) and made.settings.materialize == "view"
+        if name in landed or not columns or is_view:
+            continue
+        schema = TableSchema()
+        for column, type_ in columns.items():
+            schema = schema.added(column, type_)
+        mode = made.settings.mode or "append"
+        found.append(
+            TableState(name, made.pipeline.spec.id, mode, 0, schema, {0: schema}, files=(), seq=seq, changed_seq=0)
+        )
+    return found
+
+
+def _columns(table: str, made: MadeTable) -> dict[str, Type]:
+    """The columns that the manifest declares, and those that a pushed table has from its first row on."""
+    declared = {name: column.type for name, column in declared_columns(made.settings).items()}
+    if not made.pipeline.spec.is_pushed:
+        return declared
+    return first_columns(table, declared, made.settings.primary_key)

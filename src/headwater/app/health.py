@@ -1,0 +1,71 @@
+"""health and metrics: whether all is well, and the figures of this moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from headwater.app.status import status
+from headwater.app.workspace import Workspace
+from headwater.base.errors import HeadwaterError
+from headwater.catalog.engine_lease import engine_owner
+from headwater.catalog.queue import QueueDepth, queue_depth
+
+NO_QUEUE = QueueDepth({}, {}, 0)
+
+
+@dataclass(frozen=True)
+class Health:
+    """`healthy` if the catalog answers and somebody runs the engine. `problem` says what is wrong otherwise."""
+
+    healthy: bool
+    project: str
+    catalog: Literal["answers", "away", "missing"]
+    engine: Literal["owned", "idle", "unknown"]
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """What can be measured now. A pipeline that never ran has no staleness."""
+
+    staleness_seconds: Mapping[str, float]
+    pipelines: Mapping[str, int]
+    """How many there are in each state."""
+    queue: QueueDepth
+    engine_owned: bool
+
+
+def health(workspace: Workspace) -> Health:
+    """Never raises for a catalog that is away: that is an answer too."""
+    name = workspace.project.name
+    try:
+        store = workspace.existing_store()
+        if store is None:
+            return Health(False, name, "missing", "unknown", "there is no store yet")
+        with store.catalog.snapshot() as connection:
+            owner = engine_owner(connection)
+    except HeadwaterError as error:
+        return Health(False, name, "away", "unknown", error.message)
+    if owner is None or not owner.held:
+        return Health(False, name, "answers", "idle", "nobody runs the engine")
+    return Health(True, name, "answers", "owned")
+
+
+def gauges(workspace: Workspace) -> Gauges:
+    """Reads only the catalog."""
+    pipelines = status(workspace)
+    queue, owned = NO_QUEUE, False
+    store = workspace.existing_store()
+    if store is not None:
+        with store.catalog.snapshot() as connection:
+            queue, owner = queue_depth(connection), engine_owner(connection)
+            owned = owner is not None and owner.held
+    return Gauges(
+        staleness_seconds={p.pipeline: p.staleness_seconds for p in pipelines if p.staleness_seconds is not None},
+        pipelines=dict(sorted(Counter(p.state for p in pipelines).items())),
+        queue=queue,
+        engine_owned=owned,
+    )

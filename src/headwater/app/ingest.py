@@ -1,0 +1,265 @@
+"""ingest and ledger: rows that are pushed, and the keys that keep them from landing twice."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from headwater.app.refresh_views import refresh, refresh_landed
+from headwater.app.workspace import Workspace
+from headwater.app.workspace import actor as this_actor
+from headwater.base import limits
+from headwater.base.clock import now_us, to_text
+from headwater.base.errors import HeadwaterError
+from headwater.catalog.commit import Store
+from headwater.catalog.evolution import DeclaredColumn
+from headwater.catalog.ledger import ledger_keys
+from headwater.ingest.accept import Acceptor
+from headwater.ingest.large_batch import Write, land_written
+from headwater.ingest.ledger_rules import clear_keys
+from headwater.ingest.prepare import Prepared
+from headwater.ingest.push import Accepted, OnBadRow, Push, PushTable
+from headwater.ingest.tail import Tails
+from headwater.manifest.durations import duration_us
+from headwater.manifest.load import Project
+from headwater.manifest.spec import TableSpec
+from headwater.observe.counters import COUNTERS, Counters
+from headwater.runtime.model import MadeTable, project_tables
+from headwater.runtime.ripple_fingerprint import declared_columns
+
+VIEW_SHARE = 30
+"""Between two refreshes of the views lies so many times what the last one took."""
+
+
+@dataclass(frozen=True)
+class KeyView:
+    """A key of a table's ledger. `snapshot_id` is the commit that holds its rows."""
+
+    table: str
+    key: str
+    snapshot_id: str
+    rows: int
+    taken_at: str
+    expires_at: str | None
+    expired: bool
+
+
+class Door:
+    """Takes pushed rows for a project, for as long as its process lives. Any thread may come in."""
+
+    def __init__(self, counters: Counters = COUNTERS) -> None:
+        self._counters = counters
+        self.on_landed: Callable[[str], None] = lambda _pipeline: None
+        """Hears of each pipeline that rows were pushed to, of those in the manifest."""
+        self._lock = threading.Lock()
+        self._acceptor: tuple[Store, Acceptor] | None = None
+        self._tails: Tails | None = None
+        self._tables: tuple[Project, Mapping[str, MadeTable]] | None = None
+        self._showing: threading.Timer | None = None
+        self._timers: list[threading.Timer] = []
+        self._pause_seconds = limits.VIEW_REFRESH_SECONDS
+        self._is_closed = False
+
+    def ingest(
+        self,
+        workspace: Workspace,
+        table: str,
+        body: bytes,
+        *,
+        key: str | None = None,
+        evolve: bool = True,
+        auto_create: bool = True,
+        actor: str | None = None,
+        on_bad_row: OnBadRow = "refuse",
+        source: str | None = None,
+        columns: Mapping[str, DeclaredColumn] | None = None,
+    ) -> Accepted:
+        """One batch of NDJSON. The answer comes when it is durable. `on_bad_row` holds where the manifest says nothing.
+        `columns` are those that the table is made with where the manifest names none; else it has the usual four."""
+        target = self.target(workspace, table, auto_create=auto_create, columns=columns)
+        push = Push(
+            target=target,
+            body=body,
+            actor=actor or this_actor(),
+            key=key,
+            evolve=evolve,
+            on_bad_row=target.on_bad_row or on_bad_row,
+            source=source,
+        )
+        return self._accepting(workspace).accept(push)
+
+    def ingest_together(self, workspace: Workspace, pushes: Sequence[Push]) -> list[Accepted | Exception]:
+        """Batches of one table in their order, in as few commits as can be: an answer or an error for each."""
+        return self._accepting(workspace).accept_together(pushes)
+
+    def ingest_written(self, workspace: Workspace, push: Push, write: Write) -> Accepted:
+        """A batch whose files `write` makes, because it is too large to be held."""
+        return land_written(workspace.store(), push, write, on_landed=self._landed)
+
+    def target(
+        self,
+        workspace: Workspace,
+        table: str,
+        *,
+        auto_create: bool = True,
+        columns: Mapping[str, DeclaredColumn] | None = None,
+    ) -> PushTable:
+        """The table as the project declares it now, to be pushed to. Raises HW-I03."""
+        project = workspace.project
+        return target_of(project, table, self._made(project).get(table), auto_create=auto_create, columns=columns)
+
+    def show_soon(self, workspace: Workspace) -> None:
+        """Bring the views up to what was pushed, at most once a second. Who asks through Headwater need not wait: it
+        looks at the catalog first."""
+        with self._lock:
+            if self._showing is None and not self._is_closed:
+                self._showing = threading.Timer(self._pause_seconds, self._show, [workspace])
+                self._showing.daemon = True
+                self._timers.append(self._showing)
+                self._showing.start()
+
+    def close(self) -> None:
+        """Nobody comes in any more. Raises nothing: what was answered for is durable, and the rest is made again."""
+        with self._lock:
+            tails, self._tails = self._tails, None
+        if tails is not None:
+            tails.close()
+        with self._lock:
+            self._is_closed = True
+            found, self._acceptor = self._acceptor, None
+            waiting, self._showing = self._showing, None
+            timers = list(self._timers)
+        for timer in timers:  # one that has begun still needs the store
+            timer.cancel()
+            timer.join()
+        with suppress(HeadwaterError):
+            if found is not None:
+                if waiting is not None:
+                    refresh(found[0])
+                found[1].close()
+
+    def _show(self, workspace: Workspace) -> None:
+        with self._lock:
+            mine, self._showing = self._showing, None
+        began = time.monotonic()
+        with suppress(HeadwaterError):  # the next query makes them again, and says what is wrong
+            refresh(workspace.store())
+        with self._lock:
+            # A table of many files takes long to show: pushes must not wait for that most of the time.
+            self._pause_seconds = max(limits.VIEW_REFRESH_SECONDS, VIEW_SHARE * (time.monotonic() - began))
+            self._timers = [timer for timer in self._timers if timer is not mine]
+
+    def _accepting(self, workspace: Workspace) -> Acceptor:
+        store = workspace.store()
+        with self._lock:
+            if self._acceptor is None or self._acceptor[0] is not store:
+                ttl_seconds = duration_us(workspace.project.spec.context.ledger_ttl) / 1e6
+                self._acceptor = (store, Acceptor(store, ttl_seconds=ttl_seconds, on_landed=self._landed))
+                if self._tails is not None:
+                    self._tails.stop()
+                self._tails = Tails(store, actor=this_actor(), on_merged=lambda: self.show_soon(workspace))
+            return self._acceptor[1]
+
+    def _made(self, project: Project) -> Mapping[str, MadeTable]:
+        """The tables of the manifest as it is now; a project of many pipelines is not looked through for each batch."""
+        with self._lock:
+            if self._tables is None or self._tables[0] is not project:
+                self._tables = (project, project_tables(project.pipelines))
+            return self._tables[1]
+
+    def _landed(self, push: Push, prepared: Prepared) -> None:
+        table = push.target.table
+        self._counters.add("rows_pushed", table, times=prepared.rows)
+        if prepared.rows_rescued:
+            self._counters.add("rows_rescued", table, times=prepared.rows_rescued)
+        if prepared.bad and push.on_bad_row == "dead_letter":
+            self._counters.add("rows_dead_lettered", table, times=len(prepared.bad))
+        tails = self._tails
+        if tails is not None:
+            tails.landed(table)
+        if push.target.in_manifest and prepared.rows:
+            self.on_landed(push.target.pipeline)
+
+
+def target_of(
+    project: Project,
+    table: str,
+    made: MadeTable | None,
+    *,
+    auto_create: bool = True,
+    columns: Mapping[str, DeclaredColumn] | None = None,
+) -> PushTable:
+    """A table as the manifest declares it (None: it does not), to be pushed to. `columns` are those that it has where
+    the manifest names none. Raises HW-I03 for one that a pipeline fills otherwise."""
+    if made is None:
+        namesake = next((p for p in project.pipelines if p.spec.id == table), None)
+        if namesake is not None:
+            raise HeadwaterError(
+                "HW-I03",
+                f"`{table}` is the name of a pipeline that does not make a table `{table}`",
+                hint="push to a table of another name",
+                places=(namesake.place,),
+            )
+        return PushTable(table, table, declared=columns or {}, may_create=auto_create)
+    spec = made.pipeline.spec
+    if not spec.is_pushed:
+        raise HeadwaterError(
+            "HW-I03",
+            f"table `{table}` is filled by pipeline `{spec.id}`, not by pushes",
+            hint="push to a table of another name",
+            detail={"table": table, "pipeline": spec.id},
+            places=(made.pipeline.place,),
+        )
+    project.refuse_unsupported([spec.id])
+    assert isinstance(made.settings, TableSpec)
+    return PushTable(
+        table,
+        spec.id,
+        mode=made.settings.effective_mode,
+        primary_key=tuple(made.settings.primary_key),
+        declared=declared_columns(made.settings) or columns or {},
+        in_manifest=True,
+        on_bad_row=spec.on_bad_row,
+        max_bad_rows=spec.max_bad_rows or limits.MAX_BAD_ROWS,
+    )
+
+
+def mark_of(target: PushTable) -> str:
+    """Equal for two processes that know the same of a table: the manifest may have changed for one of them only."""
+    return hashlib.sha256(repr(target).encode()).hexdigest()
+
+
+def show(workspace: Workspace) -> HeadwaterError | None:
+    """Bring the views up to what was pushed; returns what keeps them from it."""
+    return refresh_landed(workspace.store())
+
+
+def list_keys(workspace: Workspace, table: str | None = None, *, limit: int = limits.KEYS_SHOWN) -> list[KeyView]:
+    """The newest keys, of a table or of all."""
+    store = workspace.existing_store()
+    if store is None:
+        return []
+    now = now_us()
+    with store.catalog.snapshot() as connection:
+        found = ledger_keys(connection, table=table, limit=limit)
+    return [
+        KeyView(
+            table=each.table,
+            key=each.key,
+            snapshot_id=str(each.seq),
+            rows=each.rows,
+            taken_at=to_text(each.at_us),
+            expires_at=to_text(each.expires_us) if each.expires_us is not None else None,
+            expired=each.expires_us is not None and each.expires_us <= now,
+        )
+        for each in found
+    ]
+
+
+def clear(workspace: Workspace, table: str, keys: Sequence[str] | None = None) -> int:
+    """Forget keys of a table, or all of them: what is sent with them lands again. How many there were."""
+    return clear_keys(workspace.landed_store(writable=True), table, keys, actor=this_actor())

@@ -1,0 +1,83 @@
+"""A look at the sources of Inlets: what is there to land, and what keeps it from being landed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headwater.app.workspace import Workspace, actor
+from headwater.base.errors import HeadwaterError
+from headwater.catalog.commit import Store
+from headwater.catalog.lookup import CatalogView, catalog_view
+from headwater.connectors.protocol import Source, TransientError
+from headwater.manifest.load import LoadedPipeline
+from headwater.runtime.apply_slices import PipelineJob, PipelineResult, no_answer
+from headwater.runtime.inlet import inlet_of
+from headwater.runtime.plan import Planned, plan_inlet
+
+
+def view_now(store: Store, loaded: LoadedPipeline | None = None) -> CatalogView:
+    """The catalog as it is at this moment: all of it, or what planning needs of one pipeline."""
+    tables = None if loaded is None else [table.table for table in loaded.spec.tables]
+    with store.catalog.snapshot() as connection:
+        return catalog_view(connection, tables=tables)
+
+
+def look_at(workspace: Workspace, loaded: LoadedPipeline, view: CatalogView) -> PipelineJob | HeadwaterError:
+    """Look at one pipeline's source. What is wrong with it must not keep the others from being looked at."""
+
+    def look(now: CatalogView) -> tuple[Planned, Source]:
+        source = workspace.source(loaded)
+        try:
+            return plan_inlet(inlet_of(loaded.spec, source), source, now), source
+        except BaseException:
+            source.close()
+            raise
+
+    def again() -> tuple[Planned, Source]:
+        return look(view_now(workspace.store(), loaded))
+
+    try:
+        planned, source = look(view)
+    except TransientError as error:
+        return no_answer(loaded.spec.id, error, hint="run the same command again when it is back")
+    except HeadwaterError as error:
+        return error
+    return PipelineJob(loaded.spec.id, again, planned, source)
+
+
+def unless_refused(store: Store, job: PipelineJob | HeadwaterError) -> PipelineJob | HeadwaterError:
+    """A pipeline whose schema change is known to need a decision does not start; the change is noted for
+    `schema accept`."""
+    if isinstance(job, PipelineJob):
+        refused = _refused(store, job)
+        if refused is not None and refused.error is not None:
+            job.source.close()
+            return refused.error
+    return job
+
+
+def _refused(store: Store, job: PipelineJob) -> PipelineResult | None:
+    from headwater.catalog.evolution import refusal
+    from headwater.catalog.schema_decisions import refuse_change
+
+    for table in job.planned.tables:
+        if table.evolution is not None and table.evolution.refused:
+            ask = table.table.ask
+            refuse_change(store, ask.name, table.evolution, mode=ask.mode, actor=actor())
+            error = refusal(ask.name, table.evolution.refused, table.table.declared)
+            return PipelineResult(job.pipeline, "failed", error=error)
+    return None
+
+
+def look_patiently(workspace: Workspace) -> Callable[[str], PipelineJob]:
+    """Looks at the source of an Inlet as it is now. Raises what keeps it from being looked at."""
+
+    def look(name: str) -> PipelineJob:
+        store = workspace.store()
+        loaded = workspace.project.pipeline(name)
+        found = unless_refused(store, look_at(workspace, loaded, view_now(store, loaded)))
+        if isinstance(found, HeadwaterError):
+            raise found
+        return found
+
+    return look

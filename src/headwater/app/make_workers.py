@@ -1,0 +1,70 @@
+"""What does the work in a process of this project: an applier for slices, a workshop for jobs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from headwater.app.declared_tables import columns_by_table
+from headwater.app.workspace import Workspace, actor
+from headwater.catalog.queue import Slots
+from headwater.manifest.secret_values import mask_of, secret_values
+from headwater.runtime.apply_slices import Applier
+from headwater.runtime.compile import Compiled
+from headwater.runtime.events import Event
+from headwater.runtime.spark_start import measuring
+from headwater.runtime.user_output import Mask
+from headwater.runtime.worker import Definitions, Look, Workshop
+
+OnEvent = Callable[[Event], None]
+
+
+def definitions_of(workspace: Workspace, compiled: Compiled, look: Look) -> Definitions:
+    project = workspace.project
+
+    def mask() -> Mask:
+        return mask_of(secret_values([loaded.spec for loaded in project.pipelines], os.environ, project.root))
+
+    declared = columns_by_table(workspace)
+    return Definitions(compiled=compiled, root=project.root, look=look, declared=declared, mask=mask)
+
+
+def make_workshop(
+    workspace: Workspace,
+    definitions: Definitions,
+    *,
+    trigger: str,
+    on_event: OnEvent = lambda _event: None,
+    slots: Slots | None = None,
+) -> Workshop:
+    store, spark = workspace.store(), measuring(workspace.spark)
+    applier = Applier(
+        store,
+        spark,
+        actor=actor(),
+        trigger=trigger,
+        cancel=_cancel_spark,
+        on_event=on_event,
+        threads=worker_threads(),
+    )
+    return Workshop(
+        store=store,
+        definitions=definitions,
+        spark=spark,
+        applier=applier,
+        actor=actor(),
+        trigger=trigger,
+        on_event=on_event,
+        slots=slots or Slots(),
+    )
+
+
+def worker_threads() -> int:
+    """They mostly wait for Spark, so a few more than cores keep it busy between small jobs."""
+    return max(2, min(8, len(os.sched_getaffinity(0)) * 2)) if hasattr(os, "sched_getaffinity") else 4
+
+
+def _cancel_spark() -> None:
+    from headwater.spark.session import cancel_jobs
+
+    cancel_jobs()

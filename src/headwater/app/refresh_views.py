@@ -1,0 +1,99 @@
+"""Brings what is derived (views, `duck.db`, schema files) up to the catalog."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+
+from headwater.base.blobs import cannot_write, make_directory, write_whole
+from headwater.base.clock import to_text
+from headwater.base.errors import HeadwaterError
+from headwater.catalog.commit import Store
+from headwater.catalog.lookup import TableEntry, freshness_by_pipeline, schema_events, table_states
+from headwater.catalog.table_state import TableState
+from headwater.duck.ripple_views import last_view_change, view_states
+
+_refreshing = threading.Lock()
+"""Two threads of a process would build one `duck.db` under one name. The second finds nothing left to do."""
+
+
+def refresh(store: Store, *, force: bool = False) -> list[str]:
+    """Write views and schema files that are not as the catalog says; returns the tables whose view changed. With
+    nothing to do nothing is written. A view that claims to be of a later commit is left alone without `force`. Raises
+    HW-T05 if the disk takes nothing."""
+    with _refreshing:
+        try:
+            return _refresh(store, force=force)
+        except OSError as error:
+            raise cannot_write(store.layout.views, error) from error
+
+
+def _refresh(store: Store, *, force: bool) -> list[str]:
+    from headwater.duck.database import refresh_views
+    from headwater.duck.table_info import table_infos
+
+    with store.catalog.snapshot() as connection:
+        states, views = table_states(connection), view_states(connection)
+        infos = table_infos(states, freshness_by_pipeline(connection), views=views)
+        events: dict[str, list[dict[str, object]]] = {}
+        for event in schema_events(connection, [state.name for state in states]):
+            events.setdefault(event["table_name"], []).append(event)
+    for state in states:
+        _write_schema_files(store, state, events.get(state.name, []))
+    return refresh_views(store.root, states, tables_info=infos, views=views, force=force)
+
+
+def refresh_landed(store: Store) -> HeadwaterError | None:
+    """Refresh after rows have landed. A view that cannot be made, be it of another table, undoes no landing: what went
+    wrong is returned, to be shown as a warning. The next apply or query makes the views again."""
+    try:
+        refresh(store)
+    except HeadwaterError as error:
+        return error
+    return None
+
+
+def is_current(store: Store, tables: Mapping[str, TableEntry]) -> bool:
+    """True if what is derived was made after the last change of any table, its files or a view: one small file tells.
+    A crash between a commit and its views shows here."""
+    from headwater.duck.database import views_seq
+
+    with store.catalog.snapshot() as connection:
+        last = last_view_change(connection)
+    return max([last, *(entry.files_seq for entry in tables.values())]) <= views_seq(store.root)
+
+
+def _write_schema_files(store: Store, state: TableState, events: list[dict[str, object]]) -> None:
+    """`schema.json` (the latest schema) and `schema-history.jsonl` (every event), for people and other tools."""
+    current = {
+        "table": state.name,
+        "schema_id": state.schema_id,
+        "fingerprint": state.schema.fingerprint,
+        "mode": state.mode,
+        **state.schema.as_json(),
+        "arrow": {field.name: str(field.type) for field in state.schema.to_arrow()},
+    }
+    history = [
+        {
+            "seq": event["seq"],
+            "at": to_text(int(str(event["at_us"]))),
+            "change_kind": event["kind"],
+            "column": event["column_name"],
+            "before": json.loads(str(event["before_json"])),
+            "after": json.loads(str(event["after_json"])),
+            "note": event["note"],
+            "decided_by": event["decided_by"],
+        }
+        for event in events
+    ]
+    directory = store.layout.tables / state.name
+    make_directory(directory)
+    texts = {
+        "schema.json": json.dumps(current, indent=2) + "\n",
+        "schema-history.jsonl": "".join(json.dumps(line) + "\n" for line in history),
+    }
+    for name, text in texts.items():
+        path = directory / name
+        if not path.exists() or path.read_text() != text:
+            write_whole(path, text.encode(), durable=False)

@@ -1,0 +1,96 @@
+"""schema export, log, accept, promote, regen-view."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from headwater.app.refresh_views import refresh
+from headwater.app.workspace import Workspace, actor
+from headwater.base.blobs import write_whole
+from headwater.base.clock import to_text
+from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.types import parse_type
+from headwater.catalog.lookup import schema_events, table_entries, table_entry
+from headwater.catalog.schema_decisions import Accepted, accept_change
+from headwater.duck.promote_column import Promoted
+from headwater.duck.promote_column import promote as promote_column
+from headwater.duck.ripple_views import view_events, view_names, view_states
+
+
+def export(workspace: Workspace) -> list[Path]:
+    """Write the JSON Schemas of the manifest to `.headwater/schema/`."""
+    from headwater.manifest.json_schema import pipeline_schema, project_schema
+
+    directory = workspace.project.root / ".headwater" / "schema"
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, schema in (("pipeline.json", pipeline_schema()), ("project.json", project_schema())):
+        path = directory / name
+        write_whole(path, (json.dumps(schema, indent=2) + "\n").encode(), durable=False)
+        written.append(path)
+    return written
+
+
+def log(workspace: Workspace, name: str) -> list[dict[str, Any]]:
+    """Every schema event of a table or view, or of all those of a pipeline, in order."""
+    store = workspace.landed_store()
+    with store.catalog.snapshot() as connection:
+        makers = {entry.name: entry.pipeline for entry in table_entries(connection).values()}
+        makers |= {view.name: view.pipeline for view in view_states(connection)}
+        tables = [name] if name in makers else [table for table, pipeline in makers.items() if pipeline == name]
+        if not tables:
+            meant = nearest(name, [*makers, *set(makers.values())])
+            hint = f"did you mean `{meant}`?" if meant else "tables: " + ", ".join(sorted(makers))
+            raise HeadwaterError("HW-T07", f"there is no table or landed pipeline `{name}`", hint=hint)
+        events = [*schema_events(connection, tables), *view_events(connection, tables)]
+        events.sort(key=lambda event: event["seq"])
+    return [
+        {
+            "seq": event["seq"],
+            "at": to_text(event["at_us"]),
+            "table": event["table_name"],
+            "kind": event["kind"],
+            "column": event["column_name"],
+            "before": json.loads(event["before_json"]),
+            "after": json.loads(event["after_json"]),
+            "note": event["note"],
+            "decided_by": event["decided_by"],
+        }
+        for event in events
+    ]
+
+
+def accept(workspace: Workspace, table: str) -> Accepted:
+    """Make the change of a table that was refused; the schema log keeps who decided it."""
+    store = workspace.landed_store(writable=True)
+    accepted = accept_change(store, table, actor=actor())
+    refresh(store)
+    return accepted
+
+
+def promote(workspace: Workspace, table: str, path: str, *, as_: str) -> Promoted:
+    """Give a value inside a `dynamic` column a typed column of its own; `as_` is its name and type, `user_id:long`."""
+    name, colon, type_ = as_.partition(":")
+    if not (name and colon and type_):
+        raise HeadwaterError(
+            "HW-U01",
+            f"`--as {as_}` does not say a name and a type",
+            hint="write it as NAME:TYPE, such as `user_id:long`",
+        )
+    store = workspace.landed_store(writable=True)
+    found = promote_column(store, table, path, name=name, type_=parse_type(type_), actor=actor())
+    if found.seq is not None:
+        refresh(store)
+    return found
+
+
+def regen_view(workspace: Workspace, table: str | None) -> list[str]:
+    """Make views again from the catalog, even if a file was edited; returns the tables whose view changed."""
+    store = workspace.landed_store()
+    if table is not None:
+        with store.catalog.snapshot() as connection:
+            if table not in view_names(connection):
+                table_entry(connection, table)
+    return refresh(store, force=True)

@@ -1,0 +1,253 @@
+"""serve and worker: a project kept fresh for as long as they run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headwater.app.drop_folder import Dropping, News
+from headwater.app.ingest import Door
+from headwater.app.inspect_sources import look_patiently
+from headwater.app.make_workers import definitions_of, make_workshop, worker_threads
+from headwater.app.refresh_views import refresh
+from headwater.app.workspace import Workspace, load
+from headwater.base import limits
+from headwater.base.clock import now_us
+from headwater.base.errors import HeadwaterError, as_headwater, error_of
+from headwater.catalog.engine_records import EngineEvent
+from headwater.catalog.history import PondRun
+from headwater.catalog.queue import Slots
+from headwater.manifest.load import Project
+from headwater.runtime.compile import Compiled, compile_pipelines
+from headwater.runtime.service import Service
+from headwater.runtime.service_errors import Complaints
+from headwater.runtime.worker import Workshop
+from headwater.runtime.worker_threads import Crew
+
+Tell = Callable[[HeadwaterError], None]
+Stamp = tuple[tuple[str, int, int], ...]
+"""Name, size and time of every file that the project is read from."""
+
+
+@dataclass(frozen=True)
+class EndedRun:
+    """A run that is over. `state` is that of a run, or `passed`: a single request found nothing new, and nothing else
+    is known. `changed`: a table is no longer what it was."""
+
+    pipeline: str
+    state: str
+    trigger: str = ""
+    changed: bool = False
+    rows: int = 0
+    seconds: float = 0.0
+    spark_start_seconds: float = 0.0
+    error: HeadwaterError | None = None
+
+
+@dataclass
+class Served:
+    """A project that is being served. `problem` is what is wrong with the manifest as it is on disk now: the last
+    valid one goes on."""
+
+    workspace: Workspace
+    service: Service
+    watch: ManifestWatch
+    dropping: Dropping
+
+    @property
+    def problem(self) -> HeadwaterError | None:
+        return self.watch.problem
+
+    def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Until `stop`, which any thread may call. `on_ready` is called once the engine runs here, or is known to run
+        elsewhere."""
+        self.service.on_ready = on_ready
+        watcher = threading.Thread(target=self.watch.run, args=(self.service.ended,), name="manifest", daemon=True)
+        watcher.start()
+        dropper = threading.Thread(target=self.dropping.run, args=(self.service.ended,), name="drop", daemon=True)
+        dropper.start()
+        try:
+            self.service.run()
+        finally:
+            self.service.ended.set()  # it may have been refused before it began
+            watcher.join()
+            dropper.join()
+
+    def stop(self) -> None:
+        self.service.stop()
+
+
+@dataclass
+class ManifestWatch:
+    """Reads the manifest again when one of its files has changed. A valid change is handed on, an invalid one is told
+    once and leaves all as it is."""
+
+    workspace: Workspace
+    compiled: Compiled
+    on_change: Callable[[Compiled], None]
+    on_problem: Tell
+    problem: HeadwaterError | None = None
+    _seen: Stamp = ()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._seen = self._stamp()
+
+    def run(self, ended: threading.Event) -> None:
+        while not ended.wait(limits.MANIFEST_POLL_SECONDS):
+            try:
+                self.look()
+            except Exception as error:
+                self.on_problem(as_headwater(error))
+
+    def look(self) -> None:
+        """Reads the files if they are not as they were when they were last read."""
+        with self._lock:
+            stamp = self._stamp()
+            if stamp == self._seen:
+                return
+            self._seen = stamp
+            try:
+                project = load(self.workspace.project.root)
+                _check_same_store(self.workspace.project, project)
+                project.refuse_unsupported([loaded.spec.id for loaded in project.pipelines])
+                compiled = compile_pipelines(project, now_us=now_us())
+            except HeadwaterError as error:
+                self.problem = error
+                self.on_problem(error)
+                return
+            self.problem = None
+            self.workspace.project, self.compiled = project, compiled
+            self._seen = self._stamp()  # it may name other files now
+            self.on_change(compiled)
+
+    def _stamp(self) -> Stamp:
+        root = self.workspace.project.root
+        paths = [root / "headwater.toml", *sorted((root / "pipelines").glob("*"))]
+        paths += [root / name for name in self.compiled.files]
+        return tuple(_stamp_of(path) for path in paths)
+
+
+def open_service(
+    workspace: Workspace,
+    door: Door,
+    *,
+    tell: Tell,
+    on_run: Callable[[EndedRun], None] = lambda _run: None,
+    on_dropped: Callable[[News], None] = lambda _news: None,
+) -> Served:
+    """The engine, workers, a watch over the manifest and one over the drop folder, ready to run. The engine hears of
+    what comes in by the door. Every pipeline must be one that this version can run."""
+    workshop = _workshop(workspace)
+
+    def show() -> None:
+        refresh(workshop.store)
+
+    service = Service(
+        workshop,
+        _threads(workspace),
+        Complaints(tell),
+        on_run=lambda run: on_run(_ended_run(run)),
+        on_pass=lambda pipeline: on_run(EndedRun(pipeline, "passed")),
+        on_landed=show,
+    )
+
+    def problem(error: HeadwaterError) -> None:
+        tell(error)
+        service.announce(EngineEvent(kind="manifest_invalid", body=error.as_json()))
+
+    watch = _watch(workspace, workshop, then=service.offer, on_problem=problem)
+    door.on_landed = service.deliver
+    return Served(workspace, service, watch, Dropping(workspace, on_dropped, door))
+
+
+def _ended_run(run: PondRun) -> EndedRun:
+    return EndedRun(
+        run.pond,
+        run.state,
+        trigger=run.cause,
+        changed=run.changed,
+        rows=run.rows,
+        seconds=(run.took_us or 0) / 1e6,
+        spark_start_seconds=run.spark_start_us / 1e6,
+        error=error_of(run.error) if run.error is not None else None,
+    )
+
+
+def open_worker(workspace: Workspace, *, tell: Tell) -> WorkerProcess:
+    """Workers alone: they take jobs from the queue that a `serve` elsewhere fills."""
+    workshop = _workshop(workspace)
+
+    watch = _watch(workspace, workshop, then=lambda _compiled: None, on_problem=tell)
+    return WorkerProcess(workspace, workshop, watch, Complaints(tell))
+
+
+@dataclass
+class WorkerProcess:
+    workspace: Workspace
+    workshop: Workshop
+    watch: ManifestWatch
+    complain: Complaints
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Until `stop`; jobs in hand are then given back."""
+        with Crew(self.workshop, _threads(self.workspace), on_error=self.complain) as crew:
+            try:
+                self.watch.run(self.ended)
+            finally:
+                crew.end(give_back=True)
+
+    def stop(self) -> None:
+        self.ended.set()
+
+
+def _compiled(workspace: Workspace) -> Compiled:
+    project = workspace.project
+    project.refuse_unsupported([loaded.spec.id for loaded in project.pipelines])
+    return compile_pipelines(project, now_us=now_us())
+
+
+def _workshop(workspace: Workspace) -> Workshop:
+    compiled = _compiled(workspace)
+    section = workspace.project.spec.serve
+    slots = Slots(total=section.max_jobs, per_pond=section.max_jobs_per_pipeline)
+    definitions = definitions_of(workspace, compiled, look_patiently(workspace))
+    return make_workshop(workspace, definitions, trigger="serve", slots=slots)
+
+
+def _watch(
+    workspace: Workspace, workshop: Workshop, *, then: Callable[[Compiled], None], on_problem: Tell
+) -> ManifestWatch:
+    """A watch that gives the workshop its definitions anew; `then` hears of them."""
+
+    def changed(new: Compiled) -> None:
+        workshop.definitions = definitions_of(workspace, new, look_patiently(workspace))
+        then(new)
+
+    watch = ManifestWatch(workspace, workshop.definitions.compiled, changed, on_problem)
+    workshop.reload = watch.look
+    return watch
+
+
+def _threads(workspace: Workspace) -> int:
+    return workspace.project.spec.serve.threads or worker_threads()
+
+
+def _check_same_store(old: Project, new: Project) -> None:
+    if (old.store_root, old.name, old.spec.context.catalog) != (new.store_root, new.name, new.spec.context.catalog):
+        raise HeadwaterError(
+            "HW-T02",
+            "the project's name or store has changed while it is served",
+            hint="stop `headwater serve` and start it again",
+        )
+
+
+def _stamp_of(path: Path) -> tuple[str, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return str(path), -1, -1
+    return str(path), found.st_size, found.st_mtime_ns

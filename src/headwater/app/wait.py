@@ -1,0 +1,211 @@
+"""Demand, and waiting until it is met: by this process if nobody runs the engine, else by whoever does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headwater.app.inspect_sources import look_patiently
+from headwater.app.make_workers import OnEvent, definitions_of, make_workshop, worker_threads
+from headwater.app.workspace import Workspace, actor
+from headwater.base import limits
+from headwater.base.clock import now_us, to_text
+from headwater.base.errors import HeadwaterError, error_of
+from headwater.catalog.commit import Store
+from headwater.catalog.engine_state import load_engine
+from headwater.catalog.history import PondRun, engine_events, last_event_id, pond_runs
+from headwater.catalog.kept_letters import letters_by_engine_run
+from headwater.catalog.units import new_holder
+from headwater.catalog.wakeups import changes
+from headwater.freshness.explain import explain
+from headwater.freshness.state import State
+from headwater.observe.tracing import tracing
+from headwater.runtime.apply_slices import PipelineJob, PipelineResult
+from headwater.runtime.compile import Compiled
+from headwater.runtime.drive import Drive
+from headwater.runtime.engine import Engine, open_engine, restored
+from headwater.runtime.events import RunBegan, RunEnded, Waiting
+from headwater.runtime.send_demand import Request, outcome, send_demand, window_of
+from headwater.runtime.worker import Look
+
+Looked = Mapping[str, PipelineJob | HeadwaterError]
+
+
+@dataclass
+class Settling:
+    """Clear, pulse, and wait until all has settled. Ctrl-C leaves the demand: whoever runs the engine next goes on."""
+
+    workspace: Workspace
+    compiled: Compiled
+    asked: Sequence[str]
+    trigger: str
+    held: Sequence[str] = ()
+    """Models among them that failed, or are blocked. They are cleared only when what they read has been looked at
+    again: else they would go on at once with the rows that made them fail."""
+    wait: bool = False
+    """Whether to stay when a closed window is all that is waited for."""
+    on_event: OnEvent = lambda _event: None
+    holder: str = field(default_factory=new_holder)
+
+    def settle(self, looked: Looked) -> dict[str, PipelineResult]:
+        """The outcome of each asked pipeline. What was seen of sources before the engine began (`looked`) counts for
+        the first run of an Inlet, if this process runs it."""
+        tracing()  # refuses what the environment asks and cannot be had, before there is demand
+        store = self.workspace.store()
+        began_us = now_us()
+        first = [name for name in self.asked if name not in self.held]
+        request = send_demand(store.catalog, first, "pulse", cause=self.trigger, actor=actor(), clear=True)
+        told = False
+        heard = _last_heard(store)
+        waker = changes(store.catalog)
+        try:
+            while True:
+                engine = open_engine(store, self.compiled, holder=self.holder)
+                if engine is not None:
+                    return self._drive(engine, request, looked)
+                if not told:
+                    self.on_event(Waiting())
+                    told = True
+                heard = self._pass_on(store, heard)
+                found = self._seen(request, began_us)
+                if found is not None and not self._ask_the_held(request):
+                    return found
+                waker.wait(limits.WAKE_RETRY_SECONDS)
+                time.sleep(limits.POLL_SECONDS)  # a busy engine makes news faster than anybody can read
+        finally:
+            waker.close()
+
+    def _drive(self, engine: Engine, request: Request, looked: Looked) -> dict[str, PipelineResult]:
+        """This process runs the engine until all has settled."""
+        definitions = definitions_of(self.workspace, self.compiled, _look_first(looked, look_patiently(self.workspace)))
+        workshop = make_workshop(self.workspace, definitions, trigger=self.trigger, on_event=self.on_event)
+
+        def stay() -> bool:
+            request.listen(engine.store.catalog)
+            return self.wait and any(self._window(engine.state, request, name) is not None for name in self.asked)
+
+        try:
+            Drive(engine, workshop, worker_threads()).until_settled(stay=stay)
+            if self._ask_the_held(request):
+                Drive(engine, workshop, worker_threads()).until_settled(stay=stay)
+            request.listen(engine.store.catalog)
+            return {name: self._outcome(engine.state, request, name, workshop.result_of(name)) for name in self.asked}
+        finally:
+            engine.release()
+
+    def _ask_the_held(self, request: Request) -> bool:
+        """Clears and asks for the models that were held back, for data as fresh as what they read is by now. True if
+        there were any that had not been asked for."""
+        if not self.held or any(name in request.sent for name in self.held):
+            return False
+        catalog = self.workspace.store().catalog
+        request.listen(catalog)
+        target = max((found for name in request.sent if (found := request.target(name)) is not None), default=None)
+        later = send_demand(
+            catalog, list(self.held), "pulse", cause=self.trigger, actor=actor(), clear=True, target_us=target
+        )
+        request.sent.update(later.sent)
+        return True
+
+    def _pass_on(self, store: Store, after: int) -> int:
+        """Shows what the engine elsewhere does for the asked pipelines; the last event that was heard."""
+        with store.catalog.snapshot() as connection:
+            events = engine_events(connection, after=after)
+        for event in events:
+            if event.pond in self.asked and event.run_id is not None:
+                match event.kind:
+                    case "run_started":
+                        self.on_event(RunBegan(event.pond, event.run_id, 1))
+                    case "run_completed" | "run_passed" | "run_failed":
+                        self.on_event(RunEnded(event.pond, event.run_id, event.kind.removeprefix("run_")))
+        return events[-1].id if events else after
+
+    def _seen(self, request: Request, began_us: int) -> dict[str, PipelineResult] | None:
+        """What another process made of the demand; None while it is at it."""
+        store = self.workspace.store()
+        if not request.listen(store.catalog):
+            return None
+        with store.catalog.snapshot() as connection:
+            saved = load_engine(connection)
+            runs = pond_runs(connection, since_us=began_us, limit=None)
+            bad = letters_by_engine_run(connection, [run.run_id for run in runs])
+        state = restored(self.compiled, saved)
+        for name in request.sent:
+            if request.refused(name) is None and outcome(state, name, request.target(name)) == "under way":
+                window = self._window(state, request, name)
+                if window is None or self.wait:
+                    return None
+        by_pond: dict[str, list[PondRun]] = {}
+        for run in runs:
+            by_pond.setdefault(run.pond, []).append(run)
+        told = {name: self._told(name, by_pond.get(name, []), bad) for name in self.asked}
+        return {name: self._outcome(state, request, name, told[name]) for name in self.asked}
+
+    def _told(self, name: str, runs: Sequence[PondRun], bad: Mapping[str, Mapping[str, int]]) -> PipelineResult | None:
+        """The runs of a pipeline (newest first) that another process made, as one answer; `bad` are the bad rows of
+        each."""
+        ended = [run for run in runs if run.state in ("success", "failed")]
+        if not ended:
+            return None
+        newest = ended[0]
+        is_model = bool(self.compiled.pipelines[name].ripples)
+        seconds = sum(run.took_us or 0 for run in ended) / 1e6 if is_model else None
+        if newest.state == "success" and not any(run.changed for run in ended):
+            return PipelineResult(name, "unchanged", seconds=seconds)
+        return PipelineResult(
+            name,
+            newest.state,
+            run_id=newest.run_id,
+            rows=sum(run.rows for run in ended),
+            bytes=sum(run.bytes for run in ended),
+            slices=len(ended),
+            bad_rows=sum((Counter(bad.get(run.run_id, {})) for run in ended), Counter()),
+            seconds=seconds,
+            error=error_of(newest.error or {}) if newest.state == "failed" else None,
+        )
+
+    def _window(self, state: State, request: Request, name: str) -> tuple[str, int | None] | None:
+        if name not in state.ponds or outcome(state, name, request.target(name)) != "under way":
+            return None
+        return window_of(state, name)
+
+    def _outcome(self, state: State, request: Request, name: str, found: PipelineResult | None) -> PipelineResult:
+        """What became of a pipeline: what its own runs say, or why they never began."""
+        if name not in state.ponds:
+            error = HeadwaterError("HW-R01", f"the running engine does not know `{name}` yet", retryable=True)
+            return PipelineResult(name, "failed", error=error)
+        why = explain(state, name)
+        if found is not None and (found.error is not None or why.state not in ("failed", "blocked")):
+            return found
+        if why.state in ("failed", "blocked"):
+            hint = f"fix `{why.values['because']}`, then run the same command again" if why.state == "blocked" else ""
+            return PipelineResult(name, "failed", error=HeadwaterError("HW-R01", why.sentence, hint=hint))
+        window = self._window(state, request, name)
+        if window is not None:
+            until = to_text(window[1]) if window[1] is not None else None
+            return PipelineResult(name, "waiting", waits_until=until)
+        return PipelineResult(name, "unchanged")
+
+
+def _last_heard(store: Store) -> int:
+    with store.catalog.snapshot() as connection:
+        return last_event_id(connection)
+
+
+def _look_first(looked: Looked, look: Look) -> Look:
+    first = dict(looked)
+    lock = threading.Lock()
+
+    def look_once(name: str) -> PipelineJob:
+        with lock:
+            seen = first.pop(name, None)
+        if seen is None:
+            return look(name)
+        if isinstance(seen, HeadwaterError):
+            raise seen
+        return seen
+
+    return look_once

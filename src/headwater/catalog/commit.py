@@ -1,0 +1,265 @@
+"""The only writer: `Store.commit` applies a `Commit` in one transaction, or not at all.
+
+Order: check what the commit requires, take the next sequence, write the rows, commit the transaction, write the
+log record, answer. The store's row is locked first, so commits happen one after the other and `seq` is gapless
+and in commit order. A commit that comes back has survived a power cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import assert_never
+
+from sqlalchemy import Connection, bindparam, func, insert, select, update
+
+from headwater.base import limits
+from headwater.base.blobs import make_directory, write_whole
+from headwater.base.clock import now_us
+from headwater.base.crash import crash_point
+from headwater.base.errors import Conflict, HeadwaterError, LeaseLost
+from headwater.base.ids import uuid7
+from headwater.base.node import this_node
+from headwater.catalog import records as r
+from headwater.catalog import sql_tables as t
+from headwater.catalog.database import Catalog, open_catalog
+from headwater.catalog.engine_lease import hold_engine
+from headwater.catalog.engine_records import JobHeld, Ownership
+from headwater.catalog.engine_state import write_step
+from headwater.catalog.inbox import put
+from headwater.catalog.ledger import taken_keys
+from headwater.catalog.log import decode_record, encode_record, heal_log, write_log
+from headwater.catalog.push_writers import hold_writer
+from headwater.catalog.queue import end_job, hold_job
+from headwater.catalog.replay import apply_changes
+from headwater.storage.file_record import FileRecord
+from headwater.storage.layout import Layout
+from headwater.storage.part_writer import discard_files
+
+# Built once: each commit runs them, and building a statement costs more than running it.
+_NEXT_SEQ = (
+    update(t.store)
+    .where(t.store.c.format_version == bindparam("of_format"))
+    .values(seq=t.store.c.seq + 1)
+    .returning(t.store.c.seq)
+)
+_INSERT_COMMIT = insert(t.commit)
+_SCHEMA_ID = select(t.table.c.schema_id).where(t.table.c.name == bindparam("of_table"))
+
+
+@dataclass(frozen=True)
+class Store:
+    """An open context store: its directory and its catalog."""
+
+    layout: Layout
+    catalog: Catalog
+
+    @property
+    def root(self) -> Path:
+        return self.layout.root
+
+    def commit(self, commit: r.Commit) -> int:
+        """Apply everything or nothing; returns the sequence at which it is visible. Raises HW-T02 if something
+        it requires is no longer so, HW-T03 if that is a lease, HW-T04 if the log already has this sequence.
+
+        Only the changes are in the record of the log. Events, the end of a job and a step of the engine are rows of
+        the same transaction, and nowhere else."""
+        crash_point("commit.before")
+        with self.catalog.transaction() as connection:
+            seq = _next_seq(connection)
+            self._check_log(seq)
+            for requirement in commit.requires:
+                _check(connection, requirement)
+            record = r.LogRecord(
+                seq=seq,
+                commit_id=uuid7(),
+                at_us=now_us(),
+                actor=commit.actor,
+                node=this_node(),
+                changes=commit.changes,
+            )
+            body = encode_record(record)
+            insert_commit(connection, record, body)
+            apply_changes(connection, decode_record(body))  # as a rebuild will read it
+            _apply_transient(connection, commit)
+            crash_point("commit.inside")
+        crash_point("commit.after")
+        write_log(self.layout, seq, body)
+        if seq % limits.LOG_CHECK_COMMITS == 0:
+            heal_log(self.catalog, self.layout, tidy=False)
+        return seq
+
+    def _check_log(self, seq: int) -> None:
+        """A catalog that was lost or set back must not write over the only history there is."""
+        if self.layout.log_record(seq).exists():
+            raise HeadwaterError(
+                "HW-T04",
+                f"the log already has record {seq}: this catalog is older than its log",
+                hint="run `headwater context rebuild-catalog`; nothing was changed",
+            )
+
+    def close(self) -> None:
+        self.catalog.close()
+
+
+def insert_commit(connection: Connection, record: r.LogRecord, body: bytes) -> None:
+    row = {
+        "seq": record.seq,
+        "commit_id": record.commit_id,
+        "at_us": record.at_us,
+        "actor": record.actor,
+        "node": record.node,
+        "record": body.decode(),
+    }
+    connection.execute(_INSERT_COMMIT, row)
+
+
+def open_store(root: Path, *, project: str, catalog_url: str = "sqlite") -> Store:
+    """Open a store for reading and writing, making it if it is not there, and finish what a crash left: a log
+    record that was committed and not written. Raises HW-T04 if there was a catalog and it is gone."""
+    layout = Layout(root)
+    catalog = _open_known(layout, project, catalog_url)
+    make_directory(layout.log)
+    if catalog is None:
+        catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project)
+    assert catalog is not None
+    _write_config(layout, project)
+    heal_log(catalog, layout)
+    return Store(layout, catalog)
+
+
+def _write_config(layout: Layout, project: str) -> None:
+    """`config.toml` tells the format, also after an upgrade; the rest of it stays as it is."""
+    format_line = f"format_version = {t.FORMAT_VERSION}"
+    if not layout.config.exists():
+        write_whole(layout.config, f'{format_line}\nproject = "{project}"\npartitioning = "none"\n'.encode())
+        return
+    old = layout.config.read_text()
+    new = re.sub(r"^format_version = \d+$", format_line, old, count=1, flags=re.MULTILINE)
+    if new != old:
+        write_whole(layout.config, new.encode())
+
+
+def open_existing(root: Path, *, project: str, catalog_url: str = "sqlite") -> Store | None:
+    """Open a store for reading; None if nothing was ever landed. Writes nothing, unless the store has an older
+    format: then it is brought to this one. Raises HW-T04 if there was a catalog and it is gone."""
+    layout = Layout(root)
+    catalog = _open_known(layout, project, catalog_url)
+    return Store(layout, catalog) if catalog is not None else None
+
+
+def _open_known(layout: Layout, project: str, catalog_url: str) -> Catalog | None:
+    """The catalog, if there is or ever was one. `config.toml` is written after the catalog was made."""
+    was_there = layout.config.exists() or layout.log_record(1).exists()
+    catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project, create=False)
+    if catalog is not None or not was_there:
+        return catalog
+    if any(layout.log.glob("[0-9]*.json")):
+        message = f"the log in `{layout.log}` speaks of commits, and the catalog is gone"
+        hint = "`headwater context rebuild-catalog` makes it again from the log"
+    else:
+        message = f"the store in `{layout.root}` has lost its catalog and its log"
+        hint = "bring both back from a copy of the store; or move the directory away, and land everything anew"
+    raise HeadwaterError("HW-T04", message, hint=hint)
+
+
+def _apply_transient(connection: Connection, commit: r.Commit) -> None:
+    if commit.ends is not None:
+        end_job(connection, commit.ends)
+    if commit.step is not None:
+        write_step(connection, commit.step)
+    put(connection, commit.events)
+
+
+def _next_seq(connection: Connection) -> int:
+    """The next sequence. Locks the store's row until the transaction ends: commits come one after the other."""
+    seq: int | None = connection.execute(_NEXT_SEQ, {"of_format": t.FORMAT_VERSION}).scalar_one_or_none()
+    if seq is None:
+        raise HeadwaterError(
+            "HW-T02",
+            "the catalog was rebuilt or upgraded while it was open",
+            hint="run the same command again",
+            retryable=True,
+        )
+    return seq
+
+
+def _check(connection: Connection, requirement: r.Requirement) -> None:
+    match requirement:
+        case r.CursorIs():
+            where = (t.cursor.c.pipeline == requirement.pipeline) & (t.cursor.c.table_name == requirement.table)
+            version = connection.execute(select(t.cursor.c.version).where(where)).scalar_one_or_none()
+            _require((version or 0) == requirement.version, f"the cursor of `{requirement.table}` has moved")
+        case r.SchemaIs():
+            found = connection.execute(_SCHEMA_ID, {"of_table": requirement.table}).scalar_one_or_none()
+            _require((found or 0) == requirement.schema_id, f"the schema of `{requirement.table}` has moved")
+        case r.LeaseHeld():
+            _check_lease(connection, requirement)
+        case JobHeld():
+            hold_job(connection, requirement)
+        case Ownership():
+            hold_engine(connection, requirement)
+        case r.NoOpenRun():
+            where = (t.unit.c.pipeline == requirement.pipeline) & (t.unit.c.state == "pending")
+            count = connection.execute(select(func.count()).select_from(t.unit).where(where)).scalar_one()
+            _require(count == 0, f"another run of `{requirement.pipeline}` has begun")
+        case r.FilesLive():
+            _check_files(connection, requirement)
+        case r.KeysFree():
+            taken = taken_keys(connection, requirement.table, requirement.keys, now_us=now_us())
+            _require(not taken, f"{len(taken)} of the keys of `{requirement.table}` have been used meanwhile")
+        case r.WriterHeld():
+            hold_writer(connection, requirement)
+        case r.UnitsOpen():
+            where = (t.unit.c.run_id == requirement.run_id) & (t.unit.c.state == "pending")
+            count = connection.execute(select(func.count()).select_from(t.unit).where(where)).scalar_one()
+            _require(count > 0, "the run has already ended")
+        case _:
+            assert_never(requirement)
+
+
+def _check_lease(connection: Connection, requirement: r.LeaseHeld) -> None:
+    """Both rows are locked, the unit's first as a claim does: a claim in between passes over this unit."""
+    unit = select(t.unit.c.state).where(t.unit.c.unit_id == requirement.unit_id).with_for_update()
+    state = connection.execute(unit).scalar_one_or_none()
+    lease = connection.execute(
+        select(t.unit_lease.c.attempt, t.unit_lease.c.epoch)
+        .where(t.unit_lease.c.unit_id == requirement.unit_id)
+        .with_for_update()
+    ).one_or_none()
+    held = lease is not None and (lease.attempt, lease.epoch) == (requirement.attempt, requirement.epoch)
+    if not held or state != "pending":
+        raise HeadwaterError(
+            "HW-T03",
+            "the lease on this unit of work was lost: another worker has taken it over",
+            hint="nothing to do; the other worker's result counts",
+        )
+
+
+def _check_files(connection: Connection, requirement: r.FilesLive) -> None:
+    where = (t.file.c.table_name == requirement.table) & t.file.c.removed_seq.is_(None)
+    live = 0
+    for i in range(0, len(requirement.paths), 500):
+        chunk = requirement.paths[i : i + 500]
+        query = select(func.count()).select_from(t.file).where(where, t.file.c.path.in_(chunk))
+        live += connection.execute(query).scalar_one()
+    _require(live == len(requirement.paths), f"files of `{requirement.table}` were replaced by another commit")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise HeadwaterError(
+            "HW-T02", message, hint="run the same command again: it starts from the new state", retryable=True
+        )
+
+
+def commit_files(store: Store, commit: r.Commit, files: Sequence[FileRecord]) -> int:
+    """`Store.commit` of a commit that names these files. If what it requires is no longer so, they are discarded; after
+    any other error it may have been committed, and they stay."""
+    try:
+        return store.commit(commit)
+    except (Conflict, LeaseLost):
+        discard_files(store.root, files)
+        raise

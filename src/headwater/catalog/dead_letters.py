@@ -1,0 +1,138 @@
+"""Bad rows that were kept: dead letters.
+
+They are rows of one table of the store, `_dead_letters`, and land in the commit that lands the good rows beside them.
+Each file holds letters of one table, which its record names as the partition: so the letters of a table can be taken
+out without touching others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from headwater.base.clock import now_us
+from headwater.base.errors import Conflict
+from headwater.base.schema import TableSchema
+from headwater.base.types import BINARY, LONG, STRING, Type
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store
+from headwater.catalog.evolution import Shown, evolve
+from headwater.catalog.lookup import table_entries
+from headwater.coerce.errors import BadRow
+from headwater.storage.file_record import FileRecord
+
+TABLE = "_dead_letters"
+PIPELINE = "_dead_letters"
+"""The owner of the table: nobody's pipeline can have this name."""
+WHOLE_FILE = "file"
+"""The format of a letter that is about a whole file, which cannot be read: its row is the file at its place."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A bad row: whose it was, where it stood, the first thing that is wrong with it, and the row itself as it came.
+    `format` tells how to read it again."""
+
+    table_name: str
+    pipeline: str
+    place: str
+    line: int
+    column_name: str | None
+    reason: str
+    value_type: str | None
+    detail: str
+    format: str
+    source: bytes
+
+
+def letter_of(row: BadRow, *, table: str, pipeline: str, place: str, format_: str) -> Letter:
+    return Letter(
+        table_name=table,
+        pipeline=pipeline,
+        place=place,
+        line=row.error.line,
+        column_name=row.error.column,
+        reason=row.error.reason,
+        value_type=row.error.value_type,
+        detail=row.error.detail,
+        format=format_,
+        source=row.source,
+    )
+
+
+_COLUMNS: dict[str, Type] = {
+    "table_name": STRING,
+    "pipeline": STRING,
+    "place": STRING,
+    "line": LONG,
+    "column_name": STRING,
+    "reason": STRING,
+    "value_type": STRING,
+    "detail": STRING,
+    "format": STRING,
+    "source": BINARY,
+}
+
+
+def ensure_table(store: Store, *, actor: str) -> int:
+    """Make the table if it is not there; the id of its schema."""
+    if (standing := _schema_id(store)) is not None:
+        return standing
+    made = evolve(None, Shown(_COLUMNS), declared={}, primary_key=())
+    created = r.TableCreated(table=TABLE, pipeline=PIPELINE, mode="append")
+    set_ = r.SchemaSet(table=TABLE, schema_id=1, schema=made.schema.as_json(), events=made.events)
+    try:
+        store.commit(r.Commit(changes=(created, set_), requires=(r.SchemaIs(table=TABLE, schema_id=0),), actor=actor))
+    except Conflict:
+        if (standing := _schema_id(store)) is None:
+            raise
+        return standing  # somebody has made it meanwhile
+    return set_.schema_id
+
+
+def _schema_id(store: Store) -> int | None:
+    with store.catalog.snapshot() as connection:
+        entry = table_entries(connection, [TABLE]).get(TABLE)
+    return None if entry is None else entry.schema_id
+
+
+def write_letters(
+    root: Path, directory: str, letters: Sequence[Letter], *, run_id: str, number: int
+) -> tuple[FileRecord, ...]:
+    """The letters of one table as a file (none for no letters). `directory` is one of `_dead_letters`, and `number` is
+    free in it."""
+    import pyarrow as pa
+
+    from headwater.storage.part_writer import PartWriter
+
+    tables = {letter.table_name for letter in letters}
+    assert len(tables) < 2
+    schema = letters_schema()
+    rows = pa.RecordBatch.from_pylist([vars(letter) for letter in letters], schema=schema.to_arrow())
+    writer = PartWriter(
+        root,
+        directory,
+        schema=schema,
+        partition=0,
+        task_attempt=number,
+        run_id=run_id,
+        ingested_at_us=now_us(),
+        statistics=False,
+    )
+    with writer:
+        writer.write(rows)
+    return tuple(msgspec.structs.replace(file, partition=next(iter(tables))) for file in writer.close())
+
+
+def letters_schema() -> TableSchema:
+    return evolve(None, Shown(_COLUMNS), declared={}, primary_key=()).schema
+
+
+def letters_added(files: Sequence[FileRecord], *, schema_id: int, run_id: str) -> tuple[r.Change, ...]:
+    """What a commit says of files of letters; nothing for none."""
+    if not files:
+        return ()
+    return (r.FilesAdded(table=TABLE, schema_id=schema_id, run_id=run_id, files=tuple(files)),)

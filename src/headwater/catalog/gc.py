@@ -1,0 +1,182 @@
+"""`context gc`: delete what no committed row names, after the retention time, and never anything else.
+
+Order makes it safe. Retired files first leave the catalog by a commit, then the disk. Before the leftovers of an
+attempt are deleted its epoch is raised, so that a writer that was only asleep is refused when it wakes up. A
+crash in between leaves files that the next gc finds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import select, update
+
+from headwater.base import limits
+from headwater.base.clock import now_us
+from headwater.base.crash import crash_point
+from headwater.catalog import sql_tables as t
+from headwater.catalog.commit import Store
+from headwater.catalog.lookup import named_paths
+from headwater.catalog.push_writers import living_writers, stop_writers
+from headwater.catalog.queue import stop_attempt
+from headwater.catalog.records import Commit, FilesForgotten
+from headwater.storage.layout import Layout, parse_attempt
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What gc deleted, or would delete (`dry_run`)."""
+
+    retired_files: int
+    orphan_files: int
+    bytes: int
+    fenced_units: int
+
+
+def collect(
+    store: Store, *, actor: str, retention_seconds: float = limits.RETENTION_SECONDS, dry_run: bool = False
+) -> Collected:
+    """Forget and delete retired files and losing attempts that are older than the retention time."""
+    before_us = now_us() - int(retention_seconds * 1e6)
+    retired = _retired(store, before_us)
+    orphans = _orphans(store, before_us)
+    fenced = 0
+    if not dry_run:
+        if retired:
+            _forget(store, retired, actor)
+        orphans, fenced = _fence(store, orphans)
+        # Only now can none of them be committed any more: one that was, before the fence, stays.
+        with store.catalog.snapshot() as connection:
+            named = named_paths(connection)
+        orphans = [path for path in orphans if path not in named]
+    forgotten = sorted(path for files in retired.values() for path, _ in files)
+    doomed = [*forgotten, *orphans]
+    size = sum(_size(store.root / path) for path in doomed)
+    if not dry_run:
+        _delete(store.root, doomed)
+    return Collected(len(forgotten), len(orphans), size, fenced)
+
+
+def data_files(layout: Layout) -> Iterator[str]:
+    """Every file under `tables/*/data`, as relative paths; attempt manifests count with their Parquet files."""
+    for table in sorted(layout.tables.iterdir()) if layout.tables.is_dir() else ():
+        for directory, _, names in os.walk(table / "data"):
+            relative = Path(directory).relative_to(layout.root).as_posix()
+            for name in sorted(names):
+                if name != "_manifest.json":
+                    yield f"{relative}/{name}"
+
+
+def _retired(store: Store, before_us: int) -> dict[str, list[tuple[str, int]]]:
+    """Paths and the sequence that removed them, by table."""
+    old = (t.file.c.removed_seq.is_not(None), t.file.c.removed_us <= before_us)
+    found: dict[str, list[tuple[str, int]]] = {}
+    with store.catalog.snapshot() as connection:
+        for row in connection.execute(select(t.file).where(*old).order_by(t.file.c.path)):
+            found.setdefault(row.table_name, []).append((row.path, row.removed_seq))
+    return found
+
+
+def _forget(store: Store, retired: dict[str, list[tuple[str, int]]], actor: str) -> None:
+    changes = tuple(
+        FilesForgotten(table=table, paths=tuple(path for path, _ in files), oldest_seq=max(seq for _, seq in files))
+        for table, files in sorted(retired.items())
+    )
+    store.commit(Commit(changes=changes, actor=actor))
+
+
+def _orphans(store: Store, before_us: int) -> list[str]:
+    """Files that no row names and that no living attempt may still be writing."""
+    with store.catalog.snapshot() as connection:
+        named = named_paths(connection)
+        held = {
+            (row.unit_id, row.attempt)
+            for row in connection.execute(select(t.unit_lease).where(t.unit_lease.c.leased_until_us > now_us()))
+        }
+        pending = {u for (u,) in connection.execute(select(t.unit.c.unit_id).where(t.unit.c.state == "pending"))}
+        held_jobs = {
+            (row.job_id, row.attempt)
+            for row in connection.execute(select(t.job_lease).where(t.job_lease.c.leased_until_us > now_us()))
+        }
+        writers = living_writers(connection)
+    found = []
+    for path in data_files(store.layout):
+        attempt = parse_attempt(path)
+        if path in named or attempt is None:
+            continue
+        writer = (attempt.unit_id, attempt.attempt)
+        alive = (attempt.unit_id in pending and writer in held) or writer in held_jobs or attempt.unit_id in writers
+        if not alive and _modified_us(store.root / path) <= before_us:
+            found.append(path)
+    return found
+
+
+def _fence(store: Store, orphans: list[str]) -> tuple[list[str], int]:
+    """Take the lease from the writer of every open unit, job or pushed batch whose leftovers are about to go, before
+    any of them goes. Answers with the files that may go (those of a writer that came back and renewed its lease
+    meanwhile stay) and the number of writers that lost theirs."""
+    writers = {path: (a.unit_id, a.attempt) for path in orphans if (a := parse_attempt(path)) is not None}
+    alive, fenced, others = set(), 0, []
+    with store.catalog.transaction() as connection:
+        for unit_id, attempt in sorted(set(writers.values())):
+            here = t.unit_lease.c.unit_id == unit_id
+            lease = connection.execute(select(t.unit_lease).where(here).with_for_update()).one_or_none()
+            # Read after the lease is locked: a commit that holds it has ended.
+            state = connection.execute(select(t.unit.c.state).where(t.unit.c.unit_id == unit_id)).scalar_one_or_none()
+            if lease is None or lease.attempt != attempt or state != "pending":
+                others.append((unit_id, attempt))
+                continue
+            if lease.leased_until_us > now_us():
+                alive.add((unit_id, attempt))
+                continue
+            connection.execute(update(t.unit_lease).where(here).values(epoch=lease.epoch + 1, leased_until_us=0))
+            fenced += 1
+        living, stopped = stop_writers(connection, {unit_id for unit_id, _ in others})
+        alive.update(writer for writer in others if writer[0] in living)
+        fenced += stopped
+        for job_id, attempt in others:
+            match stop_attempt(connection, job_id, attempt=attempt):
+                case "held":
+                    alive.add((job_id, attempt))
+                case "stopped":
+                    fenced += 1
+    return [path for path, writer in writers.items() if writer not in alive], fenced
+
+
+def _delete(root: Path, paths: list[str]) -> None:
+    crash_point("gc.before_delete")
+    for count, path in enumerate(paths):
+        (root / path).unlink(missing_ok=True)
+        if count == 0:
+            crash_point("gc.mid_delete")
+    for directory in sorted({(root / path).parent for path in paths}, reverse=True):
+        _remove_empty(directory, stop=root / "tables")
+
+
+def _remove_empty(directory: Path, *, stop: Path) -> None:
+    """Remove a directory that holds no data file any more (its manifest goes with it), and its empty parents."""
+    while directory != stop and directory.is_dir():
+        left = [entry.name for entry in directory.iterdir()]
+        if left == ["_manifest.json"]:
+            (directory / "_manifest.json").unlink(missing_ok=True)
+        elif left:
+            return
+        try:
+            directory.rmdir()
+        except OSError:
+            return
+        directory = directory.parent
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _modified_us(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns // 1000
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,228 @@
+"""What the engine did, for people and programs: its pond runs, and its events with growing ids.
+
+Both are written by the step that they are about. They are a record, not a truth: what has landed is told by the
+catalog's own runs, and a rebuild leaves these empty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+
+from headwater.base import limits
+from headwater.base.clock import now_us
+from headwater.catalog import sql_tables as t
+from headwater.catalog.database import Catalog
+from headwater.catalog.engine_records import RunState, Step
+from headwater.catalog.job_output import forget_outputs
+from headwater.catalog.json_text import json_text
+
+ID_LENGTH = 36
+SHORT_ID = 8
+"""So many characters of the end of a run's id are shown to people, unless two runs end so."""
+_PART_OF_ID = re.compile(r"[0-9a-f-]{1,36}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PondRun:
+    """One run of a pond. `error` is that of its last job that failed. `changed`: a table is no longer what it was;
+    `spark_start_us`: how long it waited for Spark to start, which is not its own time."""
+
+    run_id: str
+    pond: str
+    freshness_us: int
+    cause: str
+    actor: str
+    state: RunState
+    started_us: int
+    ended_us: int | None
+    rows: int
+    bytes: int
+    error: Mapping[str, Any] | None
+    trace_id: str | None
+    spark_start_us: int
+    changed: bool
+
+    @property
+    def took_us(self) -> int | None:
+        """How long it ran, without Spark's start; None while it runs."""
+        return None if self.ended_us is None else max(0, self.ended_us - self.started_us - self.spark_start_us)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToldEvent:
+    """An event of the engine as a listener gets it."""
+
+    id: int
+    at_us: int
+    kind: str
+    pond: str
+    run_id: str | None
+    body: Mapping[str, Any]
+
+
+def write_history(connection: Connection, step: Step) -> None:
+    """Note what a step began, ended and tells, as part of its transaction."""
+    now = now_us()
+    if step.begun:
+        nothing_yet = {"state": "running", "started_us": now, "rows": 0, "bytes": 0}
+        connection.execute(insert(t.pond_run), [{**vars(run), **nothing_yet} for run in step.begun])
+    ended = [{"key": run.run_id, "end_state": run.state, "now": now} for run in step.ended if run.state is not None]
+    if ended:
+        connection.execute(_ended(), ended)
+    gone = [run.run_id for run in step.ended if run.state is None]
+    for i in range(0, len(gone), 500):
+        connection.execute(delete(t.pond_run).where(t.pond_run.c.run_id.in_(gone[i : i + 500])))
+    if step.told:
+        connection.execute(
+            insert(t.engine_event),
+            [
+                {
+                    "at_us": now,
+                    "kind": event.kind,
+                    "pond": event.pond,
+                    "run_id": event.run_id,
+                    "body": json_text(event.body),
+                }
+                for event in step.told
+            ],
+        )
+
+
+def pond_runs(
+    connection: Connection,
+    *,
+    pond: str | None = None,
+    states: Collection[RunState] | None = None,
+    since_us: int | None = None,
+    before: str | None = None,
+    limit: int | None = limits.JOBS_SHOWN,
+) -> list[PondRun]:
+    """The newest first; with `before`, those older than that run; with `since_us`, those begun since then."""
+    query = select(t.pond_run).order_by(t.pond_run.c.run_id.desc()).limit(limit)
+    if pond is not None:
+        query = query.where(t.pond_run.c.pond == pond)
+    if states is not None:
+        query = query.where(t.pond_run.c.state.in_(list(states)))
+    if since_us is not None:
+        query = query.where(t.pond_run.c.started_us >= since_us)
+    if before is not None:
+        query = query.where(t.pond_run.c.run_id < before)
+    return [_pond_run(row) for row in connection.execute(query)]
+
+
+def runs_of(connection: Connection, run_ids: Sequence[str]) -> list[PondRun]:
+    """These runs, in the order in which they ended."""
+    found: list[PondRun] = []
+    for i in range(0, len(run_ids), 500):
+        query = select(t.pond_run).where(t.pond_run.c.run_id.in_(run_ids[i : i + 500]))
+        found += [_pond_run(row) for row in connection.execute(query)]
+    return sorted(found, key=lambda run: (run.ended_us or 0, run_ids.index(run.run_id)))
+
+
+def runs_like(connection: Connection, text: str, *, limit: int) -> list[PondRun]:
+    """The run with that id; else the newest whose id begins or ends so."""
+    text = text.lower()
+    if not _PART_OF_ID.fullmatch(text):
+        return []
+    query = select(t.pond_run).order_by(t.pond_run.c.run_id.desc()).limit(limit)
+    exact = connection.execute(query.where(t.pond_run.c.run_id == text)).first()
+    if exact is not None:
+        return [_pond_run(exact)]
+    alike = t.pond_run.c.run_id.like(f"{text}%") | t.pond_run.c.run_id.like(f"%{text}")
+    return [_pond_run(row) for row in connection.execute(query.where(alike))]
+
+
+def short_ids(connection: Connection, run_ids: Collection[str]) -> dict[str, str]:
+    """The end of each id, as short as no other run ends so. Ids of one minute begin alike; their ends are random."""
+    ends = sorted({run_id[-SHORT_ID:] for run_id in run_ids})
+    alike: dict[str, set[str]] = {}
+    for i in range(0, len(ends), 500):
+        end = func.substr(t.pond_run.c.run_id, ID_LENGTH - SHORT_ID + 1)
+        for (other,) in connection.execute(select(t.pond_run.c.run_id).where(end.in_(ends[i : i + 500]))):
+            alike.setdefault(other[-SHORT_ID:], set()).add(other)
+    return {run_id: _short(run_id, alike.get(run_id[-SHORT_ID:], set())) for run_id in run_ids}
+
+
+def _short(run_id: str, alike: Collection[str]) -> str:
+    lengths = range(SHORT_ID, ID_LENGTH)
+    others = [other for other in alike if other != run_id]
+    found = (run_id[-n:] for n in lengths if not any(other.endswith(run_id[-n:]) for other in others))
+    return next(found, run_id)
+
+
+def newest_runs(connection: Connection) -> dict[str, PondRun]:
+    """The newest run of every pond."""
+    newest = select(func.max(t.pond_run.c.run_id)).group_by(t.pond_run.c.pond)
+    rows = connection.execute(select(t.pond_run).where(t.pond_run.c.run_id.in_(newest)))
+    return {row.pond: _pond_run(row) for row in rows}
+
+
+def engine_events(
+    connection: Connection, *, after: int = 0, run_id: str | None = None, limit: int = limits.EVENTS_PAGE
+) -> list[ToldEvent]:
+    """The events later than that id, oldest first."""
+    query = select(t.engine_event).where(t.engine_event.c.id > after).order_by(t.engine_event.c.id).limit(limit)
+    if run_id is not None:
+        query = query.where(t.engine_event.c.run_id == run_id)
+    return [
+        ToldEvent(
+            id=row.id,
+            at_us=row.at_us,
+            kind=row.kind,
+            pond=row.pond,
+            run_id=row.run_id,
+            body=msgspec.json.decode(row.body),
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def last_event_id(connection: Connection) -> int:
+    """The id of the newest event; 0 if there is none."""
+    return int(connection.execute(select(func.max(t.engine_event.c.id))).scalar() or 0)
+
+
+def forget_history(
+    catalog: Catalog,
+    *,
+    retention_seconds: float = limits.RUN_RETENTION_SECONDS,
+    events: int = limits.EVENTS_KEPT,
+) -> int:
+    """Drop runs that ended so long ago, and all but the newest events; how many rows."""
+    with catalog.transaction(durable=False) as connection:
+        old = t.pond_run.c.ended_us < now_us() - int(retention_seconds * 1e6)
+        gone = connection.execute(delete(t.pond_run).where(old)).rowcount + forget_outputs(connection)
+        last = last_event_id(connection)
+        return gone + connection.execute(delete(t.engine_event).where(t.engine_event.c.id <= last - events)).rowcount
+
+
+def _ended() -> Any:
+    """Ends a run, with what its jobs came to: they are forgotten earlier than it is."""
+    mine = t.job.c.run_id == bindparam("key")
+    done = t.job.c.state == "done"
+    error = select(t.job.c.error).where(mine, t.job.c.state == "failed").order_by(t.job.c.job_id.desc()).limit(1)
+    return (
+        update(t.pond_run)
+        .where(t.pond_run.c.run_id == bindparam("key"))
+        .values(
+            state=bindparam("end_state"),
+            ended_us=bindparam("now"),
+            rows=select(func.coalesce(func.sum(t.job.c.rows), 0)).where(mine).scalar_subquery(),
+            bytes=select(func.coalesce(func.sum(t.job.c.bytes), 0)).where(mine).scalar_subquery(),
+            error=error.scalar_subquery(),
+            # Jobs of one run that wait for Spark wait for the same start.
+            spark_start_us=select(func.coalesce(func.max(t.job.c.spark_start_us), 0)).where(mine).scalar_subquery(),
+            changed=select(func.coalesce(func.max(t.job.c.changed), 0)).where(mine, done).scalar_subquery(),
+        )
+    )
+
+
+def _pond_run(row: Any) -> PondRun:
+    error = None if row.error is None else msgspec.json.decode(row.error)
+    return PondRun(**{**row._mapping, "error": error, "changed": bool(row.changed)})

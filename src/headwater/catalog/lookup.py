@@ -1,0 +1,406 @@
+"""Questions to the catalog, answered as values. Each takes a connection, so that several answers can come from
+one snapshot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, Select, case, func, or_, select
+
+from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.schema import TableSchema
+from headwater.catalog import sql_tables as t
+from headwater.catalog.table_state import TableState
+from headwater.storage.file_record import ColumnStats, FileRecord, LiveFile
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """A table without its files: enough to plan and to evolve."""
+
+    name: str
+    pipeline: str
+    mode: str
+    schema_id: int
+    schema: TableSchema
+    changed_seq: int
+    """The last commit that changed its rows or its schema: what a reader of it has seen or not."""
+    oldest_seq: int
+    files_seq: int
+    """The last commit that changed its rows, its schema, or only the files that hold the rows."""
+
+
+@dataclass(frozen=True)
+class StoredCursor:
+    kind: str
+    version: int
+    source_identity: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run with units that are not done."""
+
+    run_id: str
+    pipeline: str
+    definition: str
+    pending: int
+    done: int
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """One line of `headwater.tables`. `rows` is None where only reading tells (keys that stand in several files)."""
+
+    name: str
+    pipeline: str
+    mode: str
+    rows: int | None
+    stored_rows: int
+    bytes: int
+    files: int
+    freshness_us: int | None
+    seq: int
+
+
+@dataclass(frozen=True)
+class CatalogView:
+    """What planning needs to know of all pipelines, from one snapshot: a handful of queries whatever their number."""
+
+    seq: int
+    tables: Mapping[str, TableEntry] = field(default_factory=dict)
+    views: frozenset[str] = frozenset()
+    cursors: Mapping[tuple[str, str], StoredCursor] = field(default_factory=dict)
+    items: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    open_runs: Mapping[str, OpenRun] = field(default_factory=dict)
+    last_runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def current_seq(connection: Connection) -> int:
+    seq: int = connection.execute(select(t.store.c.seq)).scalar_one()
+    return seq
+
+
+def catalog_view(connection: Connection, *, tables: Collection[str] | None = None) -> CatalogView:
+    """All pipelines; with `tables`, only what is known of these tables and of the pipelines that fill them."""
+    cursors_of = select(t.cursor)
+    items_of = select(t.item.c.pipeline, t.item.c.table_name, t.item.c.source_id, t.item.c.version)
+    if tables is not None:
+        cursors_of = cursors_of.where(t.cursor.c.table_name.in_(list(tables)))
+        items_of = items_of.where(t.item.c.table_name.in_(list(tables)))
+    cursors = {
+        (row.pipeline, row.table_name): StoredCursor(row.kind, row.version, row.source_identity, json.loads(row.value))
+        for row in connection.execute(cursors_of)
+    }
+    items: dict[tuple[str, str], dict[str, Any]] = {}
+    for pipeline, table, source_id, version in connection.execute(items_of):
+        items.setdefault((pipeline, table), {})[source_id] = msgspec.json.decode(version)
+    return CatalogView(
+        seq=current_seq(connection),
+        tables=table_entries(connection, tables),
+        views=frozenset(name for (name,) in connection.execute(select(t.view.c.name))),
+        cursors=cursors,
+        items=items,
+        open_runs=open_runs(connection),
+        last_runs=last_runs(connection),
+    )
+
+
+def table_entries(connection: Connection, names: Collection[str] | None = None) -> dict[str, TableEntry]:
+    """All tables, or those of these names that there are."""
+    query = select(t.table, t.table_schema.c.body).join(
+        t.table_schema,
+        (t.table_schema.c.table_name == t.table.c.name) & (t.table_schema.c.schema_id == t.table.c.schema_id),
+    )
+    rows = connection.execute(query if names is None else query.where(t.table.c.name.in_(list(names))))
+    return {
+        row.name: TableEntry(
+            name=row.name,
+            pipeline=row.pipeline,
+            mode=row.mode,
+            schema_id=row.schema_id,
+            schema=TableSchema.from_json(json.loads(row.body)),
+            changed_seq=row.changed_seq,
+            oldest_seq=row.oldest_seq,
+            files_seq=row.files_seq,
+        )
+        for row in rows
+    }
+
+
+def table_entry(connection: Connection, name: str) -> TableEntry:
+    """Raises HW-T07, with the nearest name, for a table that is not there."""
+    entries = table_entries(connection)
+    if name not in entries:
+        meant = nearest(name, entries)
+        known = ", ".join(sorted(entries)) or "none yet: run `headwater apply`"
+        hint = f"did you mean `{meant}`?" if meant else f"tables: {known}"
+        raise HeadwaterError("HW-T07", f"there is no table `{name}`", hint=hint)
+    return entries[name]
+
+
+def open_runs(connection: Connection) -> dict[str, OpenRun]:
+    def count(state: str) -> Any:
+        return func.sum(case((t.unit.c.state == state, 1), else_=0)).label(state)
+
+    units = (
+        select(t.unit.c.run_id, count("pending"), count("done"))
+        .where(t.unit.c.run_id.in_(_runs_open()))
+        .group_by(t.unit.c.run_id)
+        .subquery()
+    )
+    rows = connection.execute(
+        select(t.run, units.c.pending, units.c.done).join(units, units.c.run_id == t.run.c.run_id)
+    )
+    return {
+        row.pipeline: OpenRun(
+            run_id=row.run_id,
+            pipeline=row.pipeline,
+            definition=row.definition,
+            pending=int(row.pending),
+            done=int(row.done),
+        )
+        for row in rows
+    }
+
+
+def last_runs(connection: Connection) -> dict[str, dict[str, Any]]:
+    """The newest run of each pipeline, as a plain record."""
+    newest = select(t.run.c.pipeline, func.max(t.run.c.started_seq).label("seq")).group_by(t.run.c.pipeline).subquery()
+    rows = connection.execute(
+        select(t.run).join(newest, (newest.c.pipeline == t.run.c.pipeline) & (newest.c.seq == t.run.c.started_seq))
+    )
+    return {row.pipeline: dict(row._mapping) for row in rows}
+
+
+def runs(connection: Connection, *, pipeline: str | None = None, limit: int = 20) -> list[dict[str, Any]]:
+    query = select(t.run).order_by(t.run.c.started_seq.desc()).limit(limit)
+    if pipeline is not None:
+        query = query.where(t.run.c.pipeline == pipeline)
+    return [dict(row._mapping) for row in connection.execute(query)]
+
+
+def run_record(connection: Connection, run_id: str) -> dict[str, Any]:
+    return dict(connection.execute(select(t.run).where(t.run.c.run_id == run_id)).one()._mapping)
+
+
+@dataclass(frozen=True)
+class LastSuccess:
+    """The newest successful run of one table of a pipeline, and what it read: the sequence of each input."""
+
+    run_id: str
+    freshness_us: int
+    cut: dict[str, int | None]
+
+
+def last_success(connection: Connection, pipeline: str, table: str) -> LastSuccess | None:
+    """When a ripple last landed well, and on what."""
+    row = connection.execute(
+        select(t.run.c.run_id, t.run.c.freshness_us, t.run.c.cut)
+        .join(t.unit, t.unit.c.run_id == t.run.c.run_id)
+        .where(t.run.c.pipeline == pipeline, t.run.c.state == "success", t.unit.c.table_name == table)
+        .order_by(t.run.c.started_seq.desc())
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else LastSuccess(row.run_id, row.freshness_us, msgspec.json.decode(row.cut))
+
+
+def table_versions(connection: Connection, names: Collection[str] | None = None) -> dict[str, int]:
+    """The sequence that last changed each table, and each view: a view changes with what it reads. Of all of them, or
+    of these names."""
+    tables, views = select(t.table.c.name, t.table.c.changed_seq), select(t.view.c.name, t.view.c.changed_seq)
+    if names is not None:
+        tables, views = tables.where(t.table.c.name.in_(list(names))), views.where(t.view.c.name.in_(list(names)))
+    rows = connection.execute(tables.union_all(views))
+    return {row.name: row.changed_seq for row in rows}
+
+
+def freshness_by_pipeline(connection: Connection) -> dict[str, int]:
+    """The freshness of each pipeline's newest successful run."""
+    query = select(t.run.c.pipeline, func.max(t.run.c.freshness_us)).where(t.run.c.state == "success")
+    return {row[0]: row[1] for row in connection.execute(query.group_by(t.run.c.pipeline))}
+
+
+def table_states(
+    connection: Connection, names: Collection[str] | None = None, *, as_of: int | None = None
+) -> list[TableState]:
+    """Tables with their files at a cut (default: now). Raises HW-T07 for a sequence whose files are gone. A table whose
+    rows and schema have not changed since the cut has its files of now: they may be fewer, and gc leaves them."""
+    now = current_seq(connection)
+    cut = now if as_of is None else as_of
+    if not 0 <= cut <= now:
+        raise HeadwaterError("HW-T07", f"there is no sequence {cut}", hint=f"the store is at sequence {now}")
+    entries = table_entries(connection, names).values()
+    schemas = _schemas(connection, names)
+    seen_at = {entry.name: cut if entry.changed_seq > cut else now for entry in entries}
+    files: dict[str, list[LiveFile]] = {}
+    for at in sorted(set(seen_at.values())):
+        for row in connection.execute(_live_files(at, names)):
+            if seen_at[row.table_name] == at:
+                files.setdefault(row.table_name, []).append(_live_file(row))
+    states = []
+    for entry in sorted(entries, key=lambda e: e.name):
+        known = schemas[entry.name]
+        visible = {schema_id for schema_id, (seq, _) in known.items() if seq <= cut}
+        if not visible:
+            continue
+        if seen_at[entry.name] < entry.oldest_seq:
+            raise HeadwaterError(
+                "HW-T07",
+                f"`{entry.name}` can no longer be read as of sequence {cut}: its files are gone",
+                hint=f"the oldest sequence that retention kept is {entry.oldest_seq}",
+            )
+        current = max(visible)
+        live = tuple(files.get(entry.name, ()))
+        moved = entry.changed_seq > cut
+        states.append(
+            TableState(
+                name=entry.name,
+                pipeline=entry.pipeline,
+                mode=_mode_at(connection, entry, cut) if moved else entry.mode,
+                schema_id=current,
+                schema=known[current][1],
+                schemas={i: known[i][1] for i in {current, *(f.schema_id for f in live)}},
+                files=live,
+                seq=cut,
+                changed_seq=_changed_at(connection, entry, cut) if moved else entry.changed_seq,
+            )
+        )
+    return states
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """Files of one done slice of a `replace` table, waiting for the last slice of their run."""
+
+    schema_id: int
+    files: tuple[FileRecord, ...]
+
+
+@dataclass(frozen=True)
+class TableSize:
+    """What a table holds, by its files alone."""
+
+    name: str
+    pipeline: str
+    mode: str
+    stored_rows: int
+    bytes: int
+    files: int
+
+
+def table_sizes(connection: Connection) -> list[TableSize]:
+    """Every table by name, without its schema, then every view: it has a mode of its own and no rows."""
+    files = (
+        select(
+            t.file.c.table_name,
+            func.sum(t.file.c.rows).label("rows"),
+            func.sum(t.file.c.bytes).label("bytes"),
+            func.count().label("files"),
+        )
+        .where(t.file.c.removed_seq.is_(None))
+        .group_by(t.file.c.table_name)
+        .subquery()
+    )
+    query = select(t.table.c.name, t.table.c.pipeline, t.table.c.mode, files.c.rows, files.c.bytes, files.c.files)
+    rows = connection.execute(query.outerjoin(files, files.c.table_name == t.table.c.name).order_by(t.table.c.name))
+    return [
+        TableSize(row.name, row.pipeline, row.mode, int(row.rows or 0), int(row.bytes or 0), int(row.files or 0))
+        for row in rows
+    ] + [
+        TableSize(row.name, row.pipeline, "view", 0, 0, 0)
+        for row in connection.execute(select(t.view.c.name, t.view.c.pipeline).order_by(t.view.c.name))
+    ]
+
+
+def staged_files(connection: Connection, run_id: str, table: str) -> list[Staged]:
+    """What waits for a run's last slice, in the order of the slices."""
+    rows = connection.execute(
+        select(t.unit.c.staged)
+        .where(t.unit.c.run_id == run_id, t.unit.c.table_name == table)
+        .where(t.unit.c.state == "done", t.unit.c.staged.is_not(None))
+        .order_by(t.unit.c.ordinal)
+    )
+    return [msgspec.json.decode(staged, type=Staged) for (staged,) in rows]
+
+
+def schema_events(connection: Connection, tables: Iterable[str]) -> list[dict[str, Any]]:
+    query = select(t.schema_event).where(t.schema_event.c.table_name.in_(list(tables)))
+    rows = connection.execute(query.order_by(t.schema_event.c.seq, t.schema_event.c.position))
+    return [dict(row._mapping) for row in rows]
+
+
+def named_paths(connection: Connection) -> set[str]:
+    """Every path that a committed row names: live, retired, or staged for the end of its run."""
+    paths = {path for (path,) in connection.execute(select(t.file.c.path))}
+    open_units = select(t.unit.c.staged).where(t.unit.c.staged.is_not(None), t.unit.c.run_id.in_(_runs_open()))
+    for (staged,) in connection.execute(open_units):
+        paths.update(f.path for f in msgspec.json.decode(staged, type=Staged).files)
+    return paths
+
+
+def _runs_open() -> Select[tuple[str]]:
+    return select(t.unit.c.run_id).where(t.unit.c.state == "pending").distinct()
+
+
+def _mode_at(connection: Connection, entry: TableEntry, cut: int) -> str:
+    """The mode a table had at a cut: what the first change after it changed."""
+    event = t.schema_event.c
+    later = (event.table_name == entry.name) & (event.kind == "change_mode") & (event.seq > cut)
+    before = connection.execute(select(event.before_json).where(later).order_by(event.seq).limit(1)).scalar()
+    return entry.mode if before is None else str(json.loads(before))
+
+
+def _changed_at(connection: Connection, entry: TableEntry, cut: int) -> int:
+    """The last change at or before a cut. Files that were forgotten left the table at or before `oldest_seq`."""
+    seqs = [
+        select(func.max(column)).where(name == entry.name, column <= cut)
+        for column, name in (
+            (t.file.c.added_seq, t.file.c.table_name),
+            (t.file.c.removed_seq, t.file.c.table_name),
+            (t.table_schema.c.seq, t.table_schema.c.table_name),
+        )
+    ]
+    return max(entry.oldest_seq, *(connection.execute(query).scalar() or 0 for query in seqs))
+
+
+def _schemas(connection: Connection, names: Collection[str] | None) -> dict[str, dict[int, tuple[int, TableSchema]]]:
+    found: dict[str, dict[int, tuple[int, TableSchema]]] = {}
+    query = select(t.table_schema)
+    for row in connection.execute(
+        query if names is None else query.where(t.table_schema.c.table_name.in_(list(names)))
+    ):
+        schema = TableSchema.from_json(json.loads(row.body))
+        found.setdefault(row.table_name, {})[row.schema_id] = (row.seq, schema)
+    return found
+
+
+def _live_files(cut: int, names: Collection[str] | None) -> Select[Any]:
+    query = (
+        select(t.file)
+        .where(t.file.c.added_seq <= cut, or_(t.file.c.removed_seq.is_(None), t.file.c.removed_seq > cut))
+        .order_by(t.file.c.table_name, t.file.c.added_seq, t.file.c.ordinal)
+    )
+    return query if names is None else query.where(t.file.c.table_name.in_(list(names)))
+
+
+def _live_file(row: Row[Any]) -> LiveFile:
+    return LiveFile(
+        path=row.path,
+        schema_id=row.schema_id,
+        added_seq=row.added_seq,
+        ordinal=row.ordinal,
+        rows=row.rows,
+        bytes=row.bytes,
+        run_id=row.run_id,
+        unique_keys=row.unique_keys,
+        merged=row.merged,
+        sha256=row.sha256,
+        stats=msgspec.json.decode(row.stats, type=dict[str, ColumnStats]) if row.stats else {},
+        sources=msgspec.json.decode(row.sources) if row.sources else {},
+        content_sum=row.content_sum,
+    )

@@ -1,0 +1,498 @@
+"""The work queue: jobs wait, are claimed under a lease, and end once.
+
+A job is `queued`, `running`, then `done`, `failed` or `cancelled`. `attempt` counts its claims: a worker that was
+lost is followed by the next attempt, as often as it takes, for a dead worker says nothing about its work. A lease row
+exists while a job runs; whoever ends, gives back, cancels or takes over a job removes it, and only one can.
+
+Oldest first, with one exception that keeps small jobs from waiting behind big ones: see `Slots`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+import msgspec
+from sqlalchemy import Connection, Select, bindparam, case, delete, func, insert, select, update
+from sqlalchemy.sql.dml import ReturningUpdate
+
+from headwater.base import limits
+from headwater.base.clock import now_us
+from headwater.base.crash import crash_point
+from headwater.base.errors import HeadwaterError
+from headwater.base.node import this_node
+from headwater.catalog import sql_tables as t
+from headwater.catalog.database import Catalog
+from headwater.catalog.engine_records import InboxEvent, JobEnd, JobHeld, JobState, NewJob, Weight
+from headwater.catalog.inbox import put
+from headwater.catalog.job_output import keep_output
+from headwater.catalog.json_text import json_text
+from headwater.catalog.units import is_alive, lease_seconds
+from headwater.catalog.wakeups import notify
+
+OPEN: tuple[JobState, ...] = ("queued", "running")
+_FAILED: tuple[JobState, ...] = ("failed",)
+_QUEUED = {"state": "queued", "started_us": None}
+_CLAIMS_LOCK = 7267319
+
+# Statements that every job needs are made once: making one takes longer than running it.
+_NEW = insert(t.job)
+_LEASE = insert(t.job_lease)
+_END = (
+    update(t.job)
+    .where(
+        t.job.c.job_id == bindparam("held_job"),
+        t.job.c.state == "running",
+        t.job.c.attempt == bindparam("held_attempt"),
+    )
+    .values(
+        state=bindparam("end_state"),
+        ended_us=bindparam("end_us"),
+        rows=bindparam("end_rows"),
+        bytes=bindparam("end_bytes"),
+        error=bindparam("end_error"),
+        landed_run_id=bindparam("end_run"),
+        changed=bindparam("end_changed"),
+        spark_start_us=bindparam("end_spark_us"),
+    )
+)
+_DROP_LEASE = delete(t.job_lease).where(
+    t.job_lease.c.job_id == bindparam("held_job"),
+    t.job_lease.c.attempt == bindparam("held_attempt"),
+    t.job_lease.c.epoch == bindparam("held_epoch"),
+)
+
+
+@dataclass(frozen=True)
+class Slots:
+    """How many jobs may run at once, over all workers: in total, of one pond, and big ones. None is no bound.
+
+    Jobs are claimed oldest first, but big ones hold at most `big` slots: the next waits, and younger small ones pass
+    it. So with `big` below `total` there is always a slot in which small jobs take turns. A big job is not passed over
+    once a slot for it is free. A worker with several threads keeps one of them for small jobs, by the `weights` that
+    it claims."""
+
+    total: int | None = None
+    per_pond: int | None = None
+    big: int | None = None
+    ponds: Mapping[str, int] = field(default_factory=dict)
+    """Ponds whose bound is another one than `per_pond`."""
+
+    @property
+    def bound(self) -> bool:
+        return bool(self.ponds) or (self.total, self.per_pond, self.big) != (None, None, None)
+
+
+UNBOUND = Slots()
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobLease:
+    """A claimed job. `fence` is what a commit on the way must require; `done` and `failed` are for the
+    last one, or for `finish_job`."""
+
+    job_id: str
+    kind: str
+    pond: str
+    ripple: str
+    freshness_us: int
+    body: Mapping[str, Any]
+    weight: Weight
+    run_id: str | None
+    trace_id: str | None
+    created_us: int
+    attempt: int
+    epoch: int
+
+    @property
+    def fence(self) -> JobHeld:
+        return JobHeld(job_id=self.job_id, attempt=self.attempt, epoch=self.epoch)
+
+    def done(self, *, rows: int = 0, bytes: int = 0, landed_run_id: str | None = None) -> JobEnd:
+        return JobEnd(held=self.fence, state="done", rows=rows, bytes=bytes, landed_run_id=landed_run_id)
+
+    def failed(self, error: Mapping[str, Any]) -> JobEnd:
+        return JobEnd(held=self.fence, state="failed", error=error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A job as a watcher sees it. `holder` is empty unless it is running."""
+
+    job_id: str
+    kind: str
+    pond: str
+    ripple: str
+    freshness_us: int
+    body: Mapping[str, Any]
+    weight: Weight
+    state: JobState
+    attempt: int
+    holder: str
+    created_us: int
+    started_us: int | None
+    ended_us: int | None
+    rows: int
+    bytes: int
+    error: Mapping[str, Any] | None
+    run_id: str | None
+    trace_id: str | None
+    landed_run_id: str | None
+    spark_start_us: int
+
+
+@dataclass(frozen=True)
+class QueueDepth:
+    queued: Mapping[str, int]
+    """By weight."""
+    running: Mapping[str, int]
+    oldest_wait_us: int
+    """How long the oldest queued job has been there."""
+
+
+def queue_jobs(connection: Connection, jobs: Sequence[NewJob]) -> None:
+    """Add jobs, as part of the step that decided on them."""
+    now = now_us()
+    rows = [
+        {
+            "job_id": job.job_id,
+            "kind": job.kind,
+            "pond": job.pond,
+            "ripple": job.ripple,
+            "freshness_us": job.freshness_us,
+            "body": json_text(job.body),
+            "weight": job.weight,
+            "state": "queued",
+            "attempt": 0,
+            "created_us": now,
+            "rows": 0,
+            "bytes": 0,
+            "run_id": job.run_id,
+            "trace_id": job.trace_id,
+        }
+        for job in jobs
+    ]
+    if rows:
+        connection.execute(_NEW, rows)
+
+
+def claim_job(
+    catalog: Catalog, *, holder: str, slots: Slots = UNBOUND, weights: Collection[Weight] = ("small", "big")
+) -> JobLease | None:
+    """Take the oldest job that there is a slot for; None if there is none right now. `holder` is a
+    `units.new_holder()`. The bounds hold exactly, also if many claim at once.
+
+    A PostgreSQL server that crashes does not forget a claim: the worker may live on, and the number of its attempt,
+    which names its files, must not be given to another."""
+    if catalog.is_sqlite:  # who waits asks often, and must not take the write lock each time
+        with catalog.snapshot() as connection:
+            oldest = _claimable(connection, slots, weights)
+            if oldest is None or connection.execute(oldest).first() is None:
+                return None
+    with catalog.transaction(durable=not catalog.is_sqlite) as connection:
+        if slots.bound and not catalog.is_sqlite:
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CLAIMS_LOCK}, hashtext(current_schema()))")
+        oldest = _claimable(connection, slots, weights)
+        if oldest is None:
+            return None
+        now = now_us()
+        claiming = _claiming_of(frozenset(weights)) if not slots.bound else _claiming(oldest)
+        row = connection.execute(claiming, {"now": now}).first()
+        if row is None:
+            return None
+        lease = {"epoch": now, "holder": holder, "node": this_node(), "leased_until_us": _until(now)}
+        connection.execute(_LEASE, {"job_id": row.job_id, "attempt": row.attempt, **lease})
+    crash_point("job.after_lease")
+    return JobLease(
+        job_id=row.job_id,
+        kind=row.kind,
+        pond=row.pond,
+        ripple=row.ripple,
+        freshness_us=row.freshness_us,
+        body=msgspec.json.decode(row.body),
+        weight=row.weight,
+        run_id=row.run_id,
+        trace_id=row.trace_id,
+        created_us=row.created_us,
+        attempt=row.attempt,
+        epoch=now,
+    )
+
+
+def renew_job(catalog: Catalog, lease: JobLease) -> bool:
+    """Hold a job for longer; False if it was taken over or cancelled."""
+    with catalog.transaction(durable=False) as connection:
+        mine = update(t.job_lease).where(*_held_by(lease.fence)).values(leased_until_us=_until(now_us()))
+        return connection.execute(mine).rowcount == 1
+
+
+def release_job(catalog: Catalog, lease: JobLease) -> None:
+    """Give a job back unfinished, for the next worker at once. Nothing if it is no longer ours."""
+    with catalog.transaction(durable=False) as connection:
+        if _let_go(connection, lease.fence, _QUEUED):
+            notify(connection)
+
+
+def finish_job(catalog: Catalog, end: JobEnd, *, events: Sequence[InboxEvent] = ()) -> None:
+    """End a job and tell the engine, in one transaction. Raises HW-T03 if it was taken over or cancelled; then the
+    engine is told nothing. Where the job's work is a commit, that commit does both itself.
+
+    With SQLite a power cut may take it back; it takes the worker along, and the next attempt ends the job again."""
+    with catalog.transaction(durable=not catalog.is_sqlite) as connection:
+        end_job(connection, end)
+        put(connection, events)
+        crash_point("job.inside_end")
+
+
+def end_job(connection: Connection, end: JobEnd) -> None:
+    """End a job as part of a transaction; raises HW-T03 if its lease was lost."""
+    held = {"held_job": end.held.job_id, "held_attempt": end.held.attempt}
+    ended = {
+        "end_state": end.state,
+        "end_us": now_us(),
+        "end_rows": end.rows,
+        "end_bytes": end.bytes,
+        "end_error": None if end.error is None else json_text(end.error),
+        "end_run": end.landed_run_id,
+        "end_changed": int(end.changed),
+        "end_spark_us": end.spark_start_us,
+    }
+    if connection.execute(_END, {**held, **ended}).rowcount != 1:
+        raise _lost()
+    if connection.execute(_DROP_LEASE, {**held, "held_epoch": end.held.epoch}).rowcount != 1:
+        raise _lost()
+    keep_output(connection, end)
+
+
+def hold_job(connection: Connection, fence: JobHeld) -> None:
+    """Lock a job that is still ours until the transaction ends; raises HW-T03 if it is not."""
+    connection.execute(select(t.job.c.job_id).where(t.job.c.job_id == fence.job_id).with_for_update())
+    if connection.execute(select(t.job_lease.c.job_id).where(*_held_by(fence)).with_for_update()).first() is None:
+        raise _lost()
+
+
+def cancel_jobs(connection: Connection, job_ids: Collection[str]) -> list[str]:
+    """Cancel those that have not ended, queued or running. A worker whose job it was is refused when it ends it, and
+    may learn of it before by `lost_jobs`."""
+    cancelled: list[str] = []
+    for chunk in _chunks(sorted(job_ids)):
+        chosen = select(t.job.c.job_id).where(t.job.c.job_id.in_(chunk), t.job.c.state.in_(OPEN))
+        found = connection.execute(chosen.order_by(t.job.c.job_id).with_for_update()).scalars().all()
+        connection.execute(update(t.job).where(t.job.c.job_id.in_(found)).values(state="cancelled", ended_us=now_us()))
+        connection.execute(delete(t.job_lease).where(t.job_lease.c.job_id.in_(found)))
+        cancelled += found
+    return cancelled
+
+
+def lost_jobs(connection: Connection, leases: Iterable[JobLease]) -> set[str]:
+    """Those of these jobs that were taken over or cancelled."""
+    mine = {(lease.job_id, lease.attempt, lease.epoch) for lease in leases}
+    held: set[tuple[str, int, int]] = set()
+    for chunk in _chunks(sorted(job_id for job_id, _, _ in mine)):
+        c = t.job_lease.c
+        held.update(
+            (row.job_id, row.attempt, row.epoch)
+            for row in connection.execute(select(t.job_lease).where(c.job_id.in_(chunk)))
+        )
+    return {job_id for job_id, _, _ in mine - held}
+
+
+def take_over(catalog: Catalog) -> list[str]:
+    """Queue again what nobody works on any more: jobs whose lease has run out, and those of processes of this machine
+    that are gone. Their ids. A mistake would cost a job done twice, not landed twice: the fence sees to that."""
+    now = now_us()
+    running = select(t.job_lease).where((t.job_lease.c.leased_until_us <= now) | (t.job_lease.c.node == this_node()))
+    with catalog.snapshot() as connection:
+        leases = connection.execute(running.order_by(t.job_lease.c.job_id)).all()
+    lost = [row for row in leases if row.leased_until_us <= now or not is_alive(row.holder)]
+    if not lost:
+        return []
+    taken = []
+    with catalog.transaction(durable=False) as connection:
+        for row in lost:
+            fence = JobHeld(job_id=row.job_id, attempt=row.attempt, epoch=row.epoch)
+            unrenewed = t.job_lease.c.leased_until_us == row.leased_until_us
+            if _let_go(connection, fence, _QUEUED, unrenewed):
+                taken.append(row.job_id)
+        notify(connection)
+    return taken
+
+
+def give_back_strays(catalog: Catalog, holder: str, kept: Collection[str]) -> list[str]:
+    """Queue again what this holder has claimed and does not know of: the claim was committed, and its answer was lost
+    with the connection. Their ids."""
+    old = (t.job_lease.c.holder == holder, t.job_lease.c.epoch <= now_us() - int(limits.STRAY_SECONDS * 1e6))
+    with catalog.snapshot() as connection:
+        rows = connection.execute(select(t.job_lease).where(*old)).all()
+    strays = [
+        JobHeld(job_id=row.job_id, attempt=row.attempt, epoch=row.epoch) for row in rows if row.job_id not in kept
+    ]
+    if not strays:
+        return []
+    with catalog.transaction(durable=False) as connection:
+        given = [fence.job_id for fence in strays if _let_go(connection, fence, _QUEUED)]
+        notify(connection)
+    return given
+
+
+def stop_attempt(connection: Connection, job_id: str, *, attempt: int) -> Literal["held", "stopped", "gone"]:
+    """Make sure that an attempt at a job lands nothing more, unless a worker holds it: `held`. `stopped` if its lease
+    had run out and the job is queued again, `gone` if there was nothing to stop."""
+    lease = connection.execute(
+        select(t.job_lease).where(t.job_lease.c.job_id == job_id, t.job_lease.c.attempt == attempt)
+    ).one_or_none()
+    if lease is None:
+        return "gone"
+    unrenewed = t.job_lease.c.leased_until_us <= now_us()
+    fence = JobHeld(job_id=job_id, attempt=attempt, epoch=lease.epoch)
+    return "stopped" if _let_go(connection, fence, _QUEUED, unrenewed) else "held"
+
+
+def queue_depth(connection: Connection) -> QueueDepth:
+    c = t.job.c
+    oldest = func.min(case((c.state == "queued", c.created_us)))
+    rows = connection.execute(
+        select(c.state, c.weight, func.count(), oldest).where(c.state.in_(OPEN)).group_by(c.state, c.weight)
+    ).all()
+    counts = {state: {weight: count for s, weight, count, _ in rows if s == state} for state in OPEN}
+    since = [first for _, _, _, first in rows if first is not None]
+    return QueueDepth(counts["queued"], counts["running"], max(0, now_us() - min(since)) if since else 0)
+
+
+def jobs(
+    connection: Connection,
+    *,
+    pond: str | None = None,
+    run_id: str | None = None,
+    states: Collection[JobState] | None = None,
+    limit: int | None = limits.JOBS_SHOWN,
+) -> list[Job]:
+    """The newest jobs first; all of them with a limit of None."""
+    query = select(t.job, t.job_lease.c.holder).outerjoin(t.job_lease, t.job_lease.c.job_id == t.job.c.job_id)
+    if pond is not None:
+        query = query.where(t.job.c.pond == pond)
+    if run_id is not None:
+        query = query.where(t.job.c.run_id == run_id)
+    if states is not None:
+        query = query.where(t.job.c.state.in_(list(states)))
+    return [
+        Job(
+            job_id=row.job_id,
+            kind=row.kind,
+            pond=row.pond,
+            ripple=row.ripple,
+            freshness_us=row.freshness_us,
+            body=msgspec.json.decode(row.body),
+            weight=row.weight,
+            state=row.state,
+            attempt=row.attempt,
+            holder=row.holder or "",
+            created_us=row.created_us,
+            started_us=row.started_us,
+            ended_us=row.ended_us,
+            rows=row.rows,
+            bytes=row.bytes,
+            error=None if row.error is None else msgspec.json.decode(row.error),
+            run_id=row.run_id,
+            trace_id=row.trace_id,
+            landed_run_id=row.landed_run_id,
+            spark_start_us=row.spark_start_us,
+        )
+        for row in connection.execute(query.order_by(t.job.c.job_id.desc()).limit(limit))
+    ]
+
+
+def last_error(connection: Connection, pond: str) -> Mapping[str, Any] | None:
+    """The error of the newest job of a pond that failed."""
+    found = jobs(connection, pond=pond, states=_FAILED, limit=1)
+    return found[0].error if found else None
+
+
+def forget_ended(
+    catalog: Catalog,
+    *,
+    retention_seconds: float = limits.JOB_RETENTION_SECONDS,
+    limit: int = limits.JOB_SWEEP_ROWS,
+) -> int:
+    """Drop jobs that ended so long ago, the oldest first and at most `limit` in one go; how many. Runs keep the
+    history."""
+    before_us = now_us() - int(retention_seconds * 1e6)
+    old = select(t.job.c.job_id).where(t.job.c.ended_us < before_us).order_by(t.job.c.ended_us).limit(limit)
+    with catalog.transaction(durable=False) as connection:
+        return connection.execute(delete(t.job).where(t.job.c.job_id.in_(old))).rowcount
+
+
+def _claimable(connection: Connection, slots: Slots, weights: Collection[Weight]) -> Select[tuple[str]] | None:
+    """The oldest queued job that there is a slot for; None if there is no slot for any."""
+    if not slots.bound:
+        return _oldest(frozenset(weights))
+    allowed = set(weights)
+    counted = select(t.job.c.pond, t.job.c.weight, func.count()).where(t.job.c.state == "running")
+    running = connection.execute(counted.group_by(t.job.c.pond, t.job.c.weight)).all()
+    if slots.total is not None and sum(count for _, _, count in running) >= slots.total:
+        return None
+    if slots.big is not None and sum(count for _, weight, count in running if weight == "big") >= slots.big:
+        allowed.discard("big")
+    oldest = _oldest(frozenset(allowed))
+    full = _full_ponds(slots, [(pond, count) for pond, _, count in running])
+    return oldest.where(t.job.c.pond.not_in(full)) if full else oldest
+
+
+@cache
+def _oldest(weights: frozenset[Weight]) -> Select[tuple[str]]:
+    """The oldest queued job of these weights."""
+    oldest = select(t.job.c.job_id).where(t.job.c.state == "queued").order_by(t.job.c.job_id).limit(1)
+    # A filter that lets everything pass would keep PostgreSQL from reading the queue in its order.
+    return oldest if weights == {"small", "big"} else oldest.where(t.job.c.weight.in_(sorted(weights)))
+
+
+def _claiming(oldest: Select[tuple[str]]) -> ReturningUpdate[Any]:
+    free = oldest.with_for_update(skip_locked=True).scalar_subquery()
+    running = {"state": "running", "attempt": t.job.c.attempt + 1, "started_us": bindparam("now")}
+    return update(t.job).where(t.job.c.job_id == free).values(running).returning(t.job)
+
+
+@cache
+def _claiming_of(weights: frozenset[Weight]) -> ReturningUpdate[Any]:
+    return _claiming(_oldest(weights))
+
+
+def _full_ponds(slots: Slots, running: Iterable[tuple[str, int]]) -> set[str]:
+    counts = dict.fromkeys(slots.ponds, 0)
+    for pond, count in running:
+        counts[pond] = counts.get(pond, 0) + count
+    bounds = {pond: slots.ponds.get(pond, slots.per_pond) for pond in counts}
+    return {pond for pond, bound in bounds.items() if bound is not None and counts[pond] >= bound}
+
+
+def _let_go(connection: Connection, fence: JobHeld, values: Mapping[str, Any], *more: Any) -> bool:
+    """Remove the lease, and say what the job is now. False, and nothing, if the lease is no longer this one. The job's
+    row is locked first, as everywhere."""
+    connection.execute(select(t.job.c.job_id).where(t.job.c.job_id == fence.job_id).with_for_update())
+    if connection.execute(delete(t.job_lease).where(*_held_by(fence), *more)).rowcount != 1:
+        return False
+    connection.execute(update(t.job).where(t.job.c.job_id == fence.job_id).values(values))
+    return True
+
+
+def _held_by(fence: JobHeld) -> tuple[Any, ...]:
+    c = t.job_lease.c
+    return c.job_id == fence.job_id, c.attempt == fence.attempt, c.epoch == fence.epoch
+
+
+def _lost() -> HeadwaterError:
+    return HeadwaterError(
+        "HW-T03",
+        "the lease on this job was lost: another worker has taken it over, or it was cancelled",
+        hint="nothing to do; the other worker's result counts",
+    )
+
+
+def _until(now: int) -> int:
+    return now + int(lease_seconds() * 1e6)
+
+
+def _chunks(values: Sequence[str], size: int = 500) -> list[Sequence[str]]:
+    return [values[i : i + size] for i in range(0, len(values), size)]

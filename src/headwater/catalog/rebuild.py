@@ -1,0 +1,137 @@
+"""`context rebuild-catalog`: an equal catalog from the log alone.
+
+Leases, the engine's state, its inbox and its queue are not part of it, and are emptied: a state that remembers other
+commits than the log could take old data for new. What is asked for next runs again."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.exc import DBAPIError
+
+from headwater.base.blobs import fsync_directory, make_directory
+from headwater.base.errors import HeadwaterError, StoreDamaged
+from headwater.catalog import sql_tables as t
+from headwater.catalog.commit import insert_commit
+from headwater.catalog.database import Catalog, open_catalog
+from headwater.catalog.log import log_records, unlogged, write_missing
+from headwater.catalog.replay import apply_changes
+from headwater.storage.layout import Layout
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    commits: int
+    kept_as: str | None
+    """The copy of the old SQLite catalog; None if there was none or the catalog is PostgreSQL."""
+
+
+def rebuild_catalog(root: Path, *, project: str, catalog_url: str = "sqlite") -> Rebuilt:
+    """Replay the log into the catalog, in one transaction. A copy of a SQLite catalog is kept beside it; one that
+    cannot be read is replaced. Nobody commits meanwhile, and what was committed and not yet logged is logged first, as
+    far as the old catalog can be read. A damaged log changes nothing."""
+    layout = Layout(root)
+    make_directory(layout.log)
+    if catalog_url == "sqlite":
+        return _rebuild_sqlite(layout, project)
+    catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project)
+    assert catalog is not None
+    try:
+        return Rebuilt(replay_log(catalog, layout), None)
+    finally:
+        catalog.close()
+
+
+def replay_log(catalog: Catalog, layout: Layout) -> int:
+    """Empty the data tables and fill them from the log, in one transaction. Returns the number of commits."""
+    commits = 0
+    with catalog.transaction() as connection:
+        t.metadata.create_all(connection)
+        connection.execute(select(t.store.c.seq).with_for_update())
+        write_missing(layout, unlogged(connection))
+        for table in (*t.DATA, *t.TRANSIENT):
+            connection.execute(delete(table))
+        for record, body in log_records(layout):
+            insert_commit(connection, record, body)
+            apply_changes(connection, record)
+            commits = record.seq
+        if not commits:
+            raise HeadwaterError(
+                "HW-T04", f"there is no log in `{layout.log}`", hint="nothing was landed in this store yet"
+            )
+        _keep_attempts(connection, layout)
+        connection.execute(update(t.store).values(seq=commits, logged_seq=commits))
+    return commits
+
+
+def _rebuild_sqlite(layout: Layout, project: str) -> Rebuilt:
+    """In place where the old catalog can be read, so that other processes only wait; else beside it."""
+    spare = layout.sqlite.with_name("meta.sqlite.rebuild")
+    _remove_sqlite(spare)
+    try:
+        try:
+            old = open_catalog("sqlite", sqlite_path=layout.sqlite, project=project, create=False)
+            if old is not None:
+                return _rebuild_in_place(old, layout, spare)
+        except StoreDamaged as error:
+            if not isinstance(error.__cause__, DBAPIError):
+                raise  # not the catalog is damaged, but the log
+        return _rebuild_beside(layout, project, spare)
+    finally:
+        _remove_sqlite(spare)
+
+
+def _rebuild_in_place(old: Catalog, layout: Layout, spare: Path) -> Rebuilt:
+    old.copy_to(spare)
+    commits = replay_log(old, layout)
+    return Rebuilt(commits, spare.replace(_kept(layout)).name)
+
+
+def _rebuild_beside(layout: Layout, project: str, spare: Path) -> Rebuilt:
+    catalog = open_catalog("sqlite", sqlite_path=spare, project=project)
+    assert catalog is not None
+    commits = replay_log(catalog, layout)
+    with catalog.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    kept = None
+    if layout.sqlite.exists():
+        kept = _kept(layout)
+        shutil.copyfile(layout.sqlite, kept)
+        for suffix in ("-wal", "-shm"):
+            Path(f"{layout.sqlite}{suffix}").unlink(missing_ok=True)
+    spare.replace(layout.sqlite)
+    fsync_directory(layout.root)
+    return Rebuilt(commits, kept.name if kept is not None else None)
+
+
+def _kept(layout: Layout) -> Path:
+    return layout.sqlite.with_name("meta.sqlite.before-rebuild")
+
+
+def _keep_attempts(connection: Connection, layout: Layout) -> None:
+    """The next claim of an open unit must not write into the directory of an attempt that was there before: one
+    that is on disk, or one that was claimed and has not written yet."""
+    for unit in connection.execute(select(t.unit).where(t.unit.c.state == "pending")).all():
+        runs = layout.tables / unit.table_name / "data" / "runs" / unit.run_id
+        names = [d.name.removeprefix("attempt-") for d in runs.glob(f"*/chunk-{unit.unit_id}/attempt-*")]
+        attempt = max([0, *(int(name) for name in names if name.isdigit())]) + 1
+        row = {"unit_id": unit.unit_id, "attempt": attempt, "epoch": 0, "holder": "rebuild", "node": ""}
+        connection.execute(insert(t.unit_lease).values(**row, leased_until_us=0))
+
+
+def dump(catalog: Catalog) -> dict[str, list[dict[str, Any]]]:
+    """All rows that the log rebuilds, in a fixed order: two equal stores give equal dumps."""
+    with catalog.snapshot() as connection:
+        return {
+            table.name: [dict(row._mapping) for row in connection.execute(select(table).order_by(*table.primary_key))]
+            for table in t.DATA
+        }
+
+
+def _remove_sqlite(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)

@@ -1,0 +1,393 @@
+"""What each change does to the catalog's rows. A commit and a rebuild from the log both come through here, so the
+log is the catalog by construction."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import msgspec
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+
+from headwater.base.schema import TableSchema
+from headwater.catalog import records as r
+from headwater.catalog import sql_tables as t
+
+# What pushed rows do many times a second is built once: building a statement costs more than running it.
+_FREE_KEY = delete(t.ledger_key).where(
+    t.ledger_key.c.table_name == bindparam("of_table"), t.ledger_key.c.idempotency_key == bindparam("of_key")
+)
+_INSERT_KEY = insert(t.ledger_key)
+_INSERT_FILE = insert(t.file)
+
+
+def apply_changes(connection: Connection, record: r.LogRecord) -> None:
+    """Write one record's changes, in their order. Reads nothing but the catalog and the record."""
+    event_position = 0
+    for _, alike in itertools.groupby(record.changes, key=type):
+        changes = list(alike)
+        if isinstance(changes[0], r.LedgerKeySet):  # a commit may have hundreds
+            _set_keys(connection, record, [change for change in changes if isinstance(change, r.LedgerKeySet)])
+            continue
+        for change in changes:
+            if isinstance(change, r.SchemaSet | r.SchemaRefused):
+                _add_schema_events(connection, record, change, event_position)
+                event_position += len(change.events)
+            _apply(connection, record, change)
+
+
+def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> None:
+    match change:
+        case r.TableCreated():
+            values = {"name": change.table, "pipeline": change.pipeline, "mode": change.mode, "schema_id": 0}
+            seqs = {"created_seq": record.seq, "changed_seq": record.seq, "oldest_seq": 0, "files_seq": record.seq}
+            connection.execute(insert(t.table).values(**values, **seqs))
+            _drop_view(connection, change.table)
+        case r.TableModeSet():
+            _touch(connection, change.table, record.seq, mode=change.mode)
+        case r.SchemaSet():
+            _set_schema(connection, record, change)
+        case r.SchemaRefused():
+            pass
+        case r.FilesAdded():
+            _add_files(connection, record, change)
+            _touch(connection, change.table, record.seq)
+        case r.FilesRemoved():
+            _remove_files(connection, record, change.paths)
+            _touch(connection, change.table, record.seq)
+        case r.FilesMerged():
+            _add_files(connection, record, change)
+            _remove_files(connection, record, change.replaces)
+            moved = update(t.table).where(t.table.c.name == change.table)
+            connection.execute(moved.values(files_seq=record.seq))
+        case r.FilesForgotten():
+            _forget_files(connection, change)
+        case r.ViewSet():
+            _set_view(connection, record, change)
+        case r.CursorSet():
+            _set_cursor(connection, record, change)
+        case r.CursorAdvanced():
+            _advance_cursor(connection, record, change)
+        case r.ItemsLanded():
+            _set_items(connection, record, change)
+        case r.LedgerKeySet():
+            _set_keys(connection, record, [change])
+        case r.LedgerKeysCleared() | r.LedgerSwept():
+            _apply_ledger(connection, record, change)
+        case r.RunStarted() | r.RunError() | r.RunSettled() | r.RunEnded() | r.LineageAdded():
+            _apply_run(connection, record, change)
+        case r.UnitsPlanned() | r.UnitDone() | r.UnitsAbandoned():
+            _apply_units(connection, record, change)
+        case _:
+            assert_never(change)
+
+
+def _set_keys(connection: Connection, record: r.LogRecord, changes: Sequence[r.LedgerKeySet]) -> None:
+    """The keys of one commit, of which no two are the same; those that had expired are taken over."""
+    rows = [
+        {
+            "table_name": change.table,
+            "idempotency_key": change.key,
+            "fingerprint": change.fingerprint,
+            "rows": change.rows,
+            "bytes": change.bytes,
+            "refused": change.refused,
+            "seq": record.seq,
+            "at_us": record.at_us,
+            "expires_us": change.expires_us,
+        }
+        for change in changes
+    ]
+    connection.execute(_FREE_KEY, [{"of_table": change.table, "of_key": change.key} for change in changes])
+    connection.execute(_INSERT_KEY, rows)
+
+
+def _apply_ledger(connection: Connection, record: r.LogRecord, change: r.LedgerKeysCleared | r.LedgerSwept) -> None:
+    c = t.ledger_key.c
+    match change:
+        case r.LedgerKeysCleared():
+            if change.keys is None:
+                connection.execute(delete(t.ledger_key).where(c.table_name == change.table))
+            for chunk in _chunks(change.keys or ()):
+                here = (c.table_name == change.table) & c.idempotency_key.in_(chunk)
+                connection.execute(delete(t.ledger_key).where(here))
+        case r.LedgerSwept():
+            connection.execute(delete(t.ledger_key).where(c.expires_us <= change.before_us))
+        case _:
+            assert_never(change)
+
+
+def _apply_run(
+    connection: Connection,
+    record: r.LogRecord,
+    change: r.RunStarted | r.RunError | r.RunSettled | r.RunEnded | r.LineageAdded,
+) -> None:
+    match change:
+        case r.RunStarted():
+            connection.execute(
+                insert(t.run).values(
+                    run_id=change.run_id,
+                    pipeline=change.pipeline,
+                    freshness_us=change.freshness_us,
+                    trigger_kind=change.trigger,
+                    actor=record.actor,
+                    connector=change.connector,
+                    definition=change.definition,
+                    cut=_json(change.bounds),
+                    state="reading",
+                    rows=0,
+                    bytes=0,
+                    started_us=record.at_us,
+                    started_seq=record.seq,
+                )
+            )
+        case r.RunSettled():
+            _settle_run(connection, record, change.run_id)
+        case r.RunError():
+            first = (t.run.c.run_id == change.run_id) & t.run.c.error_kind.is_(None)
+            error = {"error_kind": change.error_kind, "error_message": change.error_message}
+            connection.execute(update(t.run).where(first).values(**error))
+        case r.RunEnded():
+            _end_run(connection, record, change.run_id, change.state)
+        case r.LineageAdded():
+            rows = [{"child_run_id": change.child_run_id, "parent_run_id": p} for p in change.parent_run_ids]
+            if rows:
+                connection.execute(insert(t.lineage), rows)
+        case _:
+            assert_never(change)
+
+
+def _apply_units(
+    connection: Connection, record: r.LogRecord, change: r.UnitsPlanned | r.UnitDone | r.UnitsAbandoned
+) -> None:
+    match change:
+        case r.UnitsPlanned():
+            rows = [
+                {
+                    "unit_id": u.unit_id,
+                    "run_id": change.run_id,
+                    "pipeline": change.pipeline,
+                    "table_name": u.table,
+                    "ordinal": u.ordinal,
+                    "serial": u.serial,
+                    "payload": _json(u.payload),
+                    "state": "pending",
+                    "rows": 0,
+                    "bytes": 0,
+                }
+                for u in change.units
+            ]
+            if rows:
+                connection.execute(insert(t.unit), rows)
+        case r.UnitDone():
+            connection.execute(
+                update(t.unit)
+                .where(t.unit.c.unit_id == change.unit_id)
+                .values(
+                    state="done",
+                    rows=change.rows,
+                    bytes=change.bytes,
+                    staged=_staged(change),
+                    done_seq=record.seq,
+                )
+            )
+        case r.UnitsAbandoned():
+            left = (t.unit.c.run_id == change.run_id) & (t.unit.c.state == "pending")
+            if change.table is not None:
+                left = left & (t.unit.c.table_name == change.table)
+            connection.execute(update(t.unit).where(left).values(state="abandoned", done_seq=record.seq))
+        case _:
+            assert_never(change)
+
+
+def _staged(change: r.UnitDone) -> str | None:
+    if not change.staged:
+        return None
+    return _json({"schema_id": change.staged_schema_id, "files": [msgspec.to_builtins(f) for f in change.staged]})
+
+
+def _set_schema(connection: Connection, record: r.LogRecord, change: r.SchemaSet) -> None:
+    connection.execute(
+        insert(t.table_schema).values(
+            table_name=change.table,
+            schema_id=change.schema_id,
+            fingerprint=TableSchema.from_json(change.schema).fingerprint,
+            body=_json(change.schema),
+            seq=record.seq,
+        )
+    )
+    _touch(connection, change.table, record.seq, schema_id=change.schema_id)
+
+
+def _add_schema_events(
+    connection: Connection, record: r.LogRecord, change: r.SchemaSet | r.SchemaRefused, first: int
+) -> None:
+    refused = isinstance(change, r.SchemaRefused)
+    rows = [
+        {
+            "seq": record.seq,
+            "position": first + i,
+            "table_name": change.table,
+            "kind": "refused" if refused else e.kind,
+            "column_name": e.column,
+            "before_json": _json(e.before),
+            "after_json": _json(e.after),
+            "note": f"{e.kind}: {e.note}" if refused and e.note else e.kind if refused else e.note,
+            "proposal": _json(change.proposal) if isinstance(change, r.SchemaRefused) else None,
+            "decided_by": change.decided_by,
+            "at_us": record.at_us,
+        }
+        for i, e in enumerate(change.events)
+    ]
+    if rows:
+        connection.execute(insert(t.schema_event), rows)
+
+
+def _add_files(connection: Connection, record: r.LogRecord, change: r.FilesAdded | r.FilesMerged) -> None:
+    rows = [
+        {
+            "path": f.path,
+            "table_name": change.table,
+            "schema_id": change.schema_id,
+            "run_id": change.run_id,
+            "rows": f.rows,
+            "bytes": f.bytes,
+            "ordinal": f.ordinal,
+            "sha256": f.sha256,
+            "stats": _json(msgspec.to_builtins(f.stats)) if f.stats is not None else None,
+            "sources": _json(f.sources) if f.sources else None,
+            "content_sum": f.content_sum,
+            "unique_keys": change.unique_keys,
+            "merged": f.merged,
+            "partition": f.partition,
+            "sort_order": _json(list(f.sort_order)) if f.sort_order else None,
+            "key_version": f.key_version,
+            "index_ids": _json(list(f.index_ids)) if f.index_ids else None,
+            "added_seq": record.seq,
+            "origin_node": record.node,
+            "origin_seq": record.seq,
+        }
+        for f in change.files
+    ]
+    if rows:
+        connection.execute(_INSERT_FILE, rows)
+
+
+def _remove_files(connection: Connection, record: r.LogRecord, paths: Sequence[str]) -> None:
+    """A file leaves a table once: what reads as of an older sequence show does not change afterwards."""
+    removed = update(t.file).where(t.file.c.removed_seq.is_(None))
+    for chunk in _chunks(paths):
+        where = t.file.c.path.in_(chunk)
+        connection.execute(removed.where(where).values(removed_seq=record.seq, removed_us=record.at_us))
+
+
+def _forget_files(connection: Connection, change: r.FilesForgotten) -> None:
+    """Only removed files can be forgotten, and of two gcs the one that forgot more counts."""
+    for chunk in _chunks(change.paths):
+        connection.execute(delete(t.file).where(t.file.c.path.in_(chunk), t.file.c.removed_seq.is_not(None)))
+    older = (t.table.c.name == change.table) & (t.table.c.oldest_seq < change.oldest_seq)
+    connection.execute(update(t.table).where(older).values(oldest_seq=change.oldest_seq))
+
+
+def _set_view(connection: Connection, record: r.LogRecord, change: r.ViewSet) -> None:
+    body = _json(msgspec.to_builtins(change.definition))
+    mine = t.view_definition.c.view_name == change.view
+    newest = select(t.view_definition.c.body).where(mine).order_by(t.view_definition.c.seq.desc()).limit(1)
+    if connection.execute(newest).scalar() != body:
+        connection.execute(insert(t.view_definition).values(view_name=change.view, seq=record.seq, body=body))
+    cut = {"view_name": change.view, "seq": record.seq, "reads": _json(change.reads)}
+    connection.execute(insert(t.view_cut).values(**cut))
+    connection.execute(delete(t.view).where(t.view.c.name == change.view))
+    entry = {"name": change.view, "pipeline": change.pipeline, "changed_seq": record.seq}
+    connection.execute(insert(t.view).values(**entry))
+
+
+def _drop_view(connection: Connection, name: str) -> None:
+    """A table takes the place of a view of its name, which held no rows that could be lost."""
+    connection.execute(delete(t.view).where(t.view.c.name == name))
+    for part in (t.view_definition, t.view_cut):
+        connection.execute(delete(part).where(part.c.view_name == name))
+
+
+def _set_cursor(connection: Connection, record: r.LogRecord, change: r.CursorSet) -> None:
+    here = (t.cursor.c.pipeline == change.pipeline) & (t.cursor.c.table_name == change.table)
+    version = connection.execute(select(t.cursor.c.version).where(here)).scalar_one_or_none()
+    values = {
+        "kind": change.kind,
+        "version": (version or 0) + 1,
+        "source_identity": change.source_identity,
+        "value": _json(change.value),
+        "seq": record.seq,
+    }
+    if version is None:
+        connection.execute(insert(t.cursor).values(pipeline=change.pipeline, table_name=change.table, **values))
+    else:
+        connection.execute(update(t.cursor).where(here).values(**values))
+
+
+def _advance_cursor(connection: Connection, record: r.LogRecord, change: r.CursorAdvanced) -> None:
+    where = (t.unit.c.run_id == change.run_id) & (t.unit.c.table_name == change.table)
+    units = connection.execute(select(t.unit.c.state, t.unit.c.payload).where(where).order_by(t.unit.c.ordinal))
+    done = [unit.payload for unit in itertools.takewhile(lambda unit: unit.state == "done", units)]
+    if done:
+        value = json.loads(done[-1])["slice"]["end"]
+        _set_cursor(
+            connection,
+            record,
+            r.CursorSet(
+                pipeline=change.pipeline,
+                table=change.table,
+                kind=change.kind,
+                source_identity=change.source_identity,
+                value=value,
+            ),
+        )
+
+
+def _settle_run(connection: Connection, record: r.LogRecord, run_id: str) -> None:
+    mine = t.unit.c.run_id == run_id
+    states = {state for (state,) in connection.execute(select(t.unit.c.state).where(mine).distinct())}
+    if "pending" not in states:
+        state = "success" if states <= {"done"} else "partial" if "done" in states else "failed"
+        _end_run(connection, record, run_id, state)
+
+
+def _end_run(connection: Connection, record: r.LogRecord, run_id: str, state: str) -> None:
+    done = (t.unit.c.run_id == run_id) & (t.unit.c.state == "done")
+    rows, size = connection.execute(select(func.sum(t.unit.c.rows), func.sum(t.unit.c.bytes)).where(done)).one()
+    ended = {"state": state, "rows": int(rows or 0), "bytes": int(size or 0)}
+    times = {"ended_us": record.at_us, "ended_seq": record.seq}
+    connection.execute(update(t.run).where(t.run.c.run_id == run_id).values(**ended, **times))
+
+
+def _set_items(connection: Connection, record: r.LogRecord, change: r.ItemsLanded) -> None:
+    here = (t.item.c.pipeline == change.pipeline) & (t.item.c.table_name == change.table)
+    for chunk in _chunks(tuple(change.items)):
+        connection.execute(delete(t.item).where(here, t.item.c.source_id.in_(chunk)))
+    rows = [
+        {
+            "pipeline": change.pipeline,
+            "table_name": change.table,
+            "source_id": source_id,
+            "version": _json(version),
+            "seq": record.seq,
+        }
+        for source_id, version in change.items.items()
+    ]
+    if rows:
+        connection.execute(insert(t.item), rows)
+
+
+def _touch(connection: Connection, table: str, seq: int, **values: Any) -> None:
+    connection.execute(update(t.table).where(t.table.c.name == table).values(changed_seq=seq, files_seq=seq, **values))
+
+
+def _chunks(values: Sequence[str], size: int = 500) -> list[Sequence[str]]:
+    """Databases bound the number of parameters of a statement."""
+    return [values[i : i + size] for i in range(0, len(values), size)]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)

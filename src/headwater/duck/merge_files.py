@@ -1,0 +1,182 @@
+"""Files of a table made into fewer ones: the same rows, each with the commit that brought it, in one commit.
+
+Nothing of the table changes by that: not its rows, not what was written last, not its freshness. Whoever reads as of a
+sequence before the merge reads the files that were there then, for as long as gc keeps them. What is merged is whole
+commits: the rows of one commit stay together and in their order, so that which of them was written last can be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headwater.base import limits
+from headwater.base.crash import crash_point
+from headwater.base.errors import Conflict, HeadwaterError
+from headwater.base.schema import Column, TableSchema
+from headwater.catalog.commit import Store, commit_files
+from headwater.catalog.records import Commit, FilesLive, FilesMerged, WriterHeld
+from headwater.catalog.table_state import TableState
+from headwater.duck.unique_keys import keys_are_unique
+from headwater.storage.file_record import FileRecord, LiveFile
+from headwater.storage.part_writer import discard_files, rewrite, stored_rows
+from headwater.storage.system_columns import arrow_fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+WAITING_BYTES = 16 * 1024 * 1024
+"""So many bytes of rows wait at most to become one batch: files say little of what their rows weigh in memory."""
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Files of a table that are to become one, in the order of their rows, and the schema that it gets. All files of
+    each of their commits are among them."""
+
+    files: tuple[LiveFile, ...]
+    schema_id: int
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a merge did. `seq` is its commit."""
+
+    seq: int
+    files_replaced: int
+    files_written: int
+    rows: int
+    bytes_read: int
+    bytes_written: int
+
+
+def same_rows(old: TableSchema, new: TableSchema, *, columns_added: bool) -> bool:
+    """Whether rows of files written with `old` can stand in a file of `new` and show the same from now on. With
+    `columns_added` the new one may have more columns, of which such rows hold null."""
+    if len(old.columns) < len(new.columns) and not columns_added:
+        return False
+    types = {column.id: column.type for column in new.columns}
+    if _key_ids(old) != _key_ids(new) or any(types.get(column.id) != column.type for column in old.columns):
+        return False
+    known = {column.id for column in old.columns}
+    return all(_is_plain(column) for column in new.columns if column.id not in known)
+
+
+def merge_files(
+    store: Store,
+    state: TableState,
+    merge: Merge,
+    *,
+    directory: str,
+    number: int,
+    writer: WriterHeld,
+    actor: str,
+    partition: str | None = None,
+) -> Merged | None:
+    """Write the rows of the files, all of one partition, once more, and let the new file take their place. None if
+    another commit has replaced one of them meanwhile: then nothing has changed, and nothing is left. Raises HW-T03 if
+    the writer was taken for dead, HW-T04 for a file that cannot be read or whose rows are not those that were
+    written."""
+    schema = state.schemas[merge.schema_id]
+    rows = _rows(store.root, state, merge.files, schema)
+    written = rewrite(store.root, rows, schema=schema, directory=directory, partition=0, task_attempt=number)
+    try:
+        _check(merge.files, written)
+        unique = all(file.unique_keys for file in merge.files) and keys_are_unique(store.root, written, schema)
+    except BaseException:
+        discard_files(store.root, written)
+        raise
+    crash_point("tail.before_commit")
+    paths = tuple(file.path for file in merge.files)
+    merged = FilesMerged(
+        table=state.name,
+        schema_id=merge.schema_id,
+        run_id=merge.files[-1].run_id,
+        files=tuple(msgspec.structs.replace(file, partition=partition) for file in written),
+        replaces=paths,
+        unique_keys=unique,
+    )
+    requires = (writer, FilesLive(table=state.name, paths=paths))
+    try:
+        seq = commit_files(store, Commit(changes=(merged,), requires=requires, actor=actor), written)
+    except Conflict:
+        return None
+    crash_point("tail.after_commit")
+    return Merged(
+        seq=seq,
+        files_replaced=len(paths),
+        files_written=len(written),
+        rows=sum(file.rows for file in written),
+        bytes_read=sum(file.bytes for file in merge.files),
+        bytes_written=sum(file.bytes for file in written),
+    )
+
+
+def _key_ids(schema: TableSchema) -> list[int]:
+    return [column.id for name in schema.primary_key if (column := schema.column(name)) is not None]
+
+
+def _is_plain(column: Column) -> bool:
+    """Whether rows without the column show nothing but null for it."""
+    return replace(column, nullable=True, dropped=False) == Column(column.id, column.name, column.type)
+
+
+def _rows(root: Path, state: TableState, files: Sequence[LiveFile], schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    """The rows of all files, in as few batches as memory lets them be: small files would make many small ones."""
+    import pyarrow as pa
+
+    target = pa.schema([*schema.to_arrow(), *arrow_fields(merged=True)])
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for file in files:
+        old = state.schemas[file.schema_id]
+        for batch in stored_rows(root, file):
+            waiting.append(_in_schema(batch, old, schema, target))
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= limits.ARROW_BATCH_ROWS or size >= WAITING_BYTES:
+                yield from _together(waiting)
+                waiting, rows, size = [], 0, 0
+    yield from _together(waiting)
+
+
+def _in_schema(batch: pa.RecordBatch, old: TableSchema, new: TableSchema, target: pa.Schema) -> pa.RecordBatch:
+    """The batch in the columns of another schema, found by their ids."""
+    import pyarrow as pa
+
+    names = {column.name: kept.name for column in new.columns if (kept := old.by_id(column.id)) is not None}
+    own = set(new.names())
+    columns = [
+        batch.column(names.get(field.name, field.name))
+        if field.name in names or field.name not in own
+        else pa.nulls(batch.num_rows, field.type)
+        for field in target
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _together(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    import pyarrow as pa
+
+    if not batches:
+        return []
+    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+    return list(table.to_batches())
+
+
+def _check(before: Sequence[LiveFile], after: Sequence[FileRecord]) -> None:
+    """The same rows: as many, and with the same content where it is known. Raises HW-T04."""
+    same = sum(file.rows for file in before) == sum(file.rows for file in after)
+    if all(file.content_sum is not None for file in before):
+        old, new = (sum(int(file.content_sum or "0", 16) for file in files) % (1 << 128) for files in (before, after))
+        same = same and old == new
+    if not same:
+        raise HeadwaterError(
+            "HW-T04",
+            f"{len(before)} files, the first of them `{before[0].path}`, do not hold the rows that were written to them",
+            hint="`headwater context verify` lists every file that is missing or damaged",
+        )

@@ -1,0 +1,116 @@
+"""Promote a value inside a `dynamic` column: a typed column of its own, for rows that are there and rows to come.
+
+No file is rewritten. The new column remembers where it comes from; readers show a row's own value of it, or else what
+they find at that place (`store/duck_paths.py`, `coerce/at_path.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from headwater.base.crash import crash_point
+from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.ids import is_column_name
+from headwater.base.json_path import parse_path, path_text
+from headwater.base.schema import PROMOTABLE, Column, Promotion, TableSchema
+from headwater.base.types import DYNAMIC, Type
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store
+from headwater.catalog.lookup import table_entry
+from headwater.duck.ripple_views import view_names
+from headwater.duck.table_select import column_names
+from headwater.storage.system_columns import SYSTEM_COLUMNS
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """A column and where it is read from. `seq` is None if it was there already, and nothing was written."""
+
+    table: str
+    column: str
+    type: str
+    path: str
+    schema_id: int
+    seq: int | None
+    decided_by: str
+
+
+def promote(store: Store, table: str, path: str, *, name: str, type_: Type, actor: str) -> Promoted:
+    """Add the column, in the name of `actor`. A column that is there as asked for is left alone. Raises HW-T07 for a
+    table that is not there, HW-S03 for what cannot be promoted, HW-T02 if the schema moves meanwhile."""
+    with store.catalog.snapshot() as connection:
+        if table in view_names(connection):
+            raise HeadwaterError(
+                "HW-S03",
+                f"`{table}` is a view, and has no columns of its own to add to",
+                hint="promote in the table that it reads, or put the path into the view's query",
+            )
+        entry = table_entry(connection, table)
+    schema = with_promoted(entry.schema, table, path, name=name, type_=type_)
+    found = Promoted(table, name, str(type_), _origin(schema, name), entry.schema_id, None, actor)
+    if schema == entry.schema:
+        return found
+    crash_point("schema.before_accept")
+    event = r.SchemaEvent(kind="promote_column", column=name, after=str(type_), note=f"from {found.path}")
+    schema_id = entry.schema_id + 1
+    change = r.SchemaSet(table=table, schema_id=schema_id, schema=schema.as_json(), events=(event,), decided_by=actor)
+    requires = (r.SchemaIs(table=table, schema_id=entry.schema_id),)
+    seq = store.commit(r.Commit(changes=(change,), requires=requires, actor=actor))
+    return replace(found, schema_id=schema_id, seq=seq)
+
+
+def with_promoted(schema: TableSchema, table: str, path: str, *, name: str, type_: Type) -> TableSchema:
+    """The schema with the promoted column at its end; the same one if it has that column. Raises HW-S03."""
+    source, steps = parse_path(path)
+    if type_.kind not in PROMOTABLE:
+        raise HeadwaterError(
+            "HW-S03",
+            f"a promoted column cannot be `{type_}`: not every reader would find the same values",
+            hint="types: " + ", ".join(PROMOTABLE),
+        )
+    column = Column(schema.next_id, name, type_, promoted=Promotion(_dynamic(schema, table, source).id, steps))
+    standing = schema.column(name)
+    if standing is not None and replace(standing, id=column.id, default=None) == column:
+        return schema
+    _check_name(schema, table, name)
+    return replace(schema, columns=(*schema.columns, column), next_id=schema.next_id + 1)
+
+
+def _dynamic(schema: TableSchema, table: str, name: str) -> Column:
+    column = schema.column(name)
+    dynamic = [each.name for each in schema.columns if each.type == DYNAMIC]
+    known = f"`dynamic` columns of `{table}`: {', '.join(dynamic) or 'none'}"
+    if column is None:
+        meant = nearest(name, schema.names())
+        hint = f"did you mean `{meant}`?" if meant else known
+        raise HeadwaterError("HW-S03", f"`{table}` has no column `{name}`", hint=hint)
+    if column.type != DYNAMIC:
+        message = f"column `{name}` of `{table}` is `{column.type}`, not `dynamic`: there is nothing inside it"
+        raise HeadwaterError("HW-S03", message, hint=known)
+    return column
+
+
+def _check_name(schema: TableSchema, table: str, name: str) -> None:
+    if not is_column_name(name):
+        raise HeadwaterError(
+            "HW-S03",
+            f"`{name}` cannot be the name of a column",
+            hint="names are printable, at most 255 bytes, and not one of the store's own (`_run_id`, `_hw_...`)",
+        )
+    names, exacts = column_names(schema)
+    taken = {*schema.names(), *names.values(), *exacts.values(), *(column.name for column in SYSTEM_COLUMNS)}
+    other = next((each for each in taken if each.lower() == name.lower()), None)
+    if other is not None:
+        raise HeadwaterError(
+            "HW-S03",
+            f"`{table}` has a column `{other}` already",
+            hint=f"choose another name; `DESCRIBE {table}` shows those that are taken",
+        )
+
+
+def _origin(schema: TableSchema, name: str) -> str:
+    column = schema.column(name)
+    assert column is not None and column.promoted is not None, name
+    source = schema.by_id(column.promoted.column_id)
+    assert source is not None, name
+    return path_text(source.name, column.promoted.steps)

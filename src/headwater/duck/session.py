@@ -1,0 +1,235 @@
+"""A DuckDB session that can read the tables' files and do nothing else, and the answer to one query in it.
+
+Two rules protect it. DuckDB opens no file but the live data files, loads no extension and changes no setting: the
+session is locked before anything else is run in it. And `run_query` takes only statements that `parse` lets pass:
+DuckDB can write to every file that it may read, and since version 2 a `SELECT` can hold an INSERT or a COPY in a
+WITH clause.
+
+Nothing here needs the catalog: a process of its own runs it for clients, see `query_worker`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headwater.base.errors import HeadwaterError
+from headwater.duck.statement import LOCKED_CONFIG, MESSAGE_CHARACTERS, Statement, parse
+from headwater.duck.table_select import META, meta_name
+from headwater.duck.types import literal, quote
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+FETCH_ROWS, ARROW_ROWS = 1_000, 10_000
+SPILL_SHARE = 10
+
+_NO_FILE = re.compile(r'Cannot access file "(.*)/\*\*/\*\.parquet"')
+_WHERE = re.compile(r"\n\n(?:LINE |Stack Trace)")
+"""Where DuckDB's message ends and the place begins, in the SQL or in DuckDB's own code."""
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """What a session shows, as SQL.
+
+    tables   name of each table, and the statements that make its views over its files
+    views    name and SELECT of each view of a ripple, after the views that it reads
+    listing  the statements that make `headwater.tables`
+    files    the paths of all files that the tables are read from
+    """
+
+    tables: tuple[tuple[str, tuple[str, ...]], ...]
+    views: tuple[tuple[str, str], ...]
+    listing: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a session may use; None: as DuckDB likes.
+
+    memory_bytes    the memory that DuckDB manages; what needs more uses the disk, at most ten times as much, or fails
+    threads         the threads that run a query
+    temp_directory  where it uses the disk; without one it does not
+    """
+
+    memory_bytes: int | None = None
+    threads: int | None = None
+    temp_directory: str | None = None
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """The answer to a query, taken once. DuckDB's errors are HW-Q01 also while it is taken."""
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    _cursor: duckdb.DuckDBPyConnection
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        for batch in self.batches():
+            yield from batch
+
+    def batches(self) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows, some at a time."""
+        with translated(), self._cursor as cursor:
+            while batch := cursor.fetchmany(FETCH_ROWS):
+                yield batch
+
+
+def new_database() -> duckdb.DuckDBPyConnection:
+    """An empty database in memory, for `open_session`: making one takes longer than all the rest."""
+    import duckdb
+
+    return duckdb.connect(":memory:", config=dict(LOCKED_CONFIG))
+
+
+def open_session(
+    definitions: Definitions, resources: Resources, database: duckdb.DuckDBPyConnection | None = None
+) -> duckdb.DuckDBPyConnection:
+    """A session with these tables and views, in UTC. `database` is a new one that nothing has used. Raises HW-T04 if a
+    file of a table is not there."""
+    connection = database or new_database()
+    try:
+        connection.execute(_lock(definitions.files, resources))
+        create_views(connection, definitions)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def create_views(
+    connection: duckdb.DuckDBPyConnection, definitions: Definitions, damaged: dict[str, HeadwaterError] | None = None
+) -> None:
+    """Make all views in a database. Raises HW-T04 if a file that a table names is not there or is not what it was. With
+    `damaged`, such a table is noted there instead, and its views say so when they are asked, as does a ripple's view
+    that DuckDB does not take."""
+    import duckdb
+
+    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {META}")
+    for name, statements in definitions.tables:
+        try:
+            for statement in statements:
+                connection.execute(statement)
+        except (
+            duckdb.IOException,
+            duckdb.InvalidInputException,
+            duckdb.ConversionException,
+            duckdb.PermissionException,
+        ) as error:
+            problem = HeadwaterError(
+                "HW-T04",
+                f"table `{name}` cannot be read: {_reason(error)}",
+                hint="`headwater context verify` lists every file that is missing or damaged",
+            )
+            if damaged is None:
+                raise problem from error
+            damaged[name] = problem
+            for view in (meta_name(name), quote(name)):
+                connection.execute(f"CREATE OR REPLACE VIEW {view} AS {broken(name, problem.message)}")
+    for name, select in definitions.views:
+        try:
+            connection.execute(f"CREATE OR REPLACE VIEW {quote(name)} AS {select}")
+        except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:
+            stub = broken(name, str(error).splitlines()[0])
+            connection.execute(f"CREATE OR REPLACE VIEW {quote(name)} AS {stub}")
+    connection.execute(definitions.listing)
+
+
+def _reason(error: Exception) -> str:
+    """What DuckDB says. A locked session takes a file that is not there for a folder, which it may not open."""
+    found = _NO_FILE.search(str(error))
+    return f'there is no file "{found[1]}"' if found else str(error).splitlines()[0]
+
+
+def broken(view: str, reason: str) -> str:
+    """In place of a view that DuckDB does not take: it says why when it is asked, and all others work."""
+    message = f"the view `{view}` cannot be shown: {reason}"
+    return f"SELECT error({literal(message)}) AS {quote('error')}"
+
+
+def run_query(connection: duckdb.DuckDBPyConnection, sql: str) -> QueryResult:
+    """Check one statement, and begin to answer it. Everything but reading, and everything that DuckDB refuses, is
+    HW-Q01."""
+    return run_statement(connection, _checked(connection, sql))
+
+
+def run_to_arrow(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
+    """The same, with the answer as Arrow batches."""
+    import pyarrow as pa
+
+    statement = _checked(connection, sql)
+    with translated():
+        found: Any = connection.cursor().sql(statement.sql).to_arrow_reader(ARROW_ROWS)
+    return pa.RecordBatchReader.from_batches(found.schema, _batches(found))
+
+
+def run_statement(connection: duckdb.DuckDBPyConnection, statement: Statement) -> QueryResult:
+    """Begin to answer a statement whose names were checked. DuckDB refuses other work on a connection whose answer
+    was not read to its end, so each answer has one of its own."""
+    with translated():
+        cursor = connection.cursor()
+        cursor.execute(statement.sql)
+        columns = cursor.description or []
+    return QueryResult(tuple(column[0] for column in columns), tuple(str(column[1]) for column in columns), cursor)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """DuckDB's errors as ours, without values of rows."""
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.OutOfMemoryException, MemoryError) as error:
+        raise out_of_memory() from error
+    except duckdb.Error as error:
+        text = _WHERE.split(str(error))[0].strip()
+        if isinstance(error, duckdb.InternalException | duckdb.FatalException) and "allocation failure" in text:
+            raise out_of_memory() from error
+        if isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException | duckdb.InvalidInputException):
+            text = _QUOTED.sub("'...'", text)
+        if len(text) > MESSAGE_CHARACTERS:
+            text = text[:MESSAGE_CHARACTERS] + "..."
+        raise HeadwaterError("HW-Q01", text) from error
+
+
+def out_of_memory() -> HeadwaterError:
+    return HeadwaterError(
+        "HW-Q03",
+        "the query needs more memory than it may have",
+        hint="ask for fewer rows or columns, or shorter values",
+    )
+
+
+def _checked(connection: duckdb.DuckDBPyConnection, sql: str) -> Statement:
+    statement = parse(sql)
+    statement.check_names([row[0] for row in connection.execute("SELECT name FROM headwater.tables").fetchall()])
+    return statement
+
+
+def _batches(found: Any) -> Iterator[pa.RecordBatch]:
+    with translated():
+        yield from found
+
+
+def _lock(files: Sequence[str], resources: Resources) -> str:
+    """The first statements of a session. DuckDB takes the list of files only while it has access to all files; after
+    these statements neither can be changed."""
+    settings = {"temp_directory": literal(resources.temp_directory or "")}
+    if resources.memory_bytes is not None:
+        settings["memory_limit"] = literal(f"{resources.memory_bytes}B")
+        settings["max_temp_directory_size"] = literal(f"{SPILL_SHARE * resources.memory_bytes}B")
+    if resources.threads is not None:
+        settings["threads"] = str(resources.threads)
+    settings["allowed_paths"] = f"[{', '.join(map(literal, files))}]"
+    settings["enable_external_access"] = "false"
+    settings["lock_configuration"] = "true"
+    return "SET GLOBAL TimeZone = 'UTC'; " + "; ".join(f"SET {name} = {value}" for name, value in settings.items())

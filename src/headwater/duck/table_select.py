@@ -1,0 +1,410 @@
+"""The SELECTs behind a table's two views: explicit files, one conversion per column, last write wins. Pure text.
+
+`meta.<table>` has every column; the view `<table>` has the user's columns of it.
+
+Files are read in groups of one schema, with the names and types that they were written with, so that neither a
+rename nor a re-used name can mislead a reader; each group is then converted and all are united. Where DuckDB would
+not find a column by its name (two that differ only in case, a user's column called `filename`) the group is read by
+the columns' permanent ids, which takes longer to bind.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from headwater.base.schema import Column, TableSchema
+from headwater.catalog.table_state import TableState
+from headwater.duck.json_paths import floored_micros, value_at
+from headwater.duck.types import default_value, exact, literal, nanoseconds, quote, shown, shown_type, stored_type
+from headwater.storage.file_record import LiveFile
+from headwater.storage.system_columns import COMMIT_SEQ, RUN_ID, SYSTEM_COLUMNS
+
+_POSITION, _ROW = "_hw_file", "_hw_row"
+_NEWER = "_hw_newer"
+_VIRTUAL = frozenset({"filename", "file_index", "file_row_number"})
+"""Columns that DuckDB adds to those of a file."""
+
+
+META = "meta"
+"""The schema of the views that show every column."""
+
+
+def plain_select(state: TableState) -> str:
+    """The table as a user knows it, over its view in `meta`: declared columns, then the others in the order in which
+    they were first seen. DuckDB has no view without columns, so a table without any shows `_run_id`."""
+    names, _ = column_names(state.schema)
+    columns = [quote(names[column.id]) for column in state.schema.columns] or [RUN_ID.name]
+    return f"SELECT {', '.join(columns)} FROM {meta_name(state.name)}"
+
+
+def meta_name(table: str) -> str:
+    """The view with every column of a table, in a FROM."""
+    return f"{META}.{quote(table)}"
+
+
+def view_select(state: TableState, *, root: str | None) -> str:
+    """The rows of the table at the state's cut, with every column: the user's, the exact nanoseconds of times, the
+    system columns. Paths are relative to the store, or absolute under `root`."""
+    if not state.files:
+        return _empty(state)
+    select = _Select(state, root)
+    if state.mode != "upsert" or not state.schema.primary_key:
+        return select.rows(sorted(state.files, key=_first_row))
+    base, newer = split_base(state)
+    if not newer:
+        return select.rows(base)
+    winners = select.rows(newer) if _duplicate_free(newer, state) else select.winners(newer)
+    apart, near = _split_near(base, newer, state)
+    parts = [select.rows(apart)] if apart else []
+    parts += [select.rows_without(near, newer)] if near else []
+    return "\nUNION ALL\n".join([*parts, winners])
+
+
+def base_prefix(state: TableState) -> int:
+    """How many of the table's files are known to hold no key twice, and to be older than all others."""
+    return len(split_base(state)[0])
+
+
+def column_names(schema: TableSchema) -> tuple[dict[int, str], dict[int, str]]:
+    """The names of a view's columns by column id: those of the columns, and those of the exact nanoseconds beside
+    each timestamp. DuckDB takes names that differ only in case for the same, so a second one gets a number; a
+    column that was dropped gives its name up to one that has it now."""
+    taken = {column.name for column in SYSTEM_COLUMNS}
+    names: dict[int, str] = {}
+    for column in sorted(schema.columns, key=lambda c: c.dropped):
+        names[column.id] = _free(column.name, taken)
+    exacts = {c.id: _free(f"{names[c.id]}_ns", taken) for c in schema.columns if c.type.kind == "timestamp"}
+    return names, exacts
+
+
+def split_base(state: TableState) -> tuple[list[LiveFile], list[LiveFile]]:
+    """The files of an upsert table in two parts: a base in which no key stands twice, and the files that are newer
+    than all of it. What is not known (no statistics, a text too long for a bound) counts as an overlap."""
+    commits = sorted(_commits(state.files), key=lambda c: (c.last_seq, c.files[0].added_seq))
+    best = 0
+    for name in state.schema.primary_key:
+        key = state.schema.column(name)
+        ranges = _Ranges()
+        for place, commit in enumerate(commits):
+            if key is None or not commit.unique or not ranges.add(_key_range(commit, key, state)):
+                break
+            newer = commits[place + 1 :]
+            if place + 1 > best and commit.last_seq < min((c.first_seq for c in newer), default=commit.last_seq + 1):
+                best = place + 1
+    base = [file for commit in commits[:best] for file in commit.files]
+    chosen = {file.path for file in base}
+    return base, [file for file in state.files if file.path not in chosen]
+
+
+def _split_near(
+    base: Sequence[LiveFile], newer: Sequence[LiveFile], state: TableState
+) -> tuple[list[LiveFile], list[LiveFile]]:
+    """The files of a base in two parts: those that are known to share no key with the newer ones, and all others."""
+    apart: set[str] = set()
+    for name in state.schema.primary_key:
+        key = state.schema.column(name)
+        theirs = [_key_range(commit, key, state) for commit in _commits(newer)] if key is not None else [None]
+        if key is None or None in theirs:
+            continue
+        for file in base:
+            ours = _key_range(_Commit((file,), 0, 0), key, state)
+            if ours is not None and not any(other is not None and ours.touches(other) for other in theirs):
+                apart.add(file.path)
+    return [file for file in base if file.path in apart], [file for file in base if file.path not in apart]
+
+
+def _duplicate_free(files: Sequence[LiveFile], state: TableState) -> bool:
+    """True if these files are known to hold no key twice."""
+    commits = _commits(files)
+    for name in state.schema.primary_key:
+        key = state.schema.column(name)
+        ranges = _Ranges()
+        if key is not None and all(c.unique and ranges.add(_key_range(c, key, state)) for c in commits):
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class _Commit:
+    """The files of one commit; its rows were committed between the two sequences (merged files hold older rows)."""
+
+    files: tuple[LiveFile, ...]
+    first_seq: int
+    last_seq: int
+
+    @property
+    def unique(self) -> bool:
+        return all(file.unique_keys for file in self.files)
+
+
+def _commits(files: Sequence[LiveFile]) -> list[_Commit]:
+    found = []
+    for seq, group in groupby(files, key=lambda file: file.added_seq):
+        members = tuple(group)
+        bounds = [_row_seqs(file) if file.merged else (seq, seq) for file in members]
+        found.append(_Commit(members, min(low for low, _ in bounds), max(high for _, high in bounds)))
+    return found
+
+
+def _first_row(file: LiveFile) -> tuple[int, int, int]:
+    """Where a file's first row stands in the order in which rows were committed: merged files hold older rows than
+    their own commit, and stand before what came while they were made."""
+    return _row_seqs(file)[0] if file.merged else file.added_seq, file.added_seq, file.ordinal
+
+
+def _row_seqs(file: LiveFile) -> tuple[int, int]:
+    stats = file.stats.get(str(COMMIT_SEQ.id))
+    low, high = (stats.min, stats.max) if stats else (None, None)
+    return (low if isinstance(low, int) else 0), (high if isinstance(high, int) else file.added_seq)
+
+
+@dataclass(frozen=True)
+class _KeyRange:
+    """The values of one key column in one commit; `kind` says with what they compare."""
+
+    kind: str
+    low: int | str
+    high: int | str
+    nulls: bool
+
+    def touches(self, other: _KeyRange) -> bool:
+        """Whether both may hold the same value."""
+        if self.kind != other.kind or (self.nulls and other.nulls):
+            return True
+        return self.low <= other.high and other.low <= self.high  # type: ignore[operator]
+
+
+def _key_range(commit: _Commit, key: Column, state: TableState) -> _KeyRange | None:
+    """None if it is not known. Reals are not used: a NaN is in no bounds."""
+    lows: list[int | str] = []
+    highs: list[int | str] = []
+    kinds, nulls = set(), False
+    for file in commit.files:
+        column = state.schemas[file.schema_id].by_id(key.id)
+        stats = file.stats.get(str(key.id))
+        if column is None or stats is None or not _comparable(column, key):
+            return None
+        nulls = nulls or stats.nulls > 0
+        if stats.nulls == file.rows:
+            continue
+        if not isinstance(stats.min, int | str) or not isinstance(stats.max, int | str):
+            return None
+        lows.append(stats.min)
+        highs.append(stats.max)
+        kinds.add("text" if isinstance(stats.min, str) else "number")
+    if len(kinds) != 1:
+        return None
+    return _KeyRange(kinds.pop(), min(lows), max(highs), nulls)
+
+
+def _comparable(old: Column, new: Column) -> bool:
+    """Whether bounds of the file's column say something about the table's: same values, same order."""
+    if old.type.kind in ("decimal", "real"):
+        return False
+    return old.type == new.type or (old.type.kind, new.type.kind) == ("int", "long")
+
+
+class _Ranges:
+    """Ranges of one column that do not touch each other."""
+
+    def __init__(self) -> None:
+        self._kind: str | None = None
+        self._lows: list[int | str] = []
+        self._highs: list[int | str] = []
+        self._nulls = False
+        self._open = True
+
+    def add(self, found: _KeyRange | None) -> bool:
+        """Take one more range; False if it may share a value with those that are here. The first one, known or
+        not, shares nothing with anybody."""
+        first = self._open and not self._lows
+        if found is None:
+            self._open = False
+            return first
+        if not first and (not self._open or found.kind != self._kind or (self._nulls and found.nulls)):
+            return False
+        place = bisect_left(self._highs, found.low)
+        if place < len(self._lows) and self._lows[place] <= found.high:  # type: ignore[operator]
+            return False
+        self._kind = found.kind
+        self._lows.insert(place, found.low)
+        self._highs.insert(place, found.high)
+        self._nulls = self._nulls or found.nulls
+        return True
+
+
+class _Select:
+    """Writes the parts of one table's SELECT."""
+
+    def __init__(self, state: TableState, root: str | None):
+        self._state, self._root = state, root
+        self._names, self._exact_names = column_names(state.schema)
+        order = [*(self._names[c.id] for c in state.schema.columns), *self._exact_names.values()]
+        self._outputs = [*order, *(column.name for column in SYSTEM_COLUMNS)]
+        self._positions = {file.path: place for place, file in enumerate(state.files)}
+        self._named = {i: _found_by_name(state.schemas[i]) for i in {file.schema_id for file in state.files}}
+
+    def rows(self, files: Sequence[LiveFile]) -> str:
+        """All rows of the files."""
+        return "\nUNION ALL\n".join(
+            f"SELECT\n{_lines(self._columns(group))}\nFROM {self._scan(group)}" for group in _groups(files)
+        )
+
+    def rows_without(self, files: Sequence[LiveFile], newer: Sequence[LiveFile]) -> str:
+        """The rows of the files whose key does not stand in the newer ones. A null is a value like others."""
+        keys = self._key_names()
+        wanted = " UNION ALL ".join(
+            f"SELECT {', '.join(f'{e} AS {k}' for e, k in zip(self._keys(group), keys))} FROM "
+            f"{self._scan(group, keys_only=True)}"
+            for group in _groups(newer)
+        )
+        parts = []
+        for group in _groups(files):
+            same = " AND ".join(f"{_NEWER}.{k} IS NOT DISTINCT FROM {e}" for e, k in zip(self._keys(group), keys))
+            parts.append(
+                f"SELECT\n{_lines(self._columns(group))}\nFROM {self._scan(group)}\n"
+                f"ANTI JOIN ({wanted}) AS {_NEWER} ON {same}"
+            )
+        return "\nUNION ALL\n".join(parts)
+
+    def winners(self, files: Sequence[LiveFile]) -> str:
+        """Of each key the row that was written last. Keys are compared as the view shows them (times by their
+        nanoseconds), so that a filter on a key goes down to the files."""
+        parts = []
+        for group in _groups(files):
+            extra = [f"{self._positions[group[0].path]} + file_index AS {_POSITION}", f"file_row_number AS {_ROW}"]
+            parts.append(f"SELECT\n{_lines([*self._columns(group), *extra])}\nFROM {self._scan(group)}")
+        inner = "\nUNION ALL\n".join(parts)
+        columns = [self._state.schema.column(name) for name in self._state.schema.primary_key]
+        keys = ", ".join(quote(self._exact_names.get(c.id, self._names[c.id])) for c in columns if c is not None)
+        order = [COMMIT_SEQ.name] if any(file.merged for file in files) else []
+        ranked = ", ".join(f"{name} DESC" for name in [*order, _POSITION, _ROW])
+        outputs = ", ".join(map(quote, self._outputs))
+        return (
+            f"SELECT {outputs} FROM (\n{inner}\n)\n"
+            f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {ranked}) = 1"
+        )
+
+    def _key_names(self) -> list[str]:
+        return [f"_hw_key{place}" for place, _ in enumerate(self._state.schema.primary_key)]
+
+    def _keys(self, group: Sequence[LiveFile]) -> list[str]:
+        stored = self._state.schemas[group[0].schema_id]
+        found = []
+        for name in self._state.schema.primary_key:
+            key = self._state.schema.column(name)
+            assert key is not None, name
+            old = stored.by_id(key.id)
+            if old is not None:
+                found.append(exact(self._reference(old, group), old.type, key.type))
+            else:
+                value, ns = default_value(key)
+                found.append(value if ns is None else str(ns))
+        return found
+
+    def _columns(self, group: Sequence[LiveFile]) -> list[str]:
+        """The view's columns of one group of files, in the view's order."""
+        stored = self._state.schemas[group[0].schema_id]
+        columns, exacts = [], []
+        for column in self._state.schema.columns:
+            old = stored.by_id(column.id)
+            if old is not None:
+                reference, micros = self._reference(old, group), _are_micros(group, column)
+                value, ns = shown(reference, old.type, column.type, micros=micros), nanoseconds(reference, old.type)
+            else:
+                value, constant = default_value(column)
+                ns = f"CAST({'NULL' if constant is None else constant} AS BIGINT)"
+            inside = self._inside(column, group)
+            if inside is not None:
+                found = floored_micros(inside) if column.type.kind == "timestamp" else inside
+                value, ns = _coalesced(value, found, old is not None), _coalesced(ns, inside, old is not None)
+            columns.append(f"{value} AS {quote(self._names[column.id])}")
+            if column.id in self._exact_names:
+                exacts.append(f"{ns} AS {quote(self._exact_names[column.id])}")
+        system = [quote(column.name) for column in SYSTEM_COLUMNS if column is not COMMIT_SEQ]
+        return [*columns, *exacts, *system, f"{_commit_seq(group)} AS {quote(COMMIT_SEQ.name)}"]
+
+    def _inside(self, column: Column, group: Sequence[LiveFile]) -> str | None:
+        """What a promoted column shows of the `dynamic` one that it comes from, if these files have that one. A
+        filter on it is one on an expression: no bounds of the stored values alone can skip a file."""
+        source = column.source_in(self._state.schemas[group[0].schema_id])
+        if source is None or column.promoted is None:
+            return None
+        return value_at(self._reference(source, group), column.promoted.steps, column.type)
+
+    def _reference(self, column: Column, group: Sequence[LiveFile]) -> str:
+        return quote(column.name if self._named[group[0].schema_id] else _name(column))
+
+    def _scan(self, group: Sequence[LiveFile], *, keys_only: bool = False) -> str:
+        """The files of one group, with the types they were written with."""
+        stored = self._state.schemas[group[0].schema_id]
+        prefix = "" if self._root is None else self._root.rstrip("/") + "/"
+        paths = ", ".join(literal(prefix + file.path) for file in group)
+        if self._named[group[0].schema_id]:
+            return f"read_parquet([{paths}], hive_partitioning = false)"
+        keys = {c.id for c in self._state.schema.columns if c.name in self._state.schema.primary_key}
+        columns = [column for column in stored.columns if not keys_only or column.id in keys]
+        fields = [(column.id, _name(column), stored_type(column.type)) for column in columns]
+        system = [c for c in SYSTEM_COLUMNS if group[0].merged or c is not COMMIT_SEQ]
+        fields += [(column.id, column.name, column.duck) for column in ([] if keys_only else system)]
+        schema = ", ".join(
+            f"{i}: {{'name': {literal(name)}, 'type': {literal(type_)}, 'default_value': NULL}}"
+            for i, name, type_ in fields
+        )
+        return f"read_parquet([{paths}], hive_partitioning = false, schema = MAP {{{schema}}})"
+
+
+def _coalesced(value: str, inside: str, stored: bool) -> str:
+    """A row's own value comes first; a default, which is nobody's value, last."""
+    return f"coalesce({value}, {inside})" if stored else f"coalesce({inside}, {value})"
+
+
+def _empty(state: TableState) -> str:
+    names, exacts = column_names(state.schema)
+    columns = [f"CAST(NULL AS {shown_type(c.type)}) AS {quote(names[c.id])}" for c in state.schema.columns]
+    columns += [f"CAST(NULL AS BIGINT) AS {quote(name)}" for name in exacts.values()]
+    columns += [f"CAST(NULL AS {column.duck}) AS {quote(column.name)}" for column in SYSTEM_COLUMNS]
+    return f"SELECT\n{_lines(columns)}\nWHERE false"
+
+
+def _groups(files: Sequence[LiveFile]) -> list[list[LiveFile]]:
+    """Runs of files with one schema that follow each other in the table's order."""
+    return [list(group) for _, group in groupby(files, key=lambda file: (file.schema_id, file.merged))]
+
+
+def _commit_seq(group: Sequence[LiveFile]) -> str:
+    if group[0].merged:
+        return quote(COMMIT_SEQ.name)
+    seqs = [file.added_seq for file in group]
+    if len(set(seqs)) == 1:
+        return f"CAST({seqs[0]} AS BIGINT)"
+    return f"list_extract(CAST([{', '.join(map(str, seqs))}] AS BIGINT[]), CAST(file_index AS BIGINT) + 1)"
+
+
+def _are_micros(group: Sequence[LiveFile], column: Column) -> bool:
+    return all((stats := file.stats.get(str(column.id))) is not None and stats.micros for file in group)
+
+
+def _found_by_name(stored: TableSchema) -> bool:
+    """Whether DuckDB finds each column of a file of this schema by its name."""
+    names = {column.name.lower() for column in stored.columns}
+    return len(names) == len(stored.columns) and names.isdisjoint(_VIRTUAL)
+
+
+def _name(column: Column) -> str:
+    return f"c{column.id}"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    found, number = name, 2
+    while found.lower() in taken:
+        found, number = f"{name}_{number}", number + 1
+    taken.add(found.lower())
+    return found
+
+
+def _lines(parts: Sequence[str]) -> str:
+    return ",\n".join(f"  {part}" for part in parts)

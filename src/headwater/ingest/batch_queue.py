@@ -1,0 +1,152 @@
+"""Batches of one table on their way to a commit: who lands them, and who waits.
+
+Each batch is brought by a thread. One of these threads at a time leads: it lands what waits, also for the others, until
+its own batches have ended, and then one of those that still wait leads. The others sleep until they have their answers,
+so that a commit that a hundred share wakes a hundred threads once, not each of them to see who is next.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headwater.base import limits
+from headwater.ingest.group_commit import Base
+from headwater.ingest.prepare import Prepared
+from headwater.ingest.push import Accepted, Push
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A batch on its way, and what became of it. `prepared` is what it is as rows of `base`."""
+
+    push: Push
+    sent: str
+    base: Base | None = None
+    prepared: Prepared | None = None
+    answer: Accepted | None = None
+    error: BaseException | None = None
+    party: Party | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.answer is not None or self.error is not None
+
+    @property
+    def outcome(self) -> Accepted | Exception:
+        if isinstance(self.error, Exception):
+            return self.error
+        if self.answer is None:  # who landed for it was interrupted
+            assert self.error is not None
+            raise self.error
+        return self.answer
+
+    def is_prepared_for(self, base: Base) -> bool:
+        return self.prepared is not None and self.base is not None and self.base.schema == base.schema
+
+
+@dataclass(eq=False)
+class Party:
+    """The batches that one thread brings. It sleeps until they have all ended, or it `leads`; `gone` if it was
+    interrupted meanwhile, and can do neither."""
+
+    tickets: Sequence[Ticket]
+    woken: threading.Event = field(default_factory=threading.Event)
+    leads: bool = False
+    gone: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return all(ticket.ended for ticket in self.tickets)
+
+
+class Lane:
+    """The batches of one table. There is a leader whenever a batch waits whose thread is there."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._led = False
+        self._waiting: list[Ticket] = []
+        self._expected = self._wanted = 0
+        self._enough = threading.Event()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._led and not self._waiting
+
+    def join(self, party: Party) -> None:
+        """Comes back when all batches of the party have ended, or when its thread leads. Who `leads` must `hand_over`,
+        also if it was interrupted here."""
+        for ticket in party.tickets:
+            ticket.party = party
+        with self._lock:
+            self._waiting.extend(party.tickets)
+            if 0 < self._wanted <= len(self._waiting):
+                self._enough.set()
+            if not self._led:
+                self._led = party.leads = True
+                return
+        try:
+            party.woken.wait()
+        except BaseException:
+            with self._lock:
+                party.gone = True
+            raise
+
+    def gather(self) -> None:
+        """For the leader: those who were answered a moment ago are likely to send again. It waits for them, if not for
+        long: a commit for each half of them takes longer than one for all."""
+        with self._lock:
+            if len(self._waiting) >= self._expected:
+                return
+            self._wanted = self._expected
+        self._enough.wait(limits.PUSH_GATHER_SECONDS)
+        with self._lock:
+            self._wanted = 0
+            self._enough.clear()
+
+    def take(self) -> list[Ticket]:
+        """For the leader: the batches that can share a commit with the first that waits. Of two with one key the second
+        comes later: it will find the first one's answer."""
+        with self._lock:
+            group: list[Ticket] = []
+            left: list[Ticket] = []
+            keys: set[str] = set()
+            room = limits.PUSH_GROUP_BYTES
+            for ticket in self._waiting:
+                push = ticket.push
+                fits = (
+                    (not group or push.target == group[0].push.target)
+                    and push.key not in keys
+                    and len(group) < limits.PUSH_GROUP_BATCHES
+                    and (room >= len(push.body) or not group)
+                )
+                (group if fits else left).append(ticket)
+                if fits:
+                    room -= len(push.body)
+                    keys |= {push.key} if push.key is not None else set()
+            self._waiting = left
+            return group
+
+    def tell(self, group: Sequence[Ticket]) -> None:
+        """For the leader, when what it took has ended: those who have all their answers wake up."""
+        self._expected = min(len(group) + len(self._waiting), limits.PUSH_GROUP_BATCHES)
+        for party in {ticket.party for ticket in group}:
+            if party is not None and not party.leads and party.ended:
+                party.woken.set()
+
+    def hand_over(self) -> None:
+        """For the leader: the first whose batch waits leads from now on. A batch whose thread is gone waits for the
+        next that comes."""
+        with self._lock:
+            parties = (ticket.party for ticket in self._waiting)
+            following = next((party for party in parties if party is not None and not party.gone), None)
+            self._led = following is not None
+            if following is not None:
+                following.leads = True
+                following.woken.set()

@@ -1,0 +1,96 @@
+"""context verify, rebuild-catalog, gc."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headwater.base import limits
+from headwater.base.errors import Exit, HeadwaterError
+from headwater.interfaces.cli.output import Face, JsonOption, answer, count_text, say, show, size_text
+
+app = typer.Typer(help="The context store itself.", no_args_is_help=True)
+
+
+@app.command()
+def verify(
+    context: typer.Context,
+    json_: JsonOption = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Write missing and damaged log records again, from the catalog.")
+    ] = False,
+) -> int:
+    """Check that every committed file is there, byte for byte, and that the log is whole."""
+    from headwater.app import context as app_context
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        found = app_context.verify(opened, repair=repair)
+    if json_:
+        answer({"ok": not found.problems, "verification": found})
+    else:
+        for problem in found.repaired:
+            show(f"repaired: {problem.path} ({problem.kind.replace('_', ' ')}), written again from the catalog")
+        for problem in found.problems:
+            show(f"{problem.kind.replace('_', ' ')}: {problem.path}")
+        for path in found.extra:
+            show(f"extra: {path}")
+        files, size = count_text(found.files_checked, "file"), size_text(found.bytes_checked)
+        say(f"{files} ({size}) and {count_text(found.log_records_checked, 'log record')} checked")
+        say("the store is whole" if not found.problems else count_text(len(found.problems), "problem"))
+    return Exit.FAILED if found.problems else Exit.DONE
+
+
+@app.command("rebuild-catalog")
+def rebuild_catalog(context: typer.Context, json_: JsonOption = False) -> None:
+    """Make the catalog again from the log."""
+    from headwater.app import context as app_context
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        rebuilt = app_context.rebuild(opened)
+    if json_:
+        answer({"rebuilt": rebuilt})
+        return
+    show(f"rebuilt from {count_text(rebuilt.commits, 'commit')}")
+    if rebuilt.kept_as is not None:
+        say(f"the old catalog is kept as {rebuilt.kept_as}")
+
+
+@app.command()
+def gc(
+    context: typer.Context,
+    json_: JsonOption = False,
+    retention: Annotated[
+        str | None, typer.Option("--retention", metavar="DURATION", help="Keep what is younger (default: 7d).")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+) -> None:
+    """Delete retired files and the leftovers of losing attempts, after the retention time."""
+    from headwater.app import context as app_context
+    from headwater.app.workspace import workspace
+
+    seconds = _seconds(retention) if retention is not None else float(limits.RETENTION_SECONDS)
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        collected = app_context.gc(opened, retention_seconds=seconds, dry_run=dry_run)
+    if json_:
+        answer({"dry_run": dry_run, "collected": collected})
+        return
+    verb = "would delete" if dry_run else "deleted"
+    files = (
+        f"{count_text(collected.retired_files, 'retired file')} and {count_text(collected.orphan_files, 'leftover')}"
+    )
+    show(f"{verb} {files}, {size_text(collected.bytes)}")
+
+
+def _seconds(text: str) -> float:
+    from headwater.manifest.durations import duration_us
+
+    try:
+        return 0.0 if text in ("0", "0s") else duration_us(text) / 1e6
+    except ValueError as error:
+        raise HeadwaterError("HW-U01", f"`{text}` is not a duration", hint="write it as `7d`, `12h` or `0s`") from error

@@ -1,0 +1,100 @@
+"""deadletters."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
+
+import typer
+
+from headwater.base import limits
+from headwater.interfaces.cli.output import Face, JsonOption, answer, count_text, say, show, table
+
+if TYPE_CHECKING:
+    from headwater.app.deadletters import LetterView
+    from headwater.app.workspace import Workspace
+
+
+class Verb(StrEnum):
+    LIST = "list"
+    RETRY = "retry"
+    DROP = "drop"
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(deadletters)
+
+
+def deadletters(
+    context: typer.Context,
+    table_: Annotated[str, typer.Argument(metavar="TABLE")],
+    verb: Annotated[
+        Verb, typer.Argument(metavar="list|retry|drop", help="Show them; land those that fit now; forget them.")
+    ] = Verb.LIST,
+    place: Annotated[str | None, typer.Option("--place", metavar="FILE", help="Only those from there.")] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="list: show the rows themselves too.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="list: how many, the newest of them.")
+    ] = limits.LETTERS_SHOWN,
+    json_: JsonOption = False,
+) -> None:
+    """The bad rows of a table that were kept: look at them, land those that fit by now, or forget them."""
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        match verb:
+            case Verb.LIST:
+                _list(opened, table_, place, rows=rows, limit=limit, json_=json_)
+            case Verb.RETRY:
+                _retry(opened, table_, place, json_=json_)
+            case Verb.DROP:
+                _drop(opened, table_, place, json_=json_)
+            case _:
+                assert_never(verb)
+
+
+def _list(opened: Workspace, name: str, place: str | None, *, rows: bool, limit: int, json_: bool) -> None:
+    from headwater.app.deadletters import list_letters
+
+    found = list_letters(opened, name, place=place, rows=rows, limit=limit)
+    if json_:
+        answer({"table": name, "total": found.total, "letters": found.letters})
+        return
+    columns = ("place", "line", "column", "reason", "kept at", *(["row"] if rows else []))
+    show(table(columns, [_line(each, rows=rows) for each in found.letters], cut=False if rows else None))
+    if found.total > len(found.letters):
+        say(f"the newest {len(found.letters)} of {found.total}; `--limit` shows more")
+
+
+def _line(letter: LetterView, *, rows: bool) -> list[Any]:
+    more = letter.detail or letter.value_type
+    reason = f"{letter.reason} ({more})" if more else letter.reason
+    cells = [letter.place, letter.line or None, letter.column, reason, letter.kept_at]
+    return [*cells, letter.row] if rows else cells
+
+
+def _retry(opened: Workspace, name: str, place: str | None, *, json_: bool) -> None:
+    from headwater.app.deadletters import retry
+
+    found = retry(opened, name, place=place)
+    if json_:
+        answer({"retried": found})
+        return
+    visible = f", visible at {found.snapshot_id}" if found.snapshot_id is not None else ""
+    show(f"{name}: {count_text(found.landed, 'row')} landed, {found.still_bad} still bad{visible}")
+    if found.files_to_read:
+        files = count_text(found.files_to_read, "file")
+        say(f"{name}: the next run of the pipeline reads {files} again: start it with `headwater apply`")
+    for warning in found.warnings:
+        say(f"warning: {warning}")
+
+
+def _drop(opened: Workspace, name: str, place: str | None, *, json_: bool) -> None:
+    from headwater.app.deadletters import drop
+
+    dropped = drop(opened, name, place=place)
+    if json_:
+        answer({"table": name, "dropped": dropped})
+    else:
+        show(f"{name}: {count_text(dropped, 'dead letter')} dropped")

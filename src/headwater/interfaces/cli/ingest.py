@@ -1,0 +1,205 @@
+"""ingest and ledger."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwater.base import limits
+from headwater.base.errors import HeadwaterError, Place
+from headwater.interfaces.cli.output import (
+    Face,
+    Interrupted,
+    JsonOption,
+    answer,
+    bad_rows_text,
+    count_text,
+    say,
+    show,
+    show_warning,
+    size_text,
+    table,
+)
+
+STDIN = "-"
+ANSWERED = ("snapshot_id", "rows_ingested", "rows_refused", "bytes_written", "replayed")
+"""What is answered for a batch, as over HTTP."""
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE")]
+
+ledger = typer.Typer(help="The keys of pushed rows.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(ingest)
+    app.add_typer(ledger, name="ledger")
+
+
+def ingest(
+    context: typer.Context,
+    table_: TableArgument,
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="NDJSON, .gz or .zst too; `-` or none: stdin, as it is.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="The same rows sent again with the same key land once.")
+    ] = None,
+    no_evolve: Annotated[
+        bool, typer.Option("--no-evolve", help="Add no columns: unknown keys are kept in `_rescued`.")
+    ] = False,
+    no_create: Annotated[bool, typer.Option("--no-create", help="Make no table that is not there.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Push rows into a table: each file whole or not at all. They are durable when the command ends."""
+    from headwater.app.ingest_by_server import Sender
+    from headwater.app.workspace import workspace
+    from headwater.interfaces.cli.batch_progress import batches_bar
+
+    names = files or [STDIN]
+    if key is not None and len(names) > 1:
+        raise HeadwaterError(
+            "HW-U01", "a key is for one batch, and each file is one", hint="run the command once for each file"
+        )
+    face: Face = context.obj
+    landed: list[dict[str, Any]] = []
+    with (
+        _interruptible(key),
+        workspace(face.start) as opened,
+        closing(Sender(opened)) as sender,
+        batches_bar(table_, len(names)) as bar,
+    ):
+        for name in names:
+            try:
+                body = _read(name)
+                bar.began(len(body))
+                found = sender.ingest(table_, body, key=key, evolve=not no_evolve, auto_create=not no_create)
+            except HeadwaterError as error:
+                raise _placed(error, name, landed) from error
+            bar.landed(len(body))
+            landed.append({"file": name, **{field: getattr(found, field) for field in ANSWERED}})
+            if not json_:
+                with _landed_anyway():
+                    _show_landed(table_, found)
+    if sender.warning is not None:
+        show_warning("the rows have landed, but the views on disk are old", sender.warning)
+    if json_:
+        with _landed_anyway():
+            warnings = [sender.warning.as_json()] if sender.warning is not None else []
+            answer({"table": table_, "batches": landed, "warnings": warnings})
+
+
+def _show_landed(table_: str, found: Any) -> None:
+    told = f"{table_}: {count_text(found.rows_ingested, 'row')}, {size_text(found.bytes_written)}"
+    again = " (landed before with this key; nothing was written)" if found.replayed else ""
+    show(f"{told}, visible at {found.snapshot_id}{again}")
+    if found.rows_refused:
+        say(bad_rows_text(table_, found.rows_refused))
+
+
+@ledger.command("list")
+def list_(
+    context: typer.Context,
+    table_: Annotated[str | None, typer.Argument(metavar="TABLE", help="Default: all.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many, the newest first.")] = limits.KEYS_SHOWN,
+    json_: JsonOption = False,
+) -> None:
+    """The keys that were used, and until when each of them protects."""
+    from headwater.app import ingest as app_ingest
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        found = app_ingest.list_keys(opened, table_, limit=limit)
+    if json_:
+        answer({"keys": found})
+        return
+    columns = ("table", "key", "visible at", "rows", "taken at", "expires at")
+    rows = [
+        [k.table, k.key, k.snapshot_id, k.rows, k.taken_at, "expired" if k.expired else k.expires_at] for k in found
+    ]
+    show(table(columns, rows))
+
+
+@ledger.command("clear")
+def clear(
+    context: typer.Context,
+    table_: TableArgument,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="Default: all of the table.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Forget keys of a table: what is sent with them lands again, also if it is there already."""
+    from headwater.app import ingest as app_ingest
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        cleared = app_ingest.clear(opened, table_, keys or None)
+    if json_:
+        answer({"table": table_, "cleared": cleared})
+    else:
+        say(f"{table_}: {count_text(cleared, 'key')} forgotten")
+
+
+@contextmanager
+def _landed_anyway() -> Iterator[None]:
+    """An answer that cannot be written (a full disk, a reader that has gone) is no failure of the push: the next file
+    lands too, and the exit code stays 0, so that no script sends the rows again."""
+    try:
+        yield
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            reason = (error.strerror or str(error)).lower()
+            say(f"warning: the answer cannot be written: {reason}; the rows have landed, do not send them again")
+
+
+@contextmanager
+def _interruptible(key: str | None) -> Iterator[None]:
+    """A batch without a key that was under way may be there, and would then land twice."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if key is not None:
+            raise
+        raise Interrupted("batches may have landed: look before you send them again") from error
+
+
+def _read(name: str) -> bytes:
+    """A file, or what comes in, decompressed. Reads no more than a batch may be."""
+    from headwater.connectors.files.config import compression_of
+    from headwater.ingest.decode import decoded
+
+    try:
+        if name == STDIN:
+            return decoded(sys.stdin.buffer.read(limits.MAX_BODY_BYTES + 1), "none")
+        with open(name, "rb") as file:
+            return decoded(file.read(limits.MAX_BODY_BYTES + 1), compression_of(name))
+    except HeadwaterError as error:
+        error.places = (Place("stdin" if name == STDIN else name),)
+        raise
+    except OSError as error:
+        reason = (error.strerror or "it cannot be read").lower()
+        raise HeadwaterError(
+            "HW-I04", f"cannot read `{name}`: {reason}", hint="check the path; nothing of it was written"
+        ) from error
+
+
+def _placed(error: HeadwaterError, name: str, landed: list[dict[str, Any]]) -> HeadwaterError:
+    """The error with the lines of the file, where it speaks of rows, and with the batches that landed before it: who
+    sent those again would have them twice."""
+    rows = error.detail.get("rows")
+    if error.code == "HW-I02" and isinstance(rows, list):
+        lines = dict.fromkeys(int(row["line"]) for row in rows)
+        error.places = tuple(Place("stdin" if name == STDIN else name, line) for line in lines)
+        if not {".csv", ".json", ".parquet"}.isdisjoint(Path(name).suffixes):
+            error.hint = "a batch is one JSON object a line; put CSV and Parquet files into the drop folder"
+    if landed:
+        error.detail["batches"] = landed
+        told = f"{count_text(len(landed), 'file')} before it landed and must not be sent again"
+        error.hint = f"{error.hint}; {told}" if error.hint else told
+    return error

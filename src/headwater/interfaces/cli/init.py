@@ -1,0 +1,167 @@
+"""init, demo."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.base.errors import HeadwaterError
+from headwater.interfaces.cli.output import JsonOption, age_text, answer, count_text, say, show, show_error, table
+from headwater.interfaces.cli.serve import outcome_text, until_signal
+
+if TYPE_CHECKING:
+    from headwater.app.workspace import Workspace
+    from headwater.runtime.apply_slices import ApplyResult
+
+DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(init)
+    app.command()(demo)
+
+
+def init(directory: DirectoryArgument = Path(), json_: JsonOption = False) -> None:
+    """Write a project that applies as it is."""
+    from headwater.app import init as app_init
+
+    written = app_init.init(directory)
+    if json_:
+        answer({"written": written})
+        return
+    for path in written:
+        show(str(path))
+    here = "" if directory == Path() else f"cd {directory} && "
+    say(f"next: {here}headwater plan, then headwater apply")
+
+
+def demo(
+    directory: DirectoryArgument = Path("headwater-demo"),
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Go on: new orders arrive, and runs are told as they happen.")
+    ] = False,
+    for_: Annotated[
+        str | None, typer.Option("--for", metavar="DURATION", help="With --serve: so long (default: until Ctrl-C).")
+    ] = None,
+    json_: JsonOption = False,
+) -> int:
+    """Write the demo project, apply it, ask it a question, and show why it is as fresh as it is."""
+    from headwater.app import apply as app_apply
+    from headwater.app import init as app_init
+    from headwater.app.workspace import workspace
+    from headwater.interfaces.cli.progress import progress
+
+    seconds = _seconds(for_, serve=serve)
+    if not app_init.is_demo(directory):
+        app_init.write_demo(directory)
+    say(f"the demo project is in {directory}/")
+    with workspace(directory) as opened:
+        with progress() as shown:
+            result = app_apply.apply(opened, on_event=shown.on_event)
+        for pipeline in result.pipelines:
+            if pipeline.error is not None:
+                raise pipeline.error
+        _show(opened, directory, result, json_=json_, serves=serve)
+        if serve:
+            _serve(opened, directory, seconds)
+    return result.exit_code
+
+
+def _show(opened: Workspace, directory: Path, result: ApplyResult, *, json_: bool, serves: bool) -> None:
+    """What has landed, the answer to a question, the status, and one `why`."""
+    from headwater.app import init as app_init
+    from headwater.app import why_runs_logs as app_why
+    from headwater.app.query import reader
+    from headwater.app.status import status
+    from headwater.duck.session import run_query
+
+    with reader(opened) as session:
+        found = run_query(session, app_init.DEMO_QUESTION)
+        columns, rows = list(found.columns), list(found.rows())
+    why = app_why.why(opened, app_init.DEMO_PIPELINE)
+    if json_:
+        pipelines = [p.as_json() for p in result.pipelines]
+        answer({"directory": directory, "pipelines": pipelines, "rows": rows, "status": status(opened), "why": why})
+        return
+    landed = sum(p.rows for p in result.pipelines)
+    say(f"landed {landed:,} rows" if result.changed else "nothing new to land")
+    show(f"\n{app_init.DEMO_QUESTION}\n")
+    show(table(columns, rows))
+    show("")
+    _show_status(opened)
+    show(f"\nwhy {why.pipeline}: {why.sentence}\n")
+    if serves:
+        return
+    program = f"{_program()} --project {directory}"
+    show("Try next:")
+    show(f"  {_program()} demo {directory} --serve")
+    show(f"  {program} simulate --until 2m")
+    show(f'  {program} query "FROM goods ORDER BY sold DESC"')
+    show(f"  {program} plan")
+
+
+def _show_status(opened: Workspace) -> None:
+    from headwater.app.status import status
+
+    rows = [
+        [p.pipeline, p.state, age_text(p.staleness_seconds), ", ".join(p.triggers) or None, len(p.tables)]
+        for p in status(opened)
+    ]
+    show(table(("pipeline", "state", "staleness", "standing demand", "tables"), rows))
+
+
+def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
+    """New orders arrive, and the demand that stands in the manifest is met."""
+    from headwater.app import init as app_init
+    from headwater.app.demo_orders import Arrivals
+    from headwater.app.ingest import Door
+    from headwater.app.serve import EndedRun, open_service
+    from headwater.base.clock import now_us, to_text
+
+    runs: Counter[str] = Counter()
+
+    def tell(run: EndedRun) -> None:
+        runs[run.pipeline] += 1
+        say(f"{to_text(now_us())[11:19]}  {run.pipeline:9}  {outcome_text(run)}, asked by {run.trigger}")
+
+    door = Door()
+    served = open_service(opened, door, tell=lambda error: show_error(error, as_json=False), on_run=tell)
+    say("")
+    say("new orders arrive; `sales` has a Wave on it, `goods` a Tide of 20 s. Ctrl-C ends it. In another terminal:")
+    say(f"  {_program()} --project {directory} why {app_init.DEMO_PIPELINE}")
+    say("")
+    with closing(door), until_signal(served.stop), Arrivals(directory / "data" / "orders") as arrivals:
+        clock = threading.Timer(seconds, served.stop) if seconds is not None else None
+        if clock is not None:
+            clock.daemon = True
+            clock.start()
+        try:
+            served.run()
+        finally:
+            if clock is not None:
+                clock.cancel()
+    counted = ", ".join(f"{name} {count}" for name, count in sorted(runs.items()))
+    arrived = f"{count_text(arrivals.files, 'file')} with {count_text(arrivals.orders, 'order')}"
+    say(f"\n{arrived} arrived; runs: {counted or 'none'}. Started again, it goes on from here")
+
+
+def _seconds(text: str | None, *, serve: bool) -> float | None:
+    if text is None:
+        return None
+    from headwater.manifest.durations import given_duration_us
+
+    if not serve:
+        raise HeadwaterError("HW-U01", "`--for` says how long to serve", hint="headwater demo --serve --for 60s")
+    return given_duration_us(text) / 1e6
+
+
+def _program() -> str:
+    """How a reader can call this program from where they stand: `make demo` puts nothing on PATH."""
+    return "headwater" if shutil.which("headwater") else sys.argv[0]

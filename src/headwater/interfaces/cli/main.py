@@ -1,0 +1,137 @@
+"""`headwater` (short: `hw`). Commands are grouped by file; each imports what it needs when it runs, so that
+`--help` answers at once."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.base.crash import arm_driver
+from headwater.base.errors import Exit, HeadwaterError, as_headwater
+from headwater.interfaces.cli import (
+    apply,
+    context,
+    deadletters,
+    demand,
+    ingest,
+    init,
+    pipeline,
+    query,
+    schema,
+    serve,
+    simulate,
+    why,
+)
+from headwater.interfaces.cli.output import Face, Interrupted, say, show_error
+from headwater.observe.tracing import shutdown
+
+app = typer.Typer(
+    name="headwater",
+    help="Keeps data fresh on demand: declared pipeline, moved by Spark, landed once in plain Parquet.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        from headwater import __version__
+
+        typer.echo(f"headwater {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def headwater(
+    context_: typer.Context,
+    project: Annotated[
+        Path | None, typer.Option("--project", help="The project's directory (default: here, or any parent).")
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Print the version and end.")
+    ] = False,
+) -> None:
+    context_.obj = Face(project or Path.cwd())
+
+
+for part in (init, apply, query, ingest, deadletters, serve, demand, why, simulate):
+    part.register(app)
+app.add_typer(schema.app, name="schema")
+app.add_typer(context.app, name="context")
+app.add_typer(pipeline.app, name="pipeline")
+
+
+def run() -> None:
+    """Entry point: every error becomes one message and one exit code, never a traceback for a user's mistake."""
+    atexit.register(_end_quickly)
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        return _main(arguments)
+    finally:
+        shutdown()
+
+
+def _main(arguments: list[str]) -> int:
+    arm_driver()
+    as_json = "--json" in arguments
+    try:
+        code = app(arguments, standalone_mode=False, prog_name="headwater")
+        if code == Exit.INTERRUPTED:  # what typer makes of a Ctrl-C, without a word
+            return _interrupted()
+        return int(code) if isinstance(code, int) else Exit.DONE
+    except typer.Abort:
+        return _interrupted()
+    except KeyboardInterrupt:
+        return _interrupted()
+    except Interrupted as error:
+        return _interrupted(str(error))
+    except typer.TyperException as error:
+        return _usage(error, as_json=as_json)
+    except HeadwaterError as error:
+        show_error(error, as_json=as_json)
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.DONE
+    except Exception as error:
+        if os.environ.get("HEADWATER_DEBUG"):
+            raise
+        wrapped = as_headwater(error)
+        show_error(wrapped, as_json=as_json)
+        return wrapped.exit_code
+
+
+def _end_quickly() -> None:
+    """Python looks through all objects for garbage when it ends: a third of the time of a short command, for nothing.
+    DuckDB's binding wants it all the same, and complains of leaks otherwise."""
+    if "duckdb" not in sys.modules:
+        gc.freeze()
+
+
+def _interrupted(hint: str = "run the same command again to go on") -> int:
+    say(f"interrupted; {hint}")
+    return Exit.INTERRUPTED
+
+
+def _usage(error: typer.TyperException, *, as_json: bool) -> int:
+    context_: typer.Context | None = getattr(error, "ctx", None)
+    message = error.format_message()
+    if context_ is not None and message == context_.get_help():  # nothing was asked for: that is no mistake
+        say(message)
+        return Exit.USAGE
+    command = context_.command_path if context_ is not None else "headwater"
+    wrapped = HeadwaterError("HW-U01", message, hint=f"`{command} --help` shows how it is called")
+    show_error(wrapped, as_json=as_json)
+    return Exit.USAGE

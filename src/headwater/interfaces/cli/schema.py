@@ -1,0 +1,112 @@
+"""schema export, log, accept, promote, regen-view."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headwater.interfaces.cli.output import Face, JsonOption, answer, say, show, table
+
+app = typer.Typer(help="Table schemas, and the schema of the manifest.", no_args_is_help=True)
+
+
+@app.command()
+def export(context: typer.Context, json_: JsonOption = False) -> None:
+    """Write the JSON Schemas of the manifest to `.headwater/schema/`, for editors."""
+    from headwater.app import schema as app_schema
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        paths = [str(path) for path in app_schema.export(opened)]
+    if json_:
+        answer({"written": paths})
+    else:
+        show("\n".join(paths))
+
+
+@app.command()
+def log(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="TABLE|PIPELINE")],
+    json_: JsonOption = False,
+) -> None:
+    """Every schema change of a table, or of a pipeline's tables: what, when, decided by whom."""
+    from headwater.app import schema as app_schema
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        events = app_schema.log(opened, name)
+    if json_:
+        answer({"events": events})
+        return
+    columns = ("seq", "at", "table", "kind", "column", "before", "after", "note", "decided_by")
+    shown = [{**e, "after": None, "before": None} if e["kind"] == "created" else e for e in events]
+    show(table(columns, [[event[name] for name in columns] for event in shown]))
+
+
+@app.command()
+def accept(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="TABLE")],
+    json_: JsonOption = False,
+) -> None:
+    """Accept a schema change that was refused; the log keeps who decided."""
+    from headwater.app import schema as app_schema
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        accepted = app_schema.accept(opened, name)
+    if json_:
+        answer({"accepted": accepted})
+        return
+    for change in accepted.changes:
+        show(f"{name}: {change}")
+    say(f"accepted by {accepted.decided_by}, schema {accepted.schema_id}; `headwater apply` goes on")
+
+
+@app.command()
+def promote(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="TABLE")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Such as `props.user.id`.")],
+    as_: Annotated[str, typer.Option("--as", metavar="NAME:TYPE", help="The new column, such as `user_id:long`.")],
+    json_: JsonOption = False,
+) -> None:
+    """Give a value inside a `dynamic` column a typed column of its own, for old rows and new ones."""
+    from headwater.app import schema as app_schema
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        found = app_schema.promote(opened, name, path, as_=as_)
+    if json_:
+        answer({"promoted": found})
+        return
+    show(f"{found.table}: {found.column} {found.type} from {found.path}")
+    if found.seq is None:
+        say("it was promoted before; nothing was written")
+    else:
+        say(f"decided by {found.decided_by}, schema {found.schema_id}, visible at {found.seq}")
+
+
+@app.command("regen-view")
+def regen_view(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="TABLE")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Make a table's view (all views) again from the catalog."""
+    from headwater.app import schema as app_schema
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        changed = app_schema.regen_view(opened, name)
+    if json_:
+        answer({"changed": changed})
+    else:
+        show("\n".join(f"views/{name}.sql" for name in changed) or "every view is as the catalog says")

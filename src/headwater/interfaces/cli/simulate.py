@@ -1,0 +1,180 @@
+"""simulate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.base.errors import HeadwaterError
+from headwater.interfaces.cli.output import Face, JsonOption, answer, count_text, say, show, table
+
+if TYPE_CHECKING:
+    from headwater.app.simulate import Simulated
+
+TIMELINE_SHOWN = 60
+"""A longer timeline is cut on the screen; `--json` has all of it."""
+
+NAMES_SHOWN = 8
+
+_COLUMNS = ("pipeline", "state", "runs", "passes", "failures", "waste", "freshness", "mean staleness", "max staleness")
+
+ScenarioArgument = Annotated[Path | None, typer.Argument(metavar="SCENARIO.json", help="The scenario file.")]
+SvgOption = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the timeline into a file.")]
+
+
+TapOption = Annotated[list[str] | None, typer.Option("--tap", metavar="P", help="Try a tap of a pipeline.")]
+PulseOption = Annotated[list[str] | None, typer.Option("--pulse", metavar="P", help="Try a pulse.")]
+WaveOption = Annotated[list[str] | None, typer.Option("--wave", metavar="P", help="Try a wave.")]
+TideOption = Annotated[list[str] | None, typer.Option("--tide", metavar="P=15m", help="Try a tide.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(simulate)
+
+
+def simulate(
+    context: typer.Context,
+    scenario: ScenarioArgument = None,
+    json_: JsonOption = False,
+    svg: SvgOption = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="DURATION", help="How long to simulate the project (default 1h).")
+    ] = None,
+    tap: TapOption = None,
+    pulse: PulseOption = None,
+    wave: WaveOption = None,
+    tide: TideOption = None,
+    alone: Annotated[bool, typer.Option("--alone", help="Without the demand that stands: only what is tried.")] = False,
+) -> None:
+    """Run the freshness engine on virtual time: what would run when, and how stale the results would be. Without a
+    file: the project's own pipelines, from now on, with the durations that their runs had."""
+    from headwater.app.simulate import simulate_file
+
+    if svg is not None:
+        _check_target(svg)
+    tried = _tried(tap, pulse, wave, tide)
+    if scenario is not None:
+        if until is not None or tried or alone:
+            raise HeadwaterError(
+                "HW-U01",
+                "a scenario file says itself what is asked for, and until when",
+                hint="write `events` and `until` into the file, or leave it out to simulate the project",
+            )
+        found, title = simulate_file(scenario), scenario.stem
+    else:
+        found, title = _own(context.obj, until or "1h", tried, alone=alone)
+    if svg is not None:
+        from headwater.base.blobs import write_whole
+        from headwater.interfaces.timeline_svg import timeline_svg
+
+        picture = timeline_svg(found.scenario, found.answer, title=title)
+        write_whole(svg.resolve(), picture.encode(), durable=False)
+    if json_:
+        answer(found.answer)
+    else:
+        _show(found.answer)
+    if svg is not None:
+        say(f"wrote {svg}")
+
+
+def _own(face: Face, until: str, tried: Sequence[tuple[str, str]], *, alone: bool) -> tuple[Simulated, str]:
+    """The project itself, and its name."""
+    from headwater.app.simulate import simulate_project
+    from headwater.app.workspace import workspace
+    from headwater.manifest.durations import given_duration_us
+    from headwater.runtime.project_scenario import WhatIf
+
+    what_if = []
+    for kind, text in tried:
+        name, _, limit = text.partition("=")
+        if kind == "tide" and not limit:
+            raise HeadwaterError("HW-U01", f"`--tide {text}` does not say how stale is too stale", hint="--tide P=15m")
+        if kind != "tide" and limit:
+            raise HeadwaterError("HW-U01", f"`--{kind} {text}`: a {kind} knows no limit", hint="--tide P=15m has one")
+        what_if.append(WhatIf(name, kind, given_duration_us(limit) if limit else 0))  # type: ignore[arg-type]
+    with workspace(face.start) as opened:
+        found = simulate_project(opened, until=until, what_if=what_if, alone=alone)
+        name = opened.project.name
+    if not found.scenario.events:
+        say("no demand stands: nothing would run; try some with --pulse, --tap, --wave or --tide")
+    elif found.unmeasured:
+        shown = ", ".join(found.unmeasured[:NAMES_SHOWN])
+        more = f" and {len(found.unmeasured) - NAMES_SHOWN} more" if len(found.unmeasured) > NAMES_SHOWN else ""
+        say(f"never measured, taken to last 1 s: {shown}{more}")
+    return found, name
+
+
+def _tried(
+    tap: list[str] | None, pulse: list[str] | None, wave: list[str] | None, tide: list[str] | None
+) -> list[tuple[str, str]]:
+    given = {"tap": tap, "pulse": pulse, "wave": wave, "tide": tide}
+    return [(kind, text) for kind, texts in given.items() for text in texts or ()]
+
+
+def _check_target(path: Path) -> None:
+    """Refuse what cannot become a picture before time is spent on it; never replace a directory or a device."""
+    try:
+        if path.exists() and not path.is_file():
+            raise HeadwaterError(
+                "HW-U01", f"cannot write `{path}`: it is not a file", hint="name a file for the picture"
+            )
+        if not path.parent.is_dir():
+            raise HeadwaterError(
+                "HW-U01", f"cannot write `{path}`: there is no directory `{path.parent}`", hint="create it"
+            )
+    except OSError as error:
+        raise HeadwaterError("HW-U01", f"cannot write `{path}`: {error.strerror or error}") from error
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    rows = [
+        [
+            name,
+            p["state"],
+            *(p[key] for key in ("runs", "passes", "failures", "waste")),
+            *(_seconds(p["end_freshness"]), _seconds(p["staleness"]["mean"], 3), _seconds(p["staleness"]["max"])),
+        ]
+        for name, p in found["pipelines"].items()
+    ]
+    show(_table(_COLUMNS, rows, seconds=(6, 7, 8)))
+    timeline = found["timeline"]
+    if timeline:
+        lines = [[_seconds(entry["at"]), entry["pipeline"], _what(entry)] for entry in timeline[:TIMELINE_SHOWN]]
+        show(f"\n{_table(('at', 'pipeline', 'what'), lines, seconds=(0,))}")
+    left_out = len(timeline) - TIMELINE_SHOWN
+    if left_out > 0:
+        say(f"{count_text(left_out, 'line')} left out of the timeline; `--json` has all, `--svg FILE` draws it")
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, seconds: Sequence[int]) -> str:
+    """A table with the texts of some columns to the right: they are numbers of seconds."""
+    widths = {at: max(len(columns[at]), *(len(str(row[at])) for row in rows)) for at in seconds}
+    return table(
+        [name.rjust(widths.get(at, 0)) for at, name in enumerate(columns)],
+        [[str(cell).rjust(widths[at]) if at in widths else cell for at, cell in enumerate(row)] for row in rows],
+    )
+
+
+def _what(entry: Mapping[str, Any]) -> str:
+    """An entry of the timeline in words."""
+    freshness = f" (freshness {_seconds(entry['freshness'])})" if "freshness" in entry else ""
+    match entry["event"]:
+        case "demand":
+            target = f", at least as fresh as {_seconds(entry['target'])}" if "target" in entry else ""
+            return f"{entry['kind']}{target}"
+        case "demand_refused":
+            return f"{entry['kind']} refused: `{entry['because']}` has failed"
+        case "ripple_started" if entry["attempt"] > 1:
+            return f"{entry['ripple']} started, attempt {entry['attempt']}{freshness}"
+        case "ripple_started" | "ripple_completed" | "ripple_failed" | "ripple_passed" as event:
+            return f"{entry['ripple']} {event.removeprefix('ripple_')}{freshness}"
+        case event:
+            return f"{event.replace('_', ' ')}{freshness}"
+
+
+def _seconds(value: float | None, digits: int = 6) -> str:
+    """Seconds without an exponent or a tail of zeros."""
+    return "-" if value is None else f"{value:.{digits}f}".rstrip("0").rstrip(".")

@@ -1,0 +1,242 @@
+"""Who may ask: the names of this server and its token; how large a body may be, and how long it may take."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headwater.base import limits
+from headwater.base.errors import HeadwaterError
+from headwater.interfaces.http.memory import Place, Room
+from headwater.interfaces.http.problems import RequestError, problem
+from headwater.manifest.load import Project
+from headwater.manifest.references import resolve_reference
+from headwater.manifest.vocabulary import is_host, is_loopback
+
+OPEN = frozenset({"/health"})
+"""What needs no token: somebody who watches over the server has none."""
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_WEBHOOK = re.compile(r"/v1/pipelines/[^/]+/events")
+_INGEST = re.compile(r"/v1/ingest/[^/]+")
+_OWN_SITES = frozenset({"none", "same-origin"})
+_PORTS = {"http": 80, "https": 443}
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})
+
+
+@dataclass(frozen=True)
+class Access:
+    """`hosts` are the names by which the server may be asked. Without a `token` everybody who reaches it may ask."""
+
+    hosts: frozenset[str] = _LOOPBACK
+    token: str | None = field(default=None, repr=False)
+    webhook_secret: str | None = field(default=None, repr=False)
+
+    def knows_host(self, header: str | None) -> bool:
+        return header is not None and host_of(header) in self.hosts
+
+    def knows_token(self, authorization: str | None) -> bool:
+        if self.token is None:
+            return True
+        scheme, _, given = (authorization or "").partition(" ")
+        return scheme.lower() == "bearer" and _same(given.strip(), self.token)
+
+    def check_token(self, authorization: str | None) -> None:
+        """Raises HW-H02 unless the sender knows the token, where there is one."""
+        if not self.knows_token(authorization):
+            what = "no token" if authorization is None else "the wrong token"
+            hint = "send `Authorization: Bearer ...` with the token of `[serve] token`"
+            raise HeadwaterError("HW-H02", f"the request has {what}", hint=hint)
+
+
+def access_of(project: Project, *, host: str | None = None, environ: Mapping[str, str] = os.environ) -> Access:
+    """What `[serve]` says; `host` is the address to listen on if it is another one. Raises HW-M08 if others can reach
+    that address and there is no token, and if a secret is not set."""
+    section = project.spec.serve
+    host = host or section.host
+    token = _secret(project, "token", section.token, environ)
+    if token is None and not is_loopback(host):
+        raise HeadwaterError(
+            "HW-M08",
+            f"`{host}` can be reached by others, and there is no token",
+            hint='add `token = "env:HEADWATER_TOKEN"` to `[serve]`, or listen on `127.0.0.1`',
+        )
+    own = frozenset() if host in _EVERYWHERE else frozenset({host.lower()})
+    return Access(
+        hosts=_LOOPBACK | own | {name.lower() for name in section.hosts},
+        token=token,
+        webhook_secret=_secret(project, "webhook_secret", section.webhook_secret, environ),
+    )
+
+
+def host_of(header: str) -> str:
+    """The host of `host:port`, in small letters and without brackets; empty if it is none."""
+    try:
+        found = urlsplit(f"//{header}")
+        name, _port = (found.hostname or "").rstrip("."), found.port
+    except ValueError:
+        return ""
+    alone = not (found.username or found.password or found.path or found.query or found.fragment)
+    return name if alone and is_host(name) else ""
+
+
+def is_own_page(headers: Headers, host: str) -> bool:
+    """Whether a request that changes something may come from there: from a program, which names no origin, or from a
+    page of this very server, port included. `host` is the request's own `Host`."""
+    if headers.get("sec-fetch-site", "none").strip().lower() not in _OWN_SITES:
+        return False
+    origins = headers.getlist("origin")
+    return not origins or (len(origins) == 1 and _origin_of(origins[0]) in _origins_of(host))
+
+
+def _origin_of(origin: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port; an empty host if it is no origin."""
+    try:
+        found = urlsplit(origin)
+        return found.scheme, host_of(found.netloc), found.port or _PORTS.get(found.scheme)
+    except ValueError:
+        return "", "", None
+
+
+def _origins_of(host: str) -> set[tuple[str, str, int | None]]:
+    """The origins of pages that were loaded with this `Host`: a proxy before the server may have added TLS."""
+    port = urlsplit(f"//{host}").port
+    return {(scheme, host_of(host), port or usual) for scheme, usual in _PORTS.items()}
+
+
+def _problem(error: HeadwaterError, _scope: Scope) -> ASGIApp:
+    return problem(error)
+
+
+class Guard:
+    """Checks every request before its path: host, origin, token, and the size and speed of the body. `counts` is true
+    where the guard counts the memory that the body takes; `refusal` renders an error as the application does."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        access: Access,
+        most_bytes: Callable[[Scope], int] | None = None,
+        counts: Callable[[Scope], bool] | None = None,
+        refusal: Callable[[HeadwaterError, Scope], ASGIApp] = _problem,
+    ):
+        self._bodies = Room(batches=0, size=limits.HTTP_REQUEST_MEMORY_BYTES)
+        self.app = app
+        self.access = access
+        self.most_bytes = most_bytes or _most_bytes
+        self.counts = counts or _is_json
+        self.refusal = refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        most = self.most_bytes(scope)
+        try:
+            self._check(scope, most)
+        except HeadwaterError as error:
+            await self.refusal(error, scope)(scope, receive, send)
+            return
+        with self._bodies.hold() if self.counts(scope) else nullcontext() as place:
+            await self.app(scope, _Body(receive, most, place), send)
+
+    def _check(self, scope: Scope, most: int) -> None:
+        headers, path = Headers(scope=scope), scope["path"]
+        names = headers.getlist("host")
+        if len(names) != 1 or not self.access.knows_host(names[0]):
+            hint = "ask it by a name that it knows; `[serve] hosts` lists more of them"
+            raise HeadwaterError("HW-H03", "the request is for another host than this server", hint=hint)
+        if scope["method"] not in READING and not is_own_page(headers, names[0]):
+            message = "the request comes from a page of another server"
+            raise RequestError(403, message, "send it from a program, or from a page of this server", code="HW-H03")
+        signed = self.access.webhook_secret is not None and _is_webhook(scope)
+        if path not in OPEN and not signed:
+            self.access.check_token(headers.get("authorization"))
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > most:
+            raise _too_large(most)
+
+
+class _Body:
+    """A body as it comes: no larger than it may be, no slower, and counted where it is held."""
+
+    def __init__(self, receive: Receive, most: int, place: Place | None):
+        self._receive, self._most, self._place = receive, most, place
+        self._seen = 0
+        self._begun = 0.0
+        self._is_whole = False
+
+    async def __call__(self) -> Message:
+        if self._is_whole:
+            return await self._receive()  # waits for the client to go
+        loop = asyncio.get_running_loop()
+        self._begun = self._begun or loop.time()
+        try:
+            async with asyncio.timeout_at(self._begun + body_seconds(self._seen)):
+                message = await self._receive()
+        except TimeoutError as error:
+            text = f"the body is too slow: {self._seen} bytes in {loop.time() - self._begun:.0f} seconds"
+            raise RequestError(408, text, "send it faster, or in smaller parts") from error
+        if message["type"] == "http.request":
+            self._count(len(message.get("body", b"")))
+            self._is_whole = not message.get("more_body", False)
+        return message
+
+    def _count(self, size: int) -> None:
+        self._seen += size
+        if self._seen > self._most:
+            raise _too_large(self._most)
+        if self._place is not None:
+            self._place.grow(size)
+
+
+def body_seconds(received: int) -> float:
+    """How long a body may take of which so many bytes have come."""
+    earned = limits.HTTP_BODY_SECONDS + received / limits.HTTP_BODY_BYTES_PER_SECOND
+    return min(earned, limits.HTTP_BODY_MAX_SECONDS)
+
+
+def _too_large(most: int) -> HeadwaterError:
+    return RequestError(413, f"the body is larger than {most >> 20} MiB", "send less at a time")
+
+
+def _is_json(scope: Scope) -> bool:
+    """Whether the body is held as a whole by nothing that counts it: pushes count their own, webhooks hold none."""
+    return scope["method"] not in READING and not _is_webhook(scope) and not _is_push(scope)
+
+
+def _most_bytes(scope: Scope) -> int:
+    if _is_webhook(scope):
+        return limits.WEBHOOK_BODY_BYTES
+    return limits.MAX_BODY_BYTES if _is_push(scope) else limits.REQUEST_BODY_BYTES
+
+
+def _is_push(scope: Scope) -> bool:
+    return scope["method"] == "POST" and _INGEST.fullmatch(scope["path"]) is not None
+
+
+def _is_webhook(scope: Scope) -> bool:
+    return scope["method"] == "POST" and _WEBHOOK.fullmatch(scope["path"]) is not None
+
+
+def _same(given: str, right: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), right.encode())
+
+
+def _secret(project: Project, key: str, text: str | None, environ: Mapping[str, str]) -> str | None:
+    if text is None:
+        return None
+    value = resolve_reference(text, None, environ, project.root)
+    if not value.strip():
+        raise HeadwaterError("HW-M08", f"`serve.{key}` is empty", hint="give it a long random value")
+    return value.strip()

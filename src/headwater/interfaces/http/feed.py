@@ -1,0 +1,205 @@
+"""What the engine tells, as it happens: one thread watches the catalog for all who listen, and counts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from headwater.app.workspace import Workspace
+from headwater.base import limits
+from headwater.base.clock import to_text
+from headwater.base.errors import HeadwaterError
+from headwater.catalog.database import Catalog
+from headwater.catalog.history import ToldEvent, engine_events, last_event_id
+from headwater.catalog.wakeups import Waker, changes
+from headwater.interfaces.answers import answer_text
+from headwater.interfaces.http.paths import json_without_paths
+from headwater.interfaces.http.problems import NO_STORE
+from headwater.observe.counters import Counters
+
+_RUN_STATES = {
+    "run_completed": "success",
+    "run_passed": "passed",
+    "run_failed": "failed",
+    "run_superseded": "superseded",
+}
+_LOG = logging.getLogger("headwater.http")
+
+
+class Feed:
+    """The newest event's id, and a way to wait for a newer one. `stop` may be called by any thread, and again; what
+    listens ends then."""
+
+    def __init__(self, workspace: Callable[[], Workspace], counters: Counters):
+        self.listeners = 0
+        self._workspace = workspace
+        self._counters = counters
+        self._last: int | None = None
+        self._stopping = threading.Event()
+        self._waker: Waker | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="headwater http feed", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopping.is_set()
+
+    def start(self) -> None:
+        """In the event loop that the listeners run in."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        with self._lock:
+            if self._waker is not None:
+                self._waker.poke()
+        self._tell()
+
+    def join(self) -> None:
+        if self._thread.is_alive():
+            self._thread.join(limits.HTTP_STOP_SECONDS)
+
+    def join_listeners(self) -> None:
+        """One more listens, until `leave_listeners`. Raises HW-H05 if as many as may do already. In the event loop."""
+        if self.listeners >= limits.LISTENERS:
+            message = f"{limits.LISTENERS} clients listen already"
+            raise HeadwaterError("HW-H05", message, hint="try again later", retryable=True)
+        self.listeners += 1
+
+    def leave_listeners(self) -> None:
+        self.listeners -= 1
+
+    async def newer(self, after: int, *, within_seconds: float) -> bool:
+        """Waits until there may be an event later than that one, or the feed ends; False if neither happened."""
+        deadline = asyncio.get_running_loop().time() + within_seconds
+        while not self.stopped and (self._last is None or self._last <= after):
+            changed = self._changed
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                return False
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), left)
+        return True
+
+    def _run(self) -> None:
+        try:
+            while not self.stopped:
+                try:
+                    self._look()
+                except HeadwaterError:  # the catalog is away: whoever asks is told; this thread looks again
+                    self._stopping.wait(limits.WAKE_RETRY_SECONDS)
+                except Exception:  # without this thread nobody would ever hear anything again
+                    _LOG.exception("the feed of events failed; it looks again")
+                    self._stopping.wait(limits.WAKE_RETRY_SECONDS)
+        finally:
+            with self._lock:
+                if self._waker is not None:
+                    self._waker.close()
+                    self._waker = None
+
+    def _listen(self, catalog: Catalog) -> Waker:
+        """The ear of this thread."""
+        if self._waker is not None:
+            return self._waker
+        waker = changes(catalog)
+        with self._lock:  # whoever stops the feed pokes it
+            self._waker = waker
+        return waker
+
+    def _look(self) -> None:
+        store = self._workspace().existing_store()
+        if store is None:
+            self._stopping.wait(limits.WAKE_RETRY_SECONDS)
+            return
+        waker = self._listen(store.catalog)
+        with store.catalog.snapshot() as connection:
+            newest = last_event_id(connection)
+            if self._last is None or newest < self._last:  # the first look, or a catalog that was made again
+                self._last = newest
+            events = engine_events(connection, after=self._last) if newest > self._last else []
+        for event in events:
+            self._count(event)
+        if events:
+            self._last = events[-1].id
+            self._tell()
+        if len(events) < limits.EVENTS_PAGE and not self._stopping.wait(limits.FEED_PAUSE_SECONDS):
+            waker.wait(limits.WAKE_RETRY_SECONDS)
+
+    def _count(self, event: ToldEvent) -> None:
+        match event.kind:
+            case kind if kind in _RUN_STATES:
+                self._counters.add("runs", event.pond, _RUN_STATES[kind])
+            case "ripple_failed":
+                self._counters.add("ripple_failures", event.pond, str(event.body.get("ripple", "")))
+            case "demand_refused":
+                self._counters.add("demands_refused", event.pond)
+
+    def _tell(self) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody listens
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+async def stream(
+    feed: Feed, read: Callable[[int], list[ToldEvent]], *, after: int, heartbeat_seconds: float
+) -> AsyncIterator[str]:
+    """Server-sent events later than that id, for as long as the feed goes on. A catalog that is away ends the
+    stream: who listens comes again, with the id of the last event."""
+    yield f"retry: {limits.HTTP_RETRY_SECONDS * 1000}\n\n"
+    while not feed.stopped:
+        try:
+            events = await run_in_threadpool(read, after)
+        except HeadwaterError:
+            return
+        for event in events:
+            after = event.id
+            yield _sent(event)
+        while not events and not await feed.newer(after, within_seconds=heartbeat_seconds):
+            yield ": nothing new\n\n"
+
+
+class Listening(StreamingResponse):
+    """An answer to a listener that has joined: it leaves when the answer ends, also if it never began."""
+
+    def __init__(self, feed: Feed, events: AsyncIterator[str]):
+        headers = {**NO_STORE, "X-Accel-Buffering": "no"}
+        super().__init__(events, headers=headers, media_type="text/event-stream")
+        self._feed = feed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._feed.leave_listeners()
+
+
+def _sent(event: ToldEvent) -> str:
+    data = json_without_paths(answer_text(told(event), indent=None))
+    return f"id: {event.id}\nevent: {event.kind}\ndata: {data}\n\n"
+
+
+def told(event: ToldEvent) -> dict[str, Any]:
+    """An event as a listener reads it."""
+    return {
+        "id": event.id,
+        "at": to_text(event.at_us),
+        "kind": event.kind,
+        "pipeline": event.pond,
+        "run_id": event.run_id,
+        "detail": event.body,
+    }

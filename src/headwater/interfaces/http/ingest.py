@@ -1,0 +1,150 @@
+"""The path that takes pushed rows: read with bounds, landed by the one write path, answered when they are durable."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Header, Path, Request
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from headwater.app.ingest import mark_of
+from headwater.ingest.decode import Encoding, TooLarge, decoded
+from headwater.ingest.push import Accepted
+from headwater.interfaces.http.context import Context, Given, answer, answers, shape
+from headwater.interfaces.http.memory import Place
+from headwater.interfaces.http.problems import RequestError
+
+router = APIRouter(tags=["push"])
+
+IngestAnswer = shape(
+    "IngestAnswer", snapshot_id=str, rows_ingested=int, rows_refused=int, bytes_written=int, replayed=bool
+)
+BODY = {
+    "required": True,
+    "description": "one JSON object a line; with `Content-Encoding: gzip` or `zstd` it is decompressed",
+    "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+}
+_ENCODINGS: dict[str, Encoding] = {"": "none", "identity": "none", "gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
+
+
+@router.post("/v1/ingest/{table}", responses=answers(IngestAnswer, what="durable"), openapi_extra={"requestBody": BODY})
+async def ingest(
+    table: Annotated[str, Path(description="where the rows go")],
+    request: Request,
+    context: Given,
+    idempotency_key: Annotated[
+        str | None, Header(description="the same batch sent again with the same key lands once")
+    ] = None,
+    x_idempotency_key: Annotated[str | None, Header(description="the same, by another name")] = None,
+    x_schema_evolve: Annotated[bool, Header(description="false: unknown keys add no columns")] = True,
+    x_auto_create: Annotated[bool, Header(description="false: a table that is not there is not made")] = True,
+    x_headwater_table: Annotated[str | None, Header(include_in_schema=False)] = None,
+) -> Response:
+    """Push rows into a table: all of them land, once, or none does."""
+    # The arguments of the key are its description; a header may also come twice.
+    key, encoding = key_of(request.headers), encoding_of(request.headers)
+    context.room.check()
+    with context.room.hold() as place:
+        body = await body_of(request, place)
+        land = partial(
+            _land,
+            context,
+            table,
+            body,
+            place,
+            encoding=encoding,
+            key=key,
+            evolve=x_schema_evolve,
+            auto_create=x_auto_create,
+            mark=x_headwater_table,
+            actor=f"http:{request.client.host}" if request.client is not None else "http",
+        )
+        # A sender that goes away does not undo what it has sent: the thread goes on, and the key finds the answer.
+        with context.room.batch():
+            found = await to_thread.run_sync(land, limiter=context.pushes)
+    return answer(
+        {
+            "snapshot_id": found.snapshot_id,
+            "rows_ingested": found.rows_ingested,
+            "rows_refused": found.rows_refused,
+            "bytes_written": found.bytes_written,
+            "replayed": found.replayed,
+        }
+    )
+
+
+def _land(
+    context: Context,
+    table: str,
+    body: bytes,
+    place: Place,
+    *,
+    encoding: Encoding,
+    key: str | None,
+    evolve: bool,
+    auto_create: bool,
+    mark: str | None,
+    actor: str,
+) -> Accepted:
+    workspace = context.current()
+    if mark is not None and mark != mark_of(context.door.target(workspace, table, auto_create=auto_create)):
+        # A command that read a newer manifest than this server: it lands its rows itself.
+        raise RequestError(412, f"the server knows `{table}` by another manifest", code="HW-T02")
+    try:
+        rows = decoded(body, encoding, grow=place.grow)
+        door = context.door
+        found = door.ingest(workspace, table, rows, key=key, evolve=evolve, auto_create=auto_create, actor=actor)
+    except TooLarge as error:
+        raise RequestError(413, error.message, error.hint, code=error.code) from error
+    if not found.replayed:
+        context.door.show_soon(workspace)
+    return found
+
+
+async def parts_of(request: Request) -> AsyncIterator[bytes]:
+    """The body as it comes."""
+    try:
+        async for part in request.stream():
+            yield part
+    except ClientDisconnect as error:
+        raise RequestError(400, "the sender went away before all was sent") from error
+
+
+async def body_of(request: Request, place: Place) -> bytes:
+    """The body, which counts for as long as the place is held."""
+    parts = []
+    async for part in parts_of(request):
+        place.grow(len(part))
+        parts.append(part)
+    return b"".join(parts)
+
+
+def key_of(headers: Headers) -> str | None:
+    """The one key that a request has, by whichever name."""
+    found = {*headers.getlist("idempotency-key"), *headers.getlist("x-idempotency-key")}
+    if len(found) > 1:
+        message = "the request has several keys: `Idempotency-Key` and `X-Idempotency-Key` must be the same"
+        raise RequestError(422, message, "send one of them")
+    return _text(found.pop()) if found else None
+
+
+def _text(header: str) -> str:
+    """A header's bytes come as Latin-1; a key is the same by every door, and is UTF-8 wherever it can be."""
+    try:
+        return header.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return header
+
+
+def encoding_of(headers: Headers) -> Encoding:
+    header = ", ".join(headers.getlist("content-encoding"))
+    found = _ENCODINGS.get(header.strip().lower())
+    if found is None:
+        message = f"`Content-Encoding: {header[:40]}` is not known here"
+        raise RequestError(415, message, "send it as it is, or with gzip or zstd")
+    return found

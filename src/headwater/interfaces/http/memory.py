@@ -1,0 +1,83 @@
+"""How much of pushed batches a server holds in its memory: a bound for all of them together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headwater.interfaces.http.problems import RequestError
+
+
+class Room:
+    """What pushed batches may hold of the memory, all together."""
+
+    def __init__(self, batches: int, size: int):
+        self._lock = threading.Lock()
+        self._batches, self._size = batches, size
+
+    @property
+    def batches_left(self) -> int:
+        return self._batches
+
+    @property
+    def bytes_left(self) -> int:
+        return self._size
+
+    @contextmanager
+    def hold(self) -> Iterator[Place]:
+        """Memory for what is being received: a slow sender holds what it has sent, and no batch."""
+        place = Place(self)
+        try:
+            yield place
+        finally:
+            with self._lock:
+                self._size += place.held
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """One batch that has been received. Raises 429 if none is free."""
+        with self._lock:
+            if not self._batches:
+                raise _full()
+            self._batches -= 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._batches += 1
+
+    @contextmanager
+    def place(self) -> Iterator[Place]:
+        """Both."""
+        with self.batch(), self.hold() as place:
+            yield place
+
+    def check(self) -> None:
+        """Raises 429 if no batch is free now: its body need not be received."""
+        if not self._batches:
+            raise _full()
+
+    def take(self, size: int) -> None:
+        with self._lock:
+            if self._size < size:
+                raise _full()
+            self._size -= size
+
+
+class Place:
+    """The room of one batch: it grows with what is read, and is given back as a whole."""
+
+    def __init__(self, room: Room):
+        self._room = room
+        self.held = 0
+
+    def grow(self, size: int) -> None:
+        self._room.take(size)
+        self.held += size
+
+
+def _full() -> RequestError:
+    error = RequestError(429, "the server holds as many requests as it may", "send it again in a moment", code="HW-H05")
+    error.retryable = True
+    return error

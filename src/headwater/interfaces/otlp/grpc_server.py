@@ -1,0 +1,171 @@
+"""OTLP over gRPC.
+
+Messages are taken as they come over the wire, and decompressed here: gRPC's own decompression has no bound before the
+whole message is there. And a request is looked at before its message is read: who may not send does not fill the memory.
+
+No host is checked: that protects from pages which make a browser ask for them, and a browser speaks no gRPC without
+TLS.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
+from urllib.parse import unquote
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from starlette.datastructures import Headers
+
+from headwater.app.server_address import joined
+from headwater.base import limits
+from headwater.base.errors import HeadwaterError
+from headwater.ingest.otlp.requests import written
+from headwater.ingest.otlp.tables import Signal
+from headwater.interfaces.http.connections import connection_limit, raise_file_limit
+from headwater.interfaces.http.ingest import key_of
+from headwater.interfaces.http.server import listen
+from headwater.interfaces.otlp.receive import RETRIED, Receiver, http_status, told
+
+SERVICES: dict[Signal, str] = {
+    "logs": "opentelemetry.proto.collector.logs.v1.LogsService",
+    "traces": "opentelemetry.proto.collector.trace.v1.TraceService",
+    "metrics": "opentelemetry.proto.collector.metrics.v1.MetricsService",
+}
+_SETTING = "[serve.otlp] grpc_port"
+_GZIP = b"\x1f\x8b"
+"""No message begins so: it would be a field of a type that protobuf does not have."""
+_NO_COMPRESSION, _WITH_GZIP = 1 << 0, 1 << 2
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # else two servers would share a port without a word
+    ("grpc.max_receive_message_length", limits.OTLP_MESSAGE_BYTES),
+    ("grpc.per_message_decompression", 0),
+    ("grpc.compression_enabled_algorithms_bitset", _NO_COMPRESSION | _WITH_GZIP),
+    ("grpc.server_handshake_timeout_ms", int(limits.HTTP_HEADER_SECONDS * 1000)),
+    ("grpc.max_connection_idle_ms", int(limits.OTLP_IDLE_SECONDS * 1000)),
+)
+_CODES = {
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+_LOG = logging.getLogger("headwater.otlp")
+
+
+class GrpcServer:
+    """One server, started once and stopped once."""
+
+    def __init__(self) -> None:
+        # Else a program that a ripple starts by a fork can wait for ever, for gRPC's threads.
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+        self._threads = ThreadPoolExecutor(limits.INGEST_THREADS, thread_name_prefix="headwater otlp")
+        most = ("grpc.max_allowed_incoming_connections", connection_limit(raise_file_limit()))
+        self._server = grpc.server(self._threads, options=(*_OPTIONS, most))
+
+    def start(self, receiver: Receiver, host: str, port: int) -> int:
+        """Listen, and answer from then on; the port, which is a free one if 0 was asked for. Raises HW-H01 if that
+        address cannot be listened on."""
+        self._server.add_generic_rpc_handlers(
+            tuple(_handler(receiver, signal, service) for signal, service in SERVICES.items())
+        )
+        listen(host, port, _SETTING).close()  # gRPC does not say why it cannot
+        where = joined(host, port)
+        try:
+            bound = int(self._server.add_insecure_port(where))
+        except RuntimeError as error:
+            hint = f"choose another port: `{_SETTING}`, `0` for any free one"
+            raise HeadwaterError("HW-H01", f"cannot listen on `{where}` for gRPC", hint=hint) from error
+        self._server.start()
+        return bound
+
+    def stop(self) -> None:
+        """Take no more requests, let those under way finish for a while, and be gone."""
+        self._server.stop(limits.HTTP_STOP_SECONDS).wait()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _handler(receiver: Receiver, signal: Signal, service: str) -> grpc.GenericRpcHandler:
+    def export(messages: Iterator[bytes], call: grpc.ServicerContext) -> bytes:
+        try:
+            return _export(receiver, signal, messages, call)
+        except HeadwaterError as error:
+            failure = error
+        except grpc.RpcError:
+            raise  # the sender is gone, or its message is too large: gRPC has told it
+        except Exception as error:
+            _LOG.exception("a request of %s failed", signal)
+            message = f"an error of Headwater itself: {type(error).__name__}"
+            failure = HeadwaterError("HW-X01", message, hint="the log of the server says more")
+        _abort(call, failure)
+
+    # One message comes, and it is read when the handler asks for it: that is what a stream does.
+    method = grpc.stream_unary_rpc_method_handler(export)
+    return grpc.method_handlers_generic_handler(service, {"Export": method})
+
+
+def _export(receiver: Receiver, signal: Signal, messages: Iterator[bytes], call: grpc.ServicerContext) -> bytes:
+    texts = [(name, value) for name, value in call.invocation_metadata() if isinstance(value, str)]
+    sent = Headers(raw=[(name.encode(), value.encode()) for name, value in texts])
+    receiver.access.check_token(sent.get("authorization"))
+    with receiver.room.place() as place:
+        body = _read(messages, call)
+        place.grow(len(body))
+        answer = receiver.receive(
+            signal,
+            body,
+            place,
+            encoding="gzip" if body.startswith(_GZIP) else "none",
+            form="protobuf",
+            key=key_of(sent),
+            actor=f"otlp:{_host(call.peer())}",
+        )
+    return written(answer, "protobuf")
+
+
+def _read(messages: Iterator[bytes], call: grpc.ServicerContext) -> bytes:
+    """The message, for as long as it may take to come."""
+    late = threading.Timer(limits.OTLP_READ_SECONDS, call.cancel)
+    late.daemon = True
+    late.start()
+    try:
+        body = next(messages, None)
+    finally:
+        late.cancel()
+    if body is None:
+        raise HeadwaterError("HW-I04", "the request has no message", hint="nothing was written; send it again")
+    return body
+
+
+def _abort(call: grpc.ServicerContext, error: HeadwaterError) -> NoReturn:
+    status, text = http_status(error), told(error)
+    if status in RETRIED:
+        code = grpc.StatusCode.UNAVAILABLE
+        again = RetryInfo()
+        again.retry_delay.seconds = limits.HTTP_RETRY_SECONDS
+        detail = AnyMessage()
+        detail.Pack(again)
+        full = Status(code=code.value[0], message=text, details=[detail])
+        call.set_trailing_metadata(
+            (
+                ("grpc-status-details-bin", full.SerializeToString()),
+                ("google.rpc.retryinfo-bin", again.SerializeToString()),  # where the exporter of Python looks
+            )
+        )
+    else:
+        code = _CODES.get(status, grpc.StatusCode.INVALID_ARGUMENT if status < 500 else grpc.StatusCode.INTERNAL)
+    call.abort(code, text)
+    raise AssertionError("abort raises")
+
+
+def _host(peer: str) -> str:
+    """The address of `ipv4:127.0.0.1:4711` and its like."""
+    _, _, address = unquote(peer).partition(":")
+    return address.rpartition(":")[0].strip("[]") or "unknown"

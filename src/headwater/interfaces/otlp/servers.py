@@ -1,0 +1,40 @@
+"""Both servers of OTLP, for as long as a `serve` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from headwater.app.server_address import joined
+from headwater.interfaces.http.server import HttpServer
+from headwater.interfaces.otlp.grpc_server import GrpcServer
+from headwater.interfaces.otlp.http import otlp_app
+from headwater.interfaces.otlp.receive import Receiver
+from headwater.manifest.spec import OtlpSection
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where exporters send to."""
+
+    host: str
+    grpc_port: int
+    http_port: int
+
+    def __str__(self) -> str:
+        return f"{joined(self.host, self.grpc_port)} (gRPC) and http://{joined(self.host, self.http_port)}"
+
+
+@contextmanager
+def taking_otlp(receiver: Receiver, host: str, ports: OtlpSection) -> Iterator[Listening]:
+    """Raises HW-H01 if one of them cannot listen. Behind it nobody sends any more, and the door can be closed."""
+    with ExitStack() as stack:
+        grpc_server, http_server = GrpcServer(), HttpServer()
+        stack.callback(grpc_server.stop)
+        stack.callback(http_server.stop)
+        yield Listening(
+            host,
+            grpc_server.start(receiver, host, ports.grpc_port),
+            http_server.start(otlp_app(receiver), host, ports.http_port, setting="[serve.otlp] http_port"),
+        )

@@ -1,0 +1,141 @@
+"""A project as a scenario: its own graph, windows and standing demand, from this moment on.
+
+Pure: what was measured and what stands is given. Time counts from the moment that is called now; nothing has run yet,
+and every look at a source is taken to find something new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Literal
+
+from headwater.catalog.standing_triggers import Standing
+from headwater.freshness.graph import depths
+from headwater.freshness.scenario import SECOND, Scenario, ScenarioEvent, ScenarioPipeline, ScenarioRipple
+from headwater.manifest.load import Project
+from headwater.runtime.calendars import cron_times, windows_of
+from headwater.runtime.compile import Compiled, CompiledPipeline
+
+UNMEASURED_US = SECOND
+"""How long an execution is taken to last that was never measured."""
+
+
+@dataclass(frozen=True)
+class Durations:
+    """What was measured, in microseconds: executions by pond and ripple, whole runs by pond."""
+
+    ripples: Mapping[tuple[str, str], int]
+    runs: Mapping[str, int]
+
+    def of(self, pipeline: CompiledPipeline, ripple: str) -> int | None:
+        """A ripple of which only whole runs are known has an equal part of them: along the longest way through the
+        pond there is one execution after the other."""
+        found = self.ripples.get((pipeline.id, ripple))
+        if found is not None or pipeline.id not in self.runs:
+            return found
+        after = {each.name: each.after for each in pipeline.pond.ripples}
+        return self.runs[pipeline.id] // (1 + max(depths(after, after).values()))
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Demand to try, at the beginning."""
+
+    pipeline: str
+    kind: Literal["tap", "pulse", "wave", "tide"]
+    limit_us: int = 0
+
+
+@dataclass(frozen=True)
+class OwnScenario:
+    scenario: Scenario
+    unmeasured: tuple[str, ...]
+    """The ripples whose duration is a guess."""
+
+
+def own_scenario(
+    project: Project,
+    compiled: Compiled,
+    *,
+    now_us: int,
+    until_us: int,
+    durations: Durations,
+    asked: Sequence[Standing] = (),
+    what_if: Sequence[WhatIf] = (),
+    with_standing: bool = True,
+) -> OwnScenario:
+    """The project from `now_us` on, for `until_us`. `asked` are the triggers that users set; `what_if` comes on top of
+    what stands, or alone."""
+    unmeasured: list[str] = []
+    pipelines = tuple(
+        _pipeline(project, each, now_us, until_us, durations, unmeasured) for each in compiled.pipelines.values()
+    )
+    events: list[ScenarioEvent] = []
+    if with_standing:
+        for each in compiled.pipelines.values():
+            events += _declared(each, now_us, until_us)
+        for trigger in asked:
+            events += _set_by_user(trigger, now_us) if trigger.pond in compiled.pipelines else []
+    tried: list[ScenarioEvent] = [
+        ScenarioEvent(0, one.kind, one.pipeline, max_staleness=one.limit_us, trigger_id=_trying(one)) for one in what_if
+    ]
+    return OwnScenario(Scenario(pipelines, (*events, *tried), until_us), tuple(unmeasured))
+
+
+def _pipeline(
+    project: Project,
+    compiled: CompiledPipeline,
+    now_us: int,
+    until_us: int,
+    durations: Durations,
+    unmeasured: list[str],
+) -> ScenarioPipeline:
+    pond = compiled.pond
+    ripples = []
+    for ripple in pond.ripples:
+        measured = durations.of(compiled, ripple.name)
+        if measured is None:
+            unmeasured.append(f"{compiled.id}.{ripple.name}" if compiled.id != ripple.name else ripple.name)
+        taken = UNMEASURED_US if measured is None else measured
+        ripples.append(ScenarioRipple(ripple.name, taken, ripple.after, ripple.reads))
+    specs = project.pipeline(compiled.id).spec.windows
+    windows = takewhile(lambda each: each[0] <= now_us + until_us, windows_of(specs, after_us=now_us))
+    return ScenarioPipeline(
+        name=compiled.id,
+        ripples=tuple(ripples),
+        sources=pond.required,
+        optional=pond.optional,
+        windows=tuple((start - now_us, end - now_us) for start, end in windows) if specs else (),
+        min_interval=pond.min_interval,
+        retry_immediately=pond.retry_immediately,
+        retry_on_change=pond.retry_on_change,
+        always_run=pond.always_run,
+    )
+
+
+def _declared(compiled: CompiledPipeline, now_us: int, until_us: int) -> list[ScenarioEvent]:
+    """What the manifest has standing on a pipeline; cron is a pulse at each tick."""
+    found = [
+        ScenarioEvent(0, trigger.kind, compiled.id, max_staleness=trigger.limit, trigger_id=trigger.id)
+        for trigger in compiled.triggers
+    ]
+    for cron in compiled.crons:
+        ticks = cron_times(cron.at, cron.timezone, after_us=now_us)
+        for tick in takewhile(lambda at: at <= now_us + until_us, ticks):
+            found.append(ScenarioEvent(tick - now_us, "pulse", compiled.id))
+    return found
+
+
+def _set_by_user(trigger: Standing, now_us: int) -> list[ScenarioEvent]:
+    begins = ScenarioEvent(0, trigger.kind, trigger.pond, max_staleness=trigger.limit_us, trigger_id=trigger.trigger_id)
+    if trigger.expires_us is None:
+        return [begins]
+    expires = max(0, trigger.expires_us - now_us)
+    return [begins, ScenarioEvent(expires, "untrigger", trigger.pond, trigger_id=trigger.trigger_id)]
+
+
+def _trying(one: WhatIf) -> str:
+    """A name that no trigger has that stands."""
+    return f"what if: {one.kind} {one.limit_us}" if one.kind in ("wave", "tide") else ""

@@ -1,0 +1,78 @@
+"""What a ripple does, as one word: equal for any order of keys, any comment in the manifest, any way of writing a
+type; another one when its text, its mode, its key or its columns change. When it runs is no part of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from headwater.base.text_form import TextForm
+from headwater.base.types import parse_type
+from headwater.catalog.evolution import DeclaredColumn
+from headwater.manifest.spec import ColumnSpec, PipelineSpec, TableSettings, TableSpec
+
+
+def declared_columns(table: TableSettings) -> dict[str, DeclaredColumn]:
+    """The columns that the manifest declares, by name."""
+    return {
+        name: DeclaredColumn(
+            type=parse_type(column.type),
+            nullable=column.nullable is not False,
+            default=None if column.default is None else json.dumps(column.default),
+            renamed_from=column.renamed_from,
+            form=form_of(column),
+        )
+        for name, column in table.columns.items()
+    }
+
+
+def form_of(column: ColumnSpec) -> TextForm | None:
+    """How texts of a column are written, where the manifest says so."""
+    form = TextForm(column.format, column.timezone, column.decimal or ".")
+    return None if form == TextForm() else form
+
+
+def landing_fingerprint(spec: PipelineSpec, table: TableSpec) -> str:
+    """Of one table of an Inlet: where it is read from and how it lands. A secret is in it by reference only."""
+    assert spec.source is not None
+    return _fingerprint(
+        {
+            "connector": spec.source.connector,
+            "config": spec.source.config,
+            "name": table.name,
+            "incremental": spec.incremental_of(table),
+            "transforms": spec.transforms,
+            "on_bad_row": spec.on_bad_row,
+            "max_bad_rows": spec.max_bad_rows,
+            **_lands(table, table.effective_mode),
+            # A key that says nothing is left out: a definition that does not use it keeps its fingerprint.
+            **({"exclude": sorted(table.exclude)} if table.exclude else {}),
+            **({"on_bad_file": spec.on_bad_file} if spec.on_bad_file else {}),
+            **({"max_bad_files": spec.max_bad_files} if spec.max_bad_files else {}),
+        }
+    )
+
+
+def ripple_fingerprint(table: TableSettings, *, kind: str, text: str, function: str | None, mode: str) -> str:
+    """Of one ripple of a model. A Python file counts as a whole: what its functions share is not known."""
+    return _fingerprint({"kind": kind, "text": text.strip(), "function": function, **_lands(table, mode)})
+
+
+def _lands(table: TableSettings, mode: str) -> dict[str, object]:
+    columns = {
+        # The default as a value: in its text the keys of an object may stand in any order.
+        name: [
+            *(str(column.type), column.nullable, json.loads(column.default or "null"), column.renamed_from),
+            # Only where it says something: a definition that does not use it keeps its fingerprint.
+            *([asdict(column.form)] if column.form else ()),
+        ]
+        for name, column in declared_columns(table).items()
+    }
+    return {"mode": mode, "primary_key": table.primary_key, "columns": columns}
+
+
+def _fingerprint(definition: Mapping[str, object]) -> str:
+    text = json.dumps(definition, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

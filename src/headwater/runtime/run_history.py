@@ -1,0 +1,195 @@
+"""The engine's history, step by step: which pond runs began and ended, who asked for them, what there is to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from headwater.base.ids import uuid7
+from headwater.catalog.engine_records import EngineEvent, RunBegins, RunEnds, RunState
+from headwater.freshness.account import effect_name
+from headwater.freshness.events import (
+    CancelRipple,
+    Demanded,
+    DemandRefused,
+    Effect,
+    RunCompleted,
+    RunFailed,
+    RunPassed,
+    RunStarted,
+    RunSuperseded,
+    StartRipple,
+    Version,
+    WakeAt,
+)
+from headwater.freshness.explain import origins
+from headwater.freshness.state import Pond, State
+
+_ENDS: dict[type[Effect], RunState] = {
+    RunCompleted: "success",
+    RunFailed: "failed",
+    RunSuperseded: "superseded",
+}
+
+
+class Cause(NamedTuple):
+    """What asked for a run (`apply`, `pulse`, the id of a trigger), and who."""
+
+    cause: str
+    actor: str
+
+
+UNKNOWN = Cause("demand", "")
+"""When who asked is no longer known."""
+
+
+@dataclass
+class OpenRun:
+    """A pond run under way. `before` is what an Inlet had published when it began; `requested`: a single request asked
+    for it, and no standing trigger."""
+
+    run_id: str
+    trace_id: str | None
+    before: tuple[tuple[str, Version], ...] | None
+    requested: bool = False
+
+
+@dataclass
+class Chapter:
+    """What one step adds to the history."""
+
+    begun: list[RunBegins] = field(default_factory=list)
+    ended: list[RunEnds] = field(default_factory=list)
+    told: list[EngineEvent] = field(default_factory=list)
+    unwritten: list[RunEnds] = field(default_factory=list)
+    """Runs that began and passed within the step: nothing is stored of them."""
+
+
+@dataclass
+class Chronicle:
+    """`trace` gives a new run its trace id, if somebody traces. `ended` hears of every run that is over."""
+
+    open: dict[str, dict[int, OpenRun]] = field(default_factory=dict)
+    """By pond and freshness."""
+    asked: dict[str, Cause] = field(default_factory=dict)
+    """Who asked for a pond from outside, until its run for that has ended."""
+    failed: set[str] = field(default_factory=set)
+    """The ponds whose last run failed: the next one is worth keeping, whatever it finds."""
+    trace: Callable[[str, str], str | None] = lambda _pond, _run_id: None
+    on_end: Callable[[str, RunState | None], None] = lambda _run_id, _state: None
+
+    def run_at(self, pond: str, freshness: int) -> OpenRun | None:
+        return self.open.get(pond, {}).get(freshness)
+
+    def note(self, state: State, effects: Sequence[Effect], touched: Iterable[str]) -> Chapter:
+        """Takes notice of a step; `touched` names also the ponds that it removed. Runs that began and passed within
+        it leave no trace but their events."""
+        chapter = Chapter()
+        for effect in effects:
+            if isinstance(effect, RunStarted):
+                self._begin(chapter, state, state.ponds[effect.pond], effect.freshness)
+            if not isinstance(effect, WakeAt | CancelRipple):
+                chapter.told.append(self._told(effect))
+            if isinstance(effect, RunCompleted | RunPassed | RunFailed | RunSuperseded):
+                self._end(chapter, state.ponds[effect.pond], effect)
+        for name in touched:
+            self._close_abandoned(chapter, state, name)
+        return chapter
+
+    def _begin(self, chapter: Chapter, state: State, pond: Pond, freshness: int) -> None:
+        cause = self._cause(state, pond)
+        run_id = uuid7()
+        trace_id = self.trace(pond.name, run_id)
+        self.open.setdefault(pond.name, {})[freshness] = OpenRun(
+            run_id, trace_id, pond.published, requested=cause in self.asked.values()
+        )
+        chapter.begun.append(
+            RunBegins(
+                run_id=run_id,
+                pond=pond.name,
+                freshness_us=freshness,
+                cause=cause.cause,
+                actor=cause.actor,
+                trace_id=trace_id,
+            )
+        )
+
+    def _end(self, chapter: Chapter, pond: Pond, effect: RunCompleted | RunPassed | RunFailed | RunSuperseded) -> None:
+        run = self.open.get(pond.name, {}).pop(effect.freshness, None)
+        if run is None:
+            return
+        state = _ENDS.get(type(effect))
+        if state == "success" and pond.is_inlet and run.before == pond.published and pond.name not in self.failed:
+            state = None  # a look at the source that found nothing new
+        if state is not None:
+            (self.failed.add if state == "failed" else self.failed.discard)(pond.name)
+        # A Wave asks again at once: that is no longer the request.
+        if not pond.targets and (not pond.pull or any(each.kind == "wave" for each in pond.triggers.values())):
+            self.asked.pop(pond.name, None)
+        self._close(chapter, pond.name, run, state)
+
+    def _close_abandoned(self, chapter: Chapter, state: State, name: str) -> None:
+        """Runs that the engine has dropped without a word: their pond was changed or removed, or was cleared."""
+        pond, runs = state.ponds.get(name), self.open.get(name, {})
+        for freshness in list(runs):
+            if pond is None or not _in_flight(pond, freshness):
+                self._close(chapter, name, runs.pop(freshness), "cancelled")
+        if not runs:
+            self.open.pop(name, None)
+
+    def _close(self, chapter: Chapter, pond: str, run: OpenRun, state: RunState | None) -> None:
+        """A run that began in this very step and is not worth keeping is never written."""
+        self.on_end(run.run_id, state)
+        if state is None:
+            before = len(chapter.begun)
+            chapter.begun = [begun for begun in chapter.begun if begun.run_id != run.run_id]
+            if len(chapter.begun) != before:
+                chapter.unwritten.append(RunEnds(run.run_id, None, pond, run.requested))
+                return
+        chapter.ended.append(RunEnds(run.run_id, state, pond, run.requested))
+
+    def _cause(self, state: State, pond: Pond) -> Cause:
+        """Who asked for it from outside, else the trigger that stands on it or downstream of it."""
+        asking = [pond.name, *(each.pond for each in origins(pond))]
+        for name in asking:
+            if name in self.asked:
+                return self.asked[name]
+        for name in asking:
+            for trigger in state.ponds[name].triggers.values():
+                return Cause(trigger.id, trigger.owner)
+        return UNKNOWN
+
+    def _told(self, effect: Effect) -> EngineEvent:
+        values: dict[str, Any] = effect._asdict()
+        pond = str(values.pop("pond"))
+        freshness = values.get("freshness")
+        run = self.run_at(pond, freshness) if isinstance(freshness, int) else None
+        if isinstance(effect, StartRipple):
+            values = {"ripple": effect.ripple, "freshness": effect.freshness, "attempt": effect.attempt}
+        return EngineEvent(
+            kind=effect_name(effect), pond=pond, run_id=run.run_id if run is not None else None, body=values
+        )
+
+
+def answers(senders: Sequence[int | None], effects: Sequence[Effect]) -> dict[int, Mapping[str, Any]]:
+    """What the senders of demand are told: the freshness that their pulse asks for, or why it was refused. `senders`
+    are the ids of the events of each Tap and Pulse that the step took, in order; None where nobody waits."""
+    said = [
+        effect
+        for effect in effects
+        if isinstance(effect, DemandRefused) or (isinstance(effect, Demanded) and effect.kind in ("tap", "pulse"))
+    ]
+    found: dict[int, Mapping[str, Any]] = {}
+    for event_id, effect in zip(senders, said, strict=True):
+        if event_id is None:
+            continue
+        if isinstance(effect, DemandRefused):
+            found[event_id] = {"refused": True, "because": effect.because}
+        else:
+            found[event_id] = {"refused": False, "target": effect.target}
+    return found
+
+
+def _in_flight(pond: Pond, freshness: int) -> bool:
+    return any(run.freshness == freshness and not run.gave_up and not run.abandoned for run in pond.runs)

@@ -1,0 +1,96 @@
+"""Demand from outside: it goes through the inbox, whoever runs the engine; and how to see that it has been met."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headwater.catalog.database import Catalog
+from headwater.catalog.inbox import message, read_answers, send_all
+from headwater.freshness.events import Cleared, Demand
+from headwater.freshness.explain import explain
+from headwater.freshness.state import NEVER, State
+from headwater.runtime.engine import CAUSE, WAITS
+
+PondOutcome = Literal["reached", "failed", "blocked", "under way"]
+
+
+@dataclass
+class Request:
+    """Demand that was sent: the event of each pipeline, and what the engine has answered so far."""
+
+    sent: dict[str, int]
+    answers: dict[str, Mapping[str, Any]]
+
+    def listen(self, catalog: Catalog) -> bool:
+        """Reads the answers that have come; True once all have."""
+        open_ = {event_id: name for name, event_id in self.sent.items() if name not in self.answers}
+        if open_:
+            for event_id, answer in read_answers(catalog, list(open_)).items():
+                self.answers[open_[event_id]] = answer
+        return len(self.answers) == len(self.sent)
+
+    def refused(self, name: str) -> str | None:
+        """The failed pipeline because of which this one took no demand."""
+        answer = self.answers.get(name, {})
+        return str(answer["because"]) if answer.get("refused") else None
+
+    def target(self, name: str) -> int | None:
+        found = self.answers.get(name, {}).get("target")
+        return int(found) if found is not None else None
+
+
+def send_demand(
+    catalog: Catalog,
+    pipelines: Sequence[str],
+    kind: Literal["tap", "pulse"],
+    *,
+    cause: str,
+    actor: str,
+    clear: bool = False,
+    target_us: int | None = None,
+) -> Request:
+    """Ask for pipelines, all in one transaction; with `clear`, what failed of them is to go on first. A pulse is for
+    data as fresh as now, or as `target_us`."""
+    events = [message(Cleared(name), actor=actor) for name in pipelines] if clear else []
+    ids = {CAUSE: cause, WAITS: "yes"}
+    events += [message(Demand(name, kind, target_us), actor=actor, ids=ids) for name in pipelines]
+    sent = send_all(catalog, events)
+    return Request(dict(zip(pipelines, sent[len(sent) - len(pipelines) :], strict=True)), {})
+
+
+def outcome(state: State, name: str, target: int | None) -> PondOutcome:
+    """What has become of demand for a pipeline: a target for a pulse, None for a tap."""
+    pond = state.ponds.get(name)
+    if pond is None or pond.failed:
+        return "failed"
+    if pond.blocked:
+        return "blocked"
+    if target is None:
+        return "under way" if pond.need is not None or pond.is_running else "reached"
+    # A pond that was changed since then is due, and stays so until somebody asks again.
+    unfinished = pond.due and (pond.need is not None or pond.is_running)
+    return "reached" if pond.end_f != NEVER and pond.end_f >= target and not unfinished else "under way"
+
+
+def window_of(state: State, name: str) -> tuple[str, int | None] | None:
+    """The Inlet upstream (or itself) whose closed window a pipeline waits for, and when it opens; None if it waits
+    for something else."""
+    seen, reached = {name}, [name]
+    found: list[tuple[str, int | None]] = []
+    for each in reached:
+        pond = state.ponds[each]
+        if pond.is_running:
+            return None
+        if not pond.sources and pond.need is not None:
+            why = explain(state, each)
+            if why.rule != "window-closed":
+                return None
+            wake = why.values["wake"]
+            found.append((each, wake if isinstance(wake, int) else None))
+        for source in pond.sources:
+            if source.name not in seen:
+                seen.add(source.name)
+                reached.append(source.name)
+    return max(found, key=lambda one: (one[1] is None, one[1] or 0), default=None)

@@ -1,0 +1,195 @@
+"""Slices as stored work: how a plan becomes a run with units, and a unit a slice again."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from headwater.base.clock import now_us
+from headwater.base.crash import crash_point
+from headwater.base.errors import Conflict, HeadwaterError
+from headwater.base.ids import RunId, UnitId, uuid7
+from headwater.catalog import records as r
+from headwater.catalog.commit import Store
+from headwater.catalog.units import done_units
+from headwater.connectors.protocol import CursorKind, Item, Slice
+from headwater.runtime.plan import Planned, PlannedTable
+
+_SIDE_BY_SIDE = {CursorKind.MONOTONIC, CursorKind.PARTITIONED_MONOTONIC}
+
+
+@dataclass(frozen=True)
+class StoredSlice:
+    """A slice as a unit keeps it, with what its commit must say about the source."""
+
+    slice: Slice
+    identity: str
+    cursor_kind: str
+    is_last: bool
+    """The last slice of its table in this run: in a `replace` table it makes the run's files the table."""
+    waits: bool
+    """What it lands counts only when the last slice of its table has landed too (`replace`)."""
+
+
+def begin_run(store: Store, planned: Planned, *, trigger: str, actor: str) -> RunId:
+    """Store a plan's slices as work units of a new run, before any is read. Raises HW-T02 if the cursor moved or
+    another run is open."""
+    inlet = planned.inlet
+    run_id = RunId(uuid7())
+    units: list[r.UnitSpec] = []
+    for table in planned.tables:
+        units += _units_of(table)
+    changes: list[r.Change] = [
+        r.RunStarted(
+            run_id=run_id,
+            pipeline=inlet.pipeline,
+            freshness_us=now_us(),
+            trigger=trigger,
+            connector=inlet.connector,
+            definition=inlet.definition,
+        ),
+        r.UnitsPlanned(run_id=run_id, pipeline=inlet.pipeline, units=tuple(units)),
+        *_touched(planned),
+    ]
+    requires: list[r.Requirement] = [r.NoOpenRun(pipeline=inlet.pipeline)]
+    requires += [
+        r.CursorIs(
+            pipeline=inlet.pipeline, table=t.table.ask.name, version=t.cursor.version if t.cursor is not None else 0
+        )
+        for t in planned.tables
+    ]
+    crash_point("plan.before_commit")
+    store.commit(r.Commit(changes=tuple(changes), requires=tuple(requires), actor=actor))
+    crash_point("plan.after_commit")
+    return run_id
+
+
+def evolve_tables(store: Store, planned: Planned, *, actor: str) -> tuple[str, ...]:
+    """Make the schema changes that no slice carries: the manifest declares them, or a typed source shows them, and
+    there is no new row. Returns the tables. Raises HW-T02 if a schema moved meanwhile."""
+    tables = [table for table in planned.tables if table.evolves]
+    changes: list[r.Change] = []
+    for table in tables:
+        assert table.evolution is not None
+        schema, events = table.evolution.schema.as_json(), table.evolution.events
+        name, schema_id = table.table.ask.name, table.schema_id + 1
+        changes.append(r.SchemaSet(table=name, schema_id=schema_id, schema=schema, events=events))
+    if changes:
+        requires = tuple(r.SchemaIs(table=table.table.ask.name, schema_id=table.schema_id) for table in tables)
+        store.commit(r.Commit(changes=tuple(changes), requires=requires, actor=actor))
+    return tuple(table.table.ask.name for table in tables)
+
+
+def note_touched(store: Store, planned: Planned, *, actor: str) -> None:
+    """Note versions of items whose content is as landed, where there is nothing else to do."""
+    changes = tuple(_touched(planned))
+    if changes:
+        store.commit(r.Commit(changes=changes, actor=actor))
+
+
+def supersede_run(store: Store, run_id: RunId, *, actor: str) -> None:
+    """End a run whose units nobody will do, because a new plan takes their place. What has landed stays."""
+    changes = (r.UnitsAbandoned(run_id=run_id), r.RunEnded(run_id=run_id, state="superseded"))
+    _end(store, run_id, (*_forgotten(store, run_id), *changes), actor)
+
+
+def fail_table(store: Store, run_id: RunId, table: str, *, error: HeadwaterError, actor: str) -> None:
+    """A slice failed for good: the rest of its table is not tried in this run. Other tables go on."""
+    changes = (
+        *_forgotten(store, run_id, table),
+        r.RunError(run_id=run_id, error_kind=error.code, error_message=error.message),
+        r.UnitsAbandoned(run_id=run_id, table=table),
+        r.RunSettled(run_id=run_id),
+    )
+    _end(store, run_id, changes, actor)
+
+
+def _forgotten(store: Store, run_id: RunId, table: str | None = None) -> list[r.Change]:
+    """Items of slices that have waited in vain for the last one of their table: they have not landed."""
+    with store.catalog.snapshot() as connection:
+        units = [unit for unit in done_units(connection, run_id) if table in (None, unit.table)]
+    done = [(unit, stored_slice(unit.payload)) for unit in units]
+    whole = {unit.table for unit, stored in done if stored.is_last}
+    return [
+        r.ItemsLanded(
+            pipeline=unit.pipeline, table=unit.table, items={item.source_id: None for item in stored.slice.items}
+        )
+        for unit, stored in done
+        if stored.waits and stored.slice.items and unit.table not in whole
+    ]
+
+
+def _end(store: Store, run_id: RunId, changes: tuple[r.Change, ...], actor: str) -> None:
+    """Commit unless the run has already ended."""
+    with suppress(Conflict):
+        store.commit(r.Commit(changes=changes, requires=(r.UnitsOpen(run_id=run_id),), actor=actor))
+
+
+def stored_slice(payload: dict[str, Any]) -> StoredSlice:
+    value = payload["slice"]
+    return StoredSlice(
+        slice=Slice(
+            start=value["start"],
+            end=value["end"],
+            spec=value["spec"],
+            describe=value["describe"],
+            estimated_rows=value["estimated_rows"],
+            estimated_bytes=value["estimated_bytes"],
+            items=tuple(Item(source_id, version) for source_id, version in value["items"]),
+            replaces=tuple(value["replaces"]),
+        ),
+        identity=payload["identity"],
+        cursor_kind=payload["cursor_kind"],
+        is_last=payload["is_last"],
+        waits=payload["waits"],
+    )
+
+
+def _units_of(planned: PlannedTable) -> list[r.UnitSpec]:
+    mode = planned.table.ask.mode
+    # Only slices of disjoint keys may land in any order: elsewhere a later slice must win, or a hole would be
+    # read twice.
+    serial = mode != "upsert" or planned.cursor_kind not in _SIDE_BY_SIDE
+    last = len(planned.slices) - 1
+    return [
+        r.UnitSpec(
+            unit_id=UnitId(uuid7()),
+            table=planned.table.ask.name,
+            ordinal=ordinal,
+            serial=serial,
+            payload={
+                "slice": _slice_json(slice_),
+                "identity": planned.identity,
+                "cursor_kind": str(planned.cursor_kind),
+                "is_last": ordinal == last,
+                "waits": mode == "replace" and ordinal != last,
+            },
+        )
+        for ordinal, slice_ in enumerate(planned.slices)
+    ]
+
+
+def _slice_json(slice_: Slice) -> dict[str, Any]:
+    return {
+        "start": slice_.start,
+        "end": slice_.end,
+        "spec": slice_.spec,
+        "describe": slice_.describe,
+        "estimated_rows": slice_.estimated_rows,
+        "estimated_bytes": slice_.estimated_bytes,
+        "items": [[item.source_id, item.version] for item in slice_.items],
+        "replaces": list(slice_.replaces),
+    }
+
+
+def _touched(planned: Planned) -> list[r.Change]:
+    return [
+        r.ItemsLanded(
+            pipeline=planned.inlet.pipeline,
+            table=t.table.ask.name,
+            items={item.source_id: item.version for item in t.touched},
+        )
+        for t in planned.tables
+        if t.touched
+    ]

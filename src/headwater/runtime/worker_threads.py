@@ -1,0 +1,131 @@
+"""The worker threads of one process: they take jobs from the queue for as long as they are wanted.
+
+One ear for all of them hears of new jobs, so that a process with nothing to do costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from types import TracebackType
+
+from headwater.base import limits
+from headwater.base.errors import HeadwaterError
+from headwater.catalog.engine_records import Weight
+from headwater.catalog.queue import give_back_strays, take_over
+from headwater.catalog.units import new_holder
+from headwater.catalog.wakeups import changes
+from headwater.observe.counters import COUNTERS
+from headwater.runtime.leases import LeaseKeeper
+from headwater.runtime.worker import Workshop
+
+ALL: tuple[Weight, ...] = ("small", "big")
+SMALL: tuple[Weight, ...] = ("small",)
+
+OnError = Callable[[BaseException], bool]
+"""Hears of what went wrong with a worker itself; True if it is to go on."""
+
+
+def _give_up(_error: BaseException) -> bool:
+    return False
+
+
+class Crew:
+    """Some threads that work. One of several takes small jobs only: a big one never holds them all."""
+
+    def __init__(self, workshop: Workshop, threads: int, *, on_error: OnError = _give_up):
+        self.workshop, self.on_error = workshop, on_error
+        self.holder = new_holder()
+        self.ended = threading.Event()
+        self._over = False
+        self.error: BaseException | None = None
+        self._news = threading.Condition()
+        self._heard = 0
+        self._keeper = LeaseKeeper(workshop.store.catalog)
+        self._waker = changes(workshop.store.catalog)
+        weights = [SMALL if number == 1 else ALL for number in range(threads)]
+        self._workers = [
+            threading.Thread(target=self._work, args=(weight,), name=f"worker-{number}", daemon=True)
+            for number, weight in enumerate(weights)
+        ]
+        self._ear = threading.Thread(target=self._listen, name="worker-ear", daemon=True)
+
+    def __enter__(self) -> Crew:
+        self._keeper.__enter__()
+        for thread in (*self._workers, self._ear):
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
+        """Ends when the jobs in hand have; on the way out of an error they are given back instead."""
+        self.end(give_back=kind is not None)
+
+    def end(self, *, give_back: bool) -> None:
+        """May be called again: what has ended stays so."""
+        if self._over:
+            return
+        self._over = True
+        if give_back:
+            self.workshop.applier.stopping.set()
+        self.ended.set()
+        self.poke()
+        self._waker.poke()
+        for thread in self._workers:
+            while thread.is_alive():
+                if give_back:
+                    self.workshop.applier.cancel()  # again and again: one may be just about to begin its Spark job
+                thread.join(limits.RETRY_FIRST_SECONDS)
+        self._ear.join()
+        self._waker.close()
+        self._keeper.__exit__(None, None, None)
+
+    def check(self) -> None:
+        """Raises what a worker could not go on from."""
+        if self.error is not None:
+            raise self.error
+
+    def poke(self) -> None:
+        """There may be something to do."""
+        with self._news:
+            self._heard += 1
+            self._news.notify_all()
+
+    def _listen(self) -> None:
+        """Passes news on, and every few seconds looks for jobs whose workers are gone, or that nobody wants any more."""
+        look_at = time.monotonic() + limits.TAKE_OVER_SECONDS
+        while not self.ended.is_set():
+            self._waker.wait(max(0.0, look_at - time.monotonic()))
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + limits.TAKE_OVER_SECONDS
+                self._take_over()
+            self.poke()
+            if self.workshop.store.catalog.is_sqlite:
+                # Every push is a change, and few changes are jobs. Of those the engine of this process tells by itself.
+                self.ended.wait(limits.EAR_PAUSE_SECONDS)
+
+    def _take_over(self) -> None:
+        try:
+            COUNTERS.add("lease_takeovers", times=len(take_over(self.workshop.store.catalog)))
+            self._keeper.look_for_lost_jobs()
+            give_back_strays(self.workshop.store.catalog, self.holder, self._keeper.kept())
+        except HeadwaterError as error:  # the catalog is away: the workers find out themselves
+            if not self.on_error(error):
+                self.error = self.error or error
+
+    def _work(self, weights: Collection[Weight]) -> None:
+        while not self.ended.is_set():
+            heard = self._heard
+            try:
+                if self.workshop.work(self.holder, self._keeper, weights):
+                    continue
+            except BaseException as error:
+                if self.ended.is_set():
+                    return
+                if not self.on_error(error):
+                    self.error = self.error or error
+                    return
+                self.ended.wait(limits.WAKE_RETRY_SECONDS)
+                continue
+            with self._news:
+                self._news.wait_for(lambda h=heard: self._heard != h or self.ended.is_set())  # type: ignore[misc]

@@ -1,0 +1,379 @@
+"""The one Parquet writer: names files, fsyncs, hashes, collects statistics and answers with file records.
+
+It runs in the server process for small batches and inside Spark executors for everything else. A file that it
+wrote is nothing until a commit names it, so a task that dies or runs twice does no harm.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from headwater.base import limits
+from headwater.base.blobs import write_whole
+from headwater.base.errors import HeadwaterError
+from headwater.base.schema import TableSchema
+from headwater.storage.conform import conform
+from headwater.storage.file_record import FileRecord, LiveFile
+from headwater.storage.part_file import PartFile
+from headwater.storage.system_columns import COMMIT_SEQ, CONTENT_HASH, SOURCE_ID, arrow_fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GROUP_BYTES = 128 * 1024 * 1024
+"""A row group is also written when its rows weigh this much in memory: wide rows must not need more of it."""
+FILES_PER_PARTITION = 1_000
+"""How many files one partition may roll to: `FileRecord.ordinal` counts partitions in steps of it."""
+MANIFEST = "_manifest.json"
+
+
+class PartWriter:
+    """Writes the rows of one partition, in the order they come, into `part-<partition>-<task attempt>.parquet`
+    and, after every `max_rows` rows, into one more file. Holds up to one and a half row groups in memory.
+
+    Nothing is durable before `close`, which answers with the records of all files (none, if no row came). `abort`
+    removes every file; leaving a `with` block by an exception aborts, leaving it otherwise closes.
+    Rows whose content hash is among `known_hashes` are dropped and counted in `rows_dropped`. Without
+    `statistics` the records hold neither bounds nor content sums."""
+
+    def __init__(
+        self,
+        root: Path,
+        directory: str,
+        *,
+        schema: TableSchema,
+        partition: int,
+        task_attempt: int,
+        run_id: str,
+        ingested_at_us: int,
+        statistics: bool = True,
+        known_hashes: pa.Array | None = None,
+        max_rows: int = limits.FILE_MAX_ROWS,
+    ):
+        import pyarrow as pa
+
+        self._schema = schema
+        self._parts = _Parts(
+            root,
+            directory,
+            schema=schema,
+            partition=partition,
+            task_attempt=task_attempt,
+            statistics=statistics,
+            merged=False,
+            max_rows=max_rows,
+        )
+        self._run_id = pa.array([run_id])
+        self._ingested_at = pa.scalar(ingested_at_us, pa.timestamp("us", tz="UTC"))
+        self._known = known_hashes
+        self._files: tuple[FileRecord, ...] | None = None
+        self.rows_dropped = 0
+
+    @property
+    def rows_written(self) -> int:
+        return self._parts.rows
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take the columns of the schema by name, and `_source_id` where the batch has it. What `conform` refuses
+        is raised as HW-S03, and the writer should then be aborted."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from headwater.storage.row_hash import content_hash
+
+        rows = conform(batch, self._schema)
+        hashes = content_hash(rows)
+        sources = _source_ids(batch)
+        if self._known is not None and len(self._known):
+            fresh = pc.invert(pc.is_in(hashes, value_set=self._known))
+            self.rows_dropped += fresh.false_count
+            if fresh.false_count:
+                rows, hashes, sources = rows.filter(fresh), hashes.filter(fresh), sources.filter(fresh)
+        count = len(hashes)
+        if count == 0:
+            return
+        run_ids = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), self._run_id)
+        system = [run_ids, pa.repeat(self._ingested_at, count), hashes, sources]
+        self._parts.take(pa.RecordBatch.from_arrays([*rows.columns, *system], schema=self._parts.schema))
+
+    def close(self) -> tuple[FileRecord, ...]:
+        if self._files is None:
+            self._files = self._parts.close()
+        return self._files
+
+    def abort(self) -> None:
+        self._parts.abort()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+def stored_rows(root: Path, file: LiveFile) -> Iterator[pa.RecordBatch]:
+    """The rows of a file with all their columns, and with each row's commit sequence beside it, also where only the
+    catalog knows it. Raises HW-T04 for a file that cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(root / file.path) as source:
+            for group in range(source.num_row_groups):  # of all of them at once, all would be decoded at once
+                for batch in source.iter_batches(limits.ARROW_BATCH_ROWS, row_groups=[group]):
+                    if COMMIT_SEQ.name not in batch.schema.names:
+                        seqs = pa.repeat(pa.scalar(file.added_seq, pa.int64()), batch.num_rows)
+                        batch = batch.append_column(COMMIT_SEQ.name, seqs)
+                    yield batch
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(file.path) from error
+
+
+def rewrite(
+    root: Path,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    schema: TableSchema,
+    directory: str,
+    partition: int,
+    task_attempt: int,
+    statistics: bool = True,
+) -> tuple[FileRecord, ...]:
+    """Rows that are in the store already, once more: same values, hashes, runs, times and commit sequences. The batches
+    have the columns of `schema` and all that `stored_rows` gives. Answers nothing if no row came, and leaves nothing
+    behind if it fails."""
+    import pyarrow as pa
+
+    parts = _Parts(
+        root,
+        directory,
+        schema=schema,
+        partition=partition,
+        task_attempt=task_attempt,
+        statistics=statistics,
+        merged=True,
+        max_rows=limits.FILE_MAX_ROWS,
+    )
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                columns = batch.select(parts.schema.names).columns
+                parts.take(pa.RecordBatch.from_arrays(columns, schema=parts.schema))
+        return parts.close()
+    except BaseException:
+        parts.abort()
+        raise
+
+
+def rewrite_without(
+    root: Path,
+    file: LiveFile,
+    *,
+    schema: TableSchema,
+    drop_source_ids: Iterable[str],
+    directory: str,
+    partition: int,
+    task_attempt: int,
+    statistics: bool = True,
+) -> tuple[FileRecord, ...]:
+    """The file again without the rows of some sources. `schema` is the one that the file was written with. Answers
+    nothing if no row is left."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    dropped = pa.array(sorted(set(drop_source_ids)), pa.string())
+
+    def kept() -> Iterator[pa.RecordBatch]:
+        for batch in stored_rows(root, file):
+            found = pc.is_in(batch.column(SOURCE_ID.name).dictionary_decode(), value_set=dropped)
+            yield batch.filter(pc.invert(found))
+
+    return rewrite(
+        root,
+        kept(),
+        schema=schema,
+        directory=directory,
+        partition=partition,
+        task_attempt=task_attempt,
+        statistics=statistics,
+    )
+
+
+def discard_files(root: Path, files: Sequence[FileRecord]) -> None:
+    """Delete files that no commit will ever name: what is tried again must not fill the disk until gc comes."""
+    for path in {root / file.path for file in files}:
+        for gone in (path, path.parent / MANIFEST):
+            with suppress(OSError):
+                gone.unlink()
+
+
+def write_manifest(root: Path, directory: str, records: Sequence[FileRecord]) -> None:
+    """Say in `_manifest.json` what the files beside it are, for people and for other programs: the catalog is the
+    truth, and nothing of Headwater reads this."""
+    if records:
+        text = msgspec.json.format(msgspec.json.encode({"version": 1, "files": records}), indent=2)
+        write_whole(root / directory / MANIFEST, text + b"\n")
+
+
+class _Parts:
+    """Rows in, files out: gathers row groups, rolls files, sums up what the records say."""
+
+    def __init__(
+        self,
+        root: Path,
+        directory: str,
+        *,
+        schema: TableSchema,
+        partition: int,
+        task_attempt: int,
+        statistics: bool,
+        merged: bool,
+        max_rows: int,
+    ):
+        import pyarrow as pa
+
+        self._root, self._directory, self._table_schema = root, directory, schema
+        self._partition, self._task_attempt = partition, task_attempt
+        self._statistics, self._merged, self._max_rows = statistics, merged, max_rows
+        self.schema = pa.schema([*schema.to_arrow(), *arrow_fields(merged=merged)])
+        self.rows = 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
+        self._open: PartFile | None = None
+        self._open_rows = 0
+        self._sums: list[str] = []
+        self._sources: Counter[str] = Counter()
+        self._done: list[FileRecord] = []
+        self._made: list[PartFile] = []
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """A row group is written when half of another one waits behind it, so that no small one is left for the end:
+        each costs a reader as much as a large one."""
+        most = limits.ROW_GROUP_ROWS + limits.ROW_GROUP_ROWS // 2
+        while batch.num_rows:
+            room = min(most, self._max_rows - self._open_rows) - self._waiting_rows
+            head, batch = batch.slice(0, room), batch.slice(room)
+            self._wait(head)
+            self.rows += head.num_rows
+            if self._waiting_bytes >= GROUP_BYTES or self._open_rows + self._waiting_rows >= self._max_rows:
+                self._write_group(self._waiting_rows)
+            elif self._waiting_rows >= most:
+                self._write_group(limits.ROW_GROUP_ROWS)
+            if self._open_rows >= self._max_rows:
+                self._close_file()
+
+    def close(self) -> tuple[FileRecord, ...]:
+        try:
+            if self._waiting:
+                self._write_group(self._waiting_rows)
+            if self._open is not None:
+                self._close_file()
+        except BaseException:
+            self.abort()
+            raise
+        return tuple(self._done)
+
+    def abort(self) -> None:
+        self._waiting = []
+        for part in self._made:
+            part.abort()
+
+    def _wait(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        self._waiting_bytes += batch.nbytes
+
+    def _write_group(self, rows: int) -> None:
+        """The first of the waiting rows."""
+        import pyarrow as pa
+
+        from headwater.storage.row_hash import content_sum
+
+        waiting = pa.Table.from_batches(self._waiting, schema=self.schema)
+        table = waiting.slice(0, rows)
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        for batch in waiting.slice(rows).to_batches():
+            self._wait(batch)
+        if self._open is None:
+            self._open = PartFile(self._root / self._next_path(), schema=self._table_schema, merged=self._merged)
+            self._made.append(self._open)
+        self._open.write_group(table)
+        self._open_rows += table.num_rows
+        if self._statistics:
+            self._sums.append(content_sum(table.column(CONTENT_HASH.name)))
+        self._sources.update(_counted(table.column(SOURCE_ID.name)))
+
+    def _close_file(self) -> None:
+        from headwater.storage.row_hash import add_sums
+
+        assert self._open is not None
+        closed = self._open.close()
+        self._done.append(
+            FileRecord(
+                path=self._next_path(),
+                rows=closed.rows,
+                bytes=closed.bytes,
+                ordinal=self._partition * FILES_PER_PARTITION + len(self._done),
+                sha256=closed.sha256,
+                stats=closed.stats if self._statistics else None,
+                sources=dict(sorted(self._sources.items())),
+                merged=self._merged,
+                content_sum=add_sums(self._sums) if self._statistics else None,
+            )
+        )
+        self._open, self._open_rows, self._sums, self._sources = None, 0, [], Counter()
+
+    def _next_path(self) -> str:
+        rolled = len(self._done)
+        if rolled >= FILES_PER_PARTITION:
+            raise HeadwaterError(
+                "HW-T05",
+                f"partition {self._partition} of `{self._directory}` would need more than {rolled} files",
+                hint="cut the source into more partitions",
+            )
+        name = f"part-{self._partition:05d}-{self._task_attempt}" + (f"-{rolled}" if rolled else "")
+        return f"{self._directory}/{name}.parquet"
+
+
+def _source_ids(batch: pa.RecordBatch) -> Any:
+    import pyarrow as pa
+
+    arrow = pa.dictionary(pa.int32(), pa.string())
+    if SOURCE_ID.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, arrow)
+    column = batch.column(SOURCE_ID.name)
+    if pa.types.is_dictionary(column.type):
+        return column.cast(arrow)
+    return column.cast(pa.string()).dictionary_encode()
+
+
+def _counted(sources: pa.ChunkedArray) -> dict[str, int]:
+    """Rows per source id; rows without one are not counted."""
+    import pyarrow.compute as pc
+
+    found: Counter[str] = Counter()
+    for chunk in sources.chunks:
+        names = chunk.dictionary
+        for pair in pc.value_counts(chunk.indices.drop_null()):
+            found[names[pair["values"].as_py()].as_py()] += pair["counts"].as_py()
+    return found
+
+
+def _unreadable(path: str) -> HeadwaterError:
+    return HeadwaterError(
+        "HW-T04",
+        f"the file `{path}` is part of the table but is missing or damaged",
+        hint="`headwater context verify` lists every such file; restore it from a copy of the store",
+    )

@@ -1,0 +1,251 @@
+"""The rules of the house: who may import whom, what stays in its room, how long a file may be."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "headwater"
+LEVELS = {
+    "base": 0,
+    "manifest": 1,
+    "freshness": 1,
+    "coerce": 1,
+    "connectors": 1,
+    "crypto": 1,
+    "storage": 2,
+    "catalog": 2,
+    "duck": 3,
+    "ingest": 3,
+    "spark": 3,
+    "access": 3,
+    "sync": 3,
+    "observe": 3,
+    "backfill": 4,
+    "retrieval": 4,
+    "runtime": 5,
+    "app": 6,
+    "interfaces": 7,
+}
+MAX_LINES = 500
+MAX_FUNCTION_LINES = 60
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = path
+    return found
+
+
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Every node of a file. Read once: each rule looks through all files."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+def imports(path: Path, *, typing_too: bool) -> Iterator[tuple[str, int]]:
+    """Every module that a file imports, wherever in the file, with the line."""
+    skipped: set[int] = set()
+    if not typing_too:
+        for node in nodes(path):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                skipped.update(id(inner) for child in node.body for inner in ast.walk(child))
+    for node in nodes(path):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            assert node.module is not None
+            yield node.module, node.lineno
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}", node.lineno
+
+
+def room(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[0] == "headwater" else None
+
+
+def upward(found: dict[str, Path]) -> list[str]:
+    wrong = []
+    for module, path in found.items():
+        mine = room(module)
+        if mine is None:
+            continue
+        for target, line in imports(path, typing_too=True):
+            theirs = room(target)
+            if theirs in LEVELS and LEVELS[theirs] > LEVELS[mine]:
+                wrong.append(f"{path.name}:{line}: {mine} imports {theirs}")
+    return wrong
+
+
+def cycles(found: dict[str, Path]) -> list[str]:
+    """Strongly connected modules of the import graph (what only a type checker reads is left out)."""
+    graph = {
+        module: sorted({t for t, _ in imports(path, typing_too=False) if t in found and t != module})
+        for module, path in found.items()
+    }
+    # A package's `__init__` is loaded before its modules: it must not import them back, which this shows too.
+    state: dict[str, int] = {}
+    wrong: list[str] = []
+
+    def visit(start: str) -> None:
+        stack: list[tuple[str, Iterator[str]]] = [(start, iter(graph[start]))]
+        state[start] = 1
+        while stack:
+            module, targets = stack[-1]
+            target = next(targets, None)
+            if target is None:
+                state[module] = 2
+                stack.pop()
+            elif state.get(target) == 1:
+                names = [name for name, _ in stack]
+                wrong.append(" -> ".join([*names[names.index(target) :], target]))
+            elif target not in state:
+                state[target] = 1
+                stack.append((target, iter(graph[target])))
+
+    for module in graph:
+        if module not in state:
+            visit(module)
+    return wrong
+
+
+def room_cycles(found: dict[str, Path]) -> list[str]:
+    """Rooms of one level may import each other in one direction only."""
+    edges = {
+        (room(module), room(target))
+        for module, path in found.items()
+        for target, _ in imports(path, typing_too=True)
+        if room(module) in LEVELS and room(target) in LEVELS and room(module) != room(target)
+    }
+    return sorted(f"{a} <-> {b}" for a, b in edges if (b, a) in edges and str(a) < str(b))
+
+
+def long_functions(path: Path) -> list[str]:
+    wrong = []
+    for node in nodes(path):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > MAX_FUNCTION_LINES:
+                wrong.append(f"{path.name}:{node.lineno}: {node.name} has {length} lines")
+    return wrong
+
+
+def test_every_room_has_a_level_and_one_docstring() -> None:
+    rooms = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert rooms <= LEVELS.keys()
+    for name in rooms:
+        tree = ast.parse((SOURCE / name / "__init__.py").read_text())
+        assert ast.get_docstring(tree) and len(tree.body) == 1, f"{name}/__init__.py holds one docstring"
+
+
+def test_nothing_imports_upwards() -> None:
+    assert upward(modules()) == []
+
+
+def test_there_is_no_import_cycle() -> None:
+    found = modules()
+    assert cycles(found) == []
+    assert room_cycles(found) == []
+
+
+def test_pyspark_stays_in_its_room() -> None:
+    wrong = [
+        f"{path}:{line}"
+        for module, path in modules().items()
+        for target, line in imports(path, typing_too=True)
+        if target.split(".")[0] in ("pyspark", "py4j") and room(module) != "spark"
+    ]
+    assert wrong == []
+
+
+def test_the_freshness_engine_knows_nothing_but_itself() -> None:
+    """Pure: it imports its own room, base, and parts of the standard library that look at nothing outside."""
+    pure = {"__future__", "bisect", "collections", "dataclasses", "heapq", "itertools", "math", "typing"}
+    allowed = ("headwater.freshness", "headwater.base")
+    wrong = [
+        f"{path.name}:{line} imports {target}"
+        for module, path in modules().items()
+        if room(module) == "freshness"
+        for target, line in imports(path, typing_too=True)
+        if not target.startswith(allowed) and target.split(".")[0] not in pure
+    ]
+    assert not wrong, wrong
+
+
+def compared_codes(found: dict[str, Path]) -> list[str]:
+    """Places that compare the code of an error. Only interfaces turn codes into something else."""
+    wrong = []
+    for module, path in found.items():
+        if room(module) == "interfaces":
+            continue
+        for node in nodes(path):
+            if isinstance(node, ast.Compare):
+                parts = [node.left, *node.comparators]
+                if any(isinstance(part, ast.Attribute) and part.attr == "code" for part in parts):
+                    wrong.append(f"{path.name}:{node.lineno}: {ast.unparse(node)}")
+    return wrong
+
+
+def test_errors_are_told_apart_by_their_type() -> None:
+    checks_only_that_it_exists = {"message.code not in CODES", "self.code in CODES"}
+    wrong = [place for place in compared_codes(modules()) if place.partition(": ")[2] not in checks_only_that_it_exists]
+    assert wrong == []
+
+
+def test_files_and_functions_are_short() -> None:
+    wrong = [
+        f"{path.name} has {lines} lines"
+        for path in modules().values()
+        if (lines := len(path.read_text().splitlines())) > MAX_LINES
+    ]
+    for path in modules().values():
+        wrong += long_functions(path)
+    assert wrong == []
+
+
+def test_no_file_is_called_utils_or_manager() -> None:
+    assert [p for p in modules().values() if p.stem in ("utils", "util", "helpers", "manager", "common")] == []
+
+
+def test_no_machine_path_or_registry_host_is_in_the_repository() -> None:
+    root = SOURCE.parents[1]
+    hosts = ("pypi." + "org", "files.python" + "hosted", "repo1." + "maven", "registry." + "npmjs", "/ro" + "ot/")
+    wrong = []
+    for folder in ("src", "tests", "docs", "benchmarks", "lock", ".ci"):
+        for path in (root / folder).rglob("*"):
+            if path.is_file() and path.suffix in (".py", ".md", ".toml", ".txt", ".json", ".sh", ""):
+                text = path.read_text(errors="replace")
+                wrong += [f"{path.relative_to(root)}: {host}" for host in hosts if host in text]
+    assert wrong == []
+
+
+@pytest.fixture
+def little_house(tmp_path: Path) -> dict[str, Path]:
+    texts = {
+        "headwater.base.a": "import headwater.catalog.b\n",
+        "headwater.catalog.b": "from headwater.base import a\n",
+        "headwater.catalog.c": "import pyspark\n",
+    }
+    found = {}
+    for name, text in texts.items():
+        found[name] = tmp_path / f"{name}.py"
+        found[name].write_text(text)
+    return found
+
+
+def test_the_rules_find_what_they_forbid(little_house: dict[str, Path]) -> None:
+    assert len(upward(little_house)) == 1
+    assert cycles(little_house) == ["headwater.base.a -> headwater.catalog.b -> headwater.base.a"]
+    assert room_cycles(little_house) == ["base <-> catalog"]

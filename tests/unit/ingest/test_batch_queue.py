@@ -1,0 +1,143 @@
+"""Who lands the batches of a table: one thread at a time, for all, and never nobody."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from headwater.base import limits
+from headwater.ingest.batch_queue import Lane, Party, Ticket
+from headwater.ingest.push import Accepted, Push, PushTable
+
+PATIENCE_SECONDS = 60.0
+WAIT_SECONDS = 0.001
+
+
+def party(*keys: str) -> Party:
+    return Party([Ticket(Push(PushTable("t", "t"), b"", "somebody", key=key), "") for key in keys])
+
+
+def end(group: list[Ticket]) -> list[str | None]:
+    for ticket in group:
+        ticket.answer = Accepted("1", 0, 0)
+    return [ticket.push.key for ticket in group]
+
+
+def wait_for(lane: Lane, waiting: int) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while lane.waiting < waiting:
+        assert time.monotonic() < deadline
+        time.sleep(WAIT_SECONDS)
+
+
+def test_the_first_leads_and_hands_over_to_the_next() -> None:
+    lane, first, second, third = Lane(), party("a"), party("b", "c"), party("d")
+    lane.join(first)
+    assert first.leads
+    group = lane.take()
+    with ThreadPoolExecutor(2) as threads:
+        following = threads.submit(lane.join, second)
+        wait_for(lane, 2)
+        last = threads.submit(lane.join, third)
+        wait_for(lane, 3)
+        assert end(group) == ["a"]
+        lane.tell(group)
+        lane.hand_over()
+        following.result()
+        assert (second.leads, third.leads) == (True, False)
+        group = lane.take()
+        assert end(group) == ["b", "c", "d"]
+        assert not last.done()
+        lane.tell(group)
+        last.result()
+    assert not third.leads, "it was landed by another"
+
+
+def test_of_two_with_one_key_the_second_comes_later() -> None:
+    lane = Lane()
+    lane.join(party("a", "b", "a"))
+    assert [end(lane.take()), end(lane.take())] == [["a", "b"], ["a"]]
+
+
+class Interrupted(threading.Event):
+    def wait(self, timeout: float | None = None) -> bool:
+        raise KeyboardInterrupt
+
+
+def test_one_that_is_interrupted_does_not_lead_and_its_batch_is_landed_by_the_next() -> None:
+    lane, first, gone = Lane(), party("a"), party("b")
+    gone.woken = Interrupted()
+    lane.join(first)
+    with pytest.raises(KeyboardInterrupt):
+        lane.join(gone)
+    assert lane.take() == [*first.tickets, *gone.tickets]
+    lane._waiting.extend(gone.tickets)
+    lane.hand_over()
+    assert not gone.leads
+    following = party("c")
+    lane.join(following)
+    assert following.leads
+    assert end(lane.take()) == ["b", "c"]
+
+
+class Watched(threading.Event):
+    """Tells that somebody waits for it, and whether it came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.awaited = threading.Event()
+        self.came: bool | None = None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.awaited.set()
+        self.came = super().wait(timeout)
+        return self.came
+
+
+@pytest.mark.parametrize("landed_together", [2, 1], ids=["both were answered", "one was answered and one waits"])
+def test_a_commit_waits_for_as_many_as_came_to_the_last_one(
+    landed_together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PUSH_GATHER_SECONDS", PATIENCE_SECONDS)
+    lane, enough = Lane(), Watched()
+    lane._enough = enough
+    first, second, third = party("a"), party("b"), party("c")
+    with ThreadPoolExecutor(3) as threads:
+        lane.join(first)
+        group = lane.take() if landed_together == 1 else []
+        following = threads.submit(lane.join, second)
+        wait_for(lane, landed_together)
+        group = group or lane.take()
+        end(group)
+        lane.tell(group)
+        lane.hand_over()
+        following.result()
+        leader = second if landed_together == 1 else third
+        if leader is third:
+            lane.join(third)
+        assert leader.leads
+        gathering = threads.submit(lane.gather)
+        assert enough.awaited.wait(PATIENCE_SECONDS)
+        last = threads.submit(lane.join, party("d"))
+        gathering.result()
+        assert enough.came
+        group = lane.take()
+        assert end(group) == [leader.tickets[0].push.key, "d"]
+        lane.tell(group)
+        last.result()
+
+
+def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PUSH_GATHER_SECONDS", PATIENCE_SECONDS)
+    lane = Lane()
+    for key in ("a", "b", "c"):
+        alone = party(key)
+        lane.join(alone)
+        lane.gather()
+        group = lane.take()
+        assert end(group) == [key]
+        lane.tell(group)
+        lane.hand_over()
