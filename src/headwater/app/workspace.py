@@ -148,12 +148,11 @@ def actor() -> str:
 
 def _too_many_tables(loaded: LoadedPipeline) -> HeadwaterError | None:
     spec = loaded.spec
-    info = CONNECTORS.get(spec.source.connector) if spec.source is not None else None
-    if info is None or not info.one_table or len(spec.tables) <= 1:
+    if spec.source is None or not spec.abilities.one_table or len(spec.tables) <= 1:
         return None
     return HeadwaterError(
         "HW-C01",
-        f"pipeline `{spec.id}` has {len(spec.tables)} tables, and the `{info.name}` connector fills one",
+        f"pipeline `{spec.id}` has {len(spec.tables)} tables, and the `{spec.source.connector}` connector fills one",
         hint="write a pipeline for each table",
         places=(loaded.place,),
     )

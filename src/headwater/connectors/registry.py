@@ -7,13 +7,40 @@ an entry below makes it known.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, cast
 
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.connectors.protocol import Problem, Source
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a connector can do. Checks and landing ask for abilities, never for a connector's name.
+
+    `bad_rows`: what happens to bad rows unless the manifest says otherwise; None if it cannot keep them.
+    `keeps_bad_items`: an item that cannot be read can be left out and kept as a dead letter.
+    `one_table`: the source has no tables of its own; a pipeline of it fills one.
+    `knows_keys`: the source may tell the primary key of a table.
+    `brings_text`: values come as text, so a column's `format`, `timezone` and `decimal` apply.
+    `excludes_columns`: columns can be left out of a read.
+    `sends_deletes`: the source tells which rows were deleted.
+    `rereads_keys`: rows with given keys can be read again.
+    `packages`: modules that must be installed.
+    """
+
+    bad_rows: Literal["refuse", "dead_letter"] | None = None
+    keeps_bad_items: bool = False
+    one_table: bool = False
+    knows_keys: bool = True
+    brings_text: bool = False
+    excludes_columns: bool = False
+    sends_deletes: bool = False
+    rereads_keys: bool = False
+    packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -26,8 +53,7 @@ class ConnectorInfo:
     module: str
     checks: str = ""
     kind: Literal["source", "test"] = "source"
-    one_table: bool = False
-    """The source has no tables of its own: a pipeline of it fills one."""
+    abilities: Abilities = field(default_factory=Abilities)
 
     def check_config(self, config: Mapping[str, object]) -> list[Problem]:
         """Everything that is wrong with a config; reads no source."""
@@ -35,7 +61,11 @@ class ConnectorInfo:
         return cast(list[Problem], check(config))
 
     def open(self, config: Mapping[str, object], *, root: Path, resolve: Callable[[str], str], pipeline: str) -> Source:
-        """The configured source, for one run. Raises HW-C01 for a config that `check_config` refuses."""
+        """The configured source, for one run. Raises HW-C01 for a config that `check_config` refuses, and for packages
+        that are not installed."""
+        if missing := [name for name in self.abilities.packages if find_spec(name) is None]:
+            message = f"the `{self.name}` connector needs packages that are not installed: {', '.join(missing)}"
+            raise HeadwaterError("HW-C01", message, hint=f"pip install {' '.join(missing)}")
         opened = import_module(self.module).open_source(config, root=root, resolve=resolve, pipeline=pipeline)
         return cast(Source, opened)
 
@@ -48,15 +78,37 @@ CONNECTORS: dict[str, ConnectorInfo] = {
             "1",
             "headwater.connectors.files.source",
             checks="headwater.connectors.files.config",
-            one_table=True,
+            abilities=Abilities(
+                bad_rows="dead_letter",
+                keeps_bad_items=True,
+                one_table=True,
+                knows_keys=False,
+                brings_text=True,
+                excludes_columns=True,
+            ),
         ),
         ConnectorInfo(
-            "postgres", "1", "headwater.connectors.postgres.source", checks="headwater.connectors.postgres.config"
+            "postgres",
+            "1",
+            "headwater.connectors.postgres.source",
+            checks="headwater.connectors.postgres.config",
+            abilities=Abilities(packages=("psycopg",)),
         ),
-        ConnectorInfo("push", "1", "headwater.connectors.push"),
+        ConnectorInfo(
+            "push",
+            "1",
+            "headwater.connectors.push",
+            abilities=Abilities(bad_rows="refuse", knows_keys=False, brings_text=True),
+        ),
         ConnectorInfo("flaky", "1", "headwater.connectors.flaky", kind="test"),
     )
 }
+
+
+def abilities_of(name: str | None) -> Abilities:
+    """Those of a connector; the least there are for a name that is not known."""
+    info = CONNECTORS.get(name) if name is not None else None
+    return info.abilities if info is not None else Abilities()
 
 
 def connector(name: str) -> ConnectorInfo:

@@ -1,7 +1,7 @@
 """What only the whole project can tell: names used twice, sources that do not exist, circles, windows that overlap,
-connectors that nobody has, keys a connector does not know.
+connectors that do not exist, keys a connector does not know.
 
-Pure: pipelines in, errors out. The connectors are given by name, because they live on the same floor.
+Pure: pipelines in, errors out.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, JsonValue
 
 from headwater.base import limits
+from headwater.connectors.registry import Abilities, abilities_of
 from headwater.manifest.vocabulary import (
     ColumnName,
     CronText,
@@ -260,10 +261,14 @@ class PipelineSpec(Spec):
         return self.source is not None
 
     @property
+    def abilities(self) -> Abilities:
+        """What its connector can do; the least there is without a source."""
+        return abilities_of(self.source.connector if self.source is not None else None)
+
+    @property
     def bad_rows_kept(self) -> int:
         """So many bad rows of a slice are kept as dead letters; with one more it fails."""
-        is_files = self.source is not None and self.source.connector == "files"
-        if (self.on_bad_row or ("dead_letter" if is_files else "refuse")) == "refuse":
+        if (self.on_bad_row or self.abilities.bad_rows) != "dead_letter":
             return 0
         return self.max_bad_rows or limits.MAX_BAD_ROWS
 

@@ -110,12 +110,12 @@ def _pipeline_parts(spec: PipelineSpec, connectors: Collection[str]) -> Iterator
         yield ("destination", "connector"), _LATER
     elif spec.destination is not None and spec.destination.config:
         yield ("destination", "config"), _LATER
-    if spec.source is None or spec.source.connector not in ("files", "push"):
+    if spec.abilities.bad_rows is None:
         if spec.on_bad_row == "dead_letter":
             yield ("on_bad_row",), _LATER
         if spec.max_bad_rows is not None:
             yield ("max_bad_rows",), _LATER
-    if spec.source is None or spec.source.connector != "files":
+    if not spec.abilities.keeps_bad_items:
         for key in ("on_bad_file", "max_bad_files"):
             if getattr(spec, key) is not None:
                 yield (key,), _LATER

@@ -11,6 +11,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESERVED_TABLES, is_table_name
 from headwater.base.text_form import has_time, has_zone, parse_format
 from headwater.base.types import Type, parse_type
+from headwater.connectors.registry import CONNECTORS
 from headwater.manifest.documents import Part, dotted
 from headwater.manifest.positions import Path
 from headwater.manifest.spec import (
@@ -29,8 +30,6 @@ _KEYLESS = frozenset({"dynamic", "vector", "list", "struct"})
 _CURSOR_KINDS = frozenset({"timestamp", "date", "int", "long", "decimal", "string"})
 _FORM_KINDS = {"format": ("timestamp", "date"), "timezone": ("timestamp",), "decimal": ("real", "decimal")}
 """How texts are written, and the kinds of columns for which that can be said."""
-_WITH_TEXTS = ("files", "push")
-_WITHOUT_KEYS = ("files", "push")
 _LAYOUT_KEYS = ("cluster_by", "partition_by", "access_pattern", "retain_runs")
 
 
@@ -84,7 +83,7 @@ def check_source_table(part: Part, path: Path, pipeline: PipelineSpec, table: Ta
 def _check_upsert(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:
     """Files and pushes bring no key of their own; a database may."""
     source = pipeline.source
-    if table.mode == "upsert" and not table.primary_key and source is not None and source.connector in _WITHOUT_KEYS:
+    if table.mode == "upsert" and not table.primary_key and source is not None and not pipeline.abilities.knows_keys:
         message = (
             f"`{dotted((*path, 'mode'))}` of {part.subject}: an upsert table needs a `primary_key` to find rows by"
         )
@@ -95,7 +94,7 @@ def _check_exclude(part: Part, path: Path, pipeline: PipelineSpec, table: TableS
     at: Path = (*path, "exclude")
     name = f"`{dotted(at)}` of {part.subject}"
     source = pipeline.source
-    if table.exclude and source is not None and source.connector != "files":
+    if table.exclude and source is not None and not pipeline.abilities.excludes_columns:
         message = f"{name}: the connector `{source.connector}` cannot leave columns out"
         yield part.error("HW-M03", at, message, hint="`files` can; remove it", key=True)
         return
@@ -113,15 +112,16 @@ def _check_exclude(part: Part, path: Path, pipeline: PipelineSpec, table: TableS
 
 
 def _check_forms(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:
-    connector = pipeline.source.connector if pipeline.source is not None else "files"
-    if connector in _WITH_TEXTS:
+    if pipeline.source is None or pipeline.abilities.brings_text:
         return
+    connector = pipeline.source.connector
     for column, spec in table.columns.items():
         for key in _FORM_KINDS:
             at: Path = (*path, "columns", column, key)
             if getattr(spec, key) is not None:
                 message = f"`{dotted(at)}` of {part.subject}: the connector `{connector}` brings values, not texts"
-                hint = f"it is for {' and '.join(f'`{name}`' for name in _WITH_TEXTS)}: remove it"
+                others = [name for name, info in CONNECTORS.items() if info.abilities.brings_text]
+                hint = f"it is for {' and '.join(f'`{name}`' for name in others)}: remove it"
                 yield part.error("HW-M03", at, message, hint=hint, key=True)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from headwater.base.errors import HeadwaterError
-from headwater.connectors.registry import CONNECTORS, connector, open_source
+from headwater.connectors.registry import CONNECTORS, Abilities, connector, open_source
 
 
 def test_an_unknown_connector_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ def test_scanning_files_imports_no_heavy_package(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from headwater.connectors.protocol import TableAsk
-from headwater.connectors.registry import CONNECTORS, open_source
+from headwater.connectors.registry import CONNECTORS, Abilities, connector, open_source
 assert not [name for name in sys.modules if name.startswith("headwater.connectors.f")]
 config = {"path": "*.ndjson"}
 assert CONNECTORS["files"].check_config(config) == []
@@ -52,3 +53,9 @@ print([name for name in sys.modules if name.startswith(heavy)])
     run = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
     assert run.stderr == ""
     assert run.stdout == "[]\n"
+
+
+def test_a_connector_whose_packages_are_not_installed_says_which(tmp_path: Path) -> None:
+    info = replace(CONNECTORS["flaky"], abilities=Abilities(packages=("json", "no_such_package")))
+    with pytest.raises(HeadwaterError, match="needs packages that are not installed: no_such_package"):
+        info.open({}, root=tmp_path, resolve=str, pipeline="p")
