@@ -9,6 +9,7 @@ engine and the naive interpreter must both answer so.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -93,7 +94,7 @@ def test_every_scenario_is_answered_as_expected(name: str, by: str) -> None:
 def test_every_file_is_a_claim_a_reason_a_valid_scenario_and_an_expectation(name: str) -> None:
     value = read(name)
     assert list(value) == ["title", "why", "scenario", "expect"]
-    assert value["title"] and value["why"].split(",")[0].split(" ")[0] in ("Theory", "ENGINE.md", "CONTRACTS")
+    assert value["title"] and re.fullmatch(r"[A-Z`].*[.]", value["why"]), "`why` is the rule, in whole sentences"
     assert problems(value["scenario"]) == []
     assert list(wrong_words(value)) == []
 
