@@ -15,7 +15,8 @@ Blocks of a page are carried out in order in one empty directory. What a block i
 
 In expected output `...` on a line of its own stands for any lines, within a line for any text. Runs of spaces and of
 dashes count as one. A command that fails must be followed by `$ echo $?` with its exit code. `make TARGET` must be a
-target of the Makefile; what its recipe asks of `headwater` is done in its place.
+target of the Makefile; what its recipe asks of `headwater` is done in its place. `pip install DIRECTORY` installs that
+package, without an index, in a folder beside the page's files; a page that uses it needs `process`.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Page:
-    """`needs` is what must be there to run it: spark, postgres, cluster; or more time than the fast tests have."""
+    """`needs` is what must be there to run it: spark, postgres, cluster; `process` if each command
+    has to be a process of its own; or more time than the fast tests have."""
 
     path: Path
     needs: frozenset[str]
@@ -218,6 +220,8 @@ class Session:
             self.printed, self.code = "", 0
         elif words[0] == "make":
             self._make(words[1:], place)
+        elif words[:2] == ["pip", "install"]:
+            self._install(words[2:], place)
         elif words[0] in ("headwater", "hw") and not self.apart and not _needs_shell(command):
             self._headwater(words[1:])
         else:
@@ -233,6 +237,16 @@ class Session:
                     self._headwater(shlex.split(line)[1:])
                     printed += self.printed or ""
         self.printed = printed
+
+    def _install(self, packages: Sequence[str], place: str) -> None:
+        assert self.apart, f"{place}: a package is seen by new processes only; the page needs `process`"
+        target = self.directory / ".packages"
+        flags = "--quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --target"
+        self._shell(
+            f"{shlex.quote(sys.executable)} -m pip install {flags} {shlex.quote(str(target))} {shlex.join(packages)}"
+        )
+        before = self.environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        self.environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(target), before]))
 
     def _headwater(self, words: Sequence[str]) -> None:
         """In this process, so that all pages share its one Spark session."""

@@ -31,7 +31,9 @@ def test_a_page_does_what_it_says(page: Page, tmp_path: Path, request: pytest.Fi
         environment["PG_URL"] = request.getfixturevalue("postgres_url")
         environment["HEADWATER_CATALOG"] = environment["PG_URL"]
     if "cluster" not in page.needs:
-        Session(directory, environment).run(page)
+        if "process" in page.needs:
+            environment["HEADWATER_CHECKOUT"] = str(ROOT)
+        Session(directory, environment, apart="process" in page.needs).run(page)
         return
     from spark.cluster import LocalCluster
 

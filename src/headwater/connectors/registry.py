@@ -1,12 +1,13 @@
 """The connectors by name. Importing this module imports none of them: most commands need one, or only its checks.
 
-A connector is a module with `VERSION`, `check_config(config)` and `open_source(config, *, root, resolve, pipeline)`;
-an entry below makes it known.
+A connector is a module with `VERSION`, `check_config(config)` and `open_source(config, *, root, resolve, pipeline)`.
+Ours are registered below; an installed package registers its own with an entry point of the group
+`headwater.connectors` that names a `ConnectorInfo`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,6 +16,8 @@ from typing import Literal, cast
 
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.connectors.protocol import Problem, Source
+
+ENTRY_POINTS = "headwater.connectors"
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class ConnectorInfo:
         return cast(Source, opened)
 
 
-CONNECTORS: dict[str, ConnectorInfo] = {
+_OURS: dict[str, ConnectorInfo] = {
     info.name: info
     for info in (
         ConnectorInfo(
@@ -103,6 +106,46 @@ CONNECTORS: dict[str, ConnectorInfo] = {
         ConnectorInfo("flaky", "1", "headwater.connectors.flaky", kind="test"),
     )
 }
+
+
+class _Connectors(Mapping[str, ConnectorInfo]):
+    """Ours first, then those of installed packages. Packages are searched only for a name that is not ours, or to list
+    all names."""
+
+    def __getitem__(self, name: str) -> ConnectorInfo:
+        return _OURS[name] if name in _OURS else _installed(name)
+
+    def __iter__(self) -> Iterator[str]:
+        from importlib.metadata import entry_points
+
+        return iter(dict.fromkeys([*_OURS, *entry_points(group=ENTRY_POINTS).names]))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def _installed(name: str) -> ConnectorInfo:
+    """The connector that an installed package registers under that name; of several packages, the first on Python's
+    path. Raises KeyError if there is none, HW-C01 for one that cannot be loaded."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=ENTRY_POINTS, name=name):
+        try:
+            found = entry.load()
+        except Exception as error:  # foreign code: whatever it raises is reported as its own
+            message = (
+                f"the connector `{name}` of an installed package cannot be loaded: {type(error).__name__}: {error}"
+            )
+            raise HeadwaterError("HW-C01", message, hint=f"check the entry point `{entry.value}`") from error
+        if not isinstance(found, ConnectorInfo) or found.name != name:
+            message = f"the connector `{name}` of an installed package is not registered as one"
+            hint = f"`{entry.value}` must be a ConnectorInfo with the name `{name}`"
+            raise HeadwaterError("HW-C01", message, hint=hint)
+        return found
+    raise KeyError(name)
+
+
+CONNECTORS: Mapping[str, ConnectorInfo] = _Connectors()
 
 
 def abilities_of(name: str | None) -> Abilities:
