@@ -41,9 +41,9 @@ class ApiServer:
 
 
 def _serve(root: Path, crash_at: str | None, told: Connection) -> None:
+    from headwater.app.access import access_of
     from headwater.app.server_address import left, url_of
     from headwater.app.workspace import workspace
-    from headwater.interfaces.http.access import access_of
     from headwater.interfaces.http.api import api
     from headwater.interfaces.http.server import HttpServer
 

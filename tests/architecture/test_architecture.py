@@ -89,6 +89,17 @@ def upward(found: dict[str, Path]) -> list[str]:
     return wrong
 
 
+def past_app(found: dict[str, Path]) -> list[str]:
+    """Imports of interfaces from packages other than `app` and `base`."""
+    return [
+        f"{path.name}:{line}: an interface imports {target}"
+        for module, path in found.items()
+        if room(module) == "interfaces"
+        for target, line in imports(path, typing_too=True)
+        if room(target) in LEVELS.keys() - {"app", "base", "interfaces"}
+    ]
+
+
 def cycles(found: dict[str, Path]) -> list[str]:
     """Strongly connected modules of the import graph (what only a type checker reads is left out)."""
     graph = {
@@ -152,6 +163,10 @@ def test_every_room_has_a_level_and_one_docstring() -> None:
 
 def test_nothing_imports_upwards() -> None:
     assert upward(modules()) == []
+
+
+def test_interfaces_import_app_and_base_only() -> None:
+    assert past_app(modules()) == []
 
 
 def test_there_is_no_import_cycle() -> None:
@@ -237,6 +252,7 @@ def little_house(tmp_path: Path) -> dict[str, Path]:
         "headwater.base.a": "import headwater.catalog.b\n",
         "headwater.catalog.b": "from headwater.base import a\n",
         "headwater.catalog.c": "import pyspark\n",
+        "headwater.interfaces.d": "def f():\n    from headwater.catalog import c\n    from headwater.app import e\n",
     }
     found = {}
     for name, text in texts.items():
@@ -247,5 +263,9 @@ def little_house(tmp_path: Path) -> dict[str, Path]:
 
 def test_the_rules_find_what_they_forbid(little_house: dict[str, Path]) -> None:
     assert len(upward(little_house)) == 1
+    assert past_app(little_house) == [
+        "headwater.interfaces.d.py:2: an interface imports headwater.catalog",
+        "headwater.interfaces.d.py:2: an interface imports headwater.catalog.c",
+    ]
     assert cycles(little_house) == ["headwater.base.a -> headwater.catalog.b -> headwater.base.a"]
     assert room_cycles(little_house) == ["base <-> catalog"]

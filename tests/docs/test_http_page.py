@@ -13,9 +13,9 @@ import pytest
 
 from docs.pages import ROOT, differs, read_page, steps
 from docs.test_reference import column, rows, sections
+from headwater.app.access import Access
 from headwater.app.health import NO_QUEUE, Gauges
 from headwater.base.errors import CODES, HeadwaterError
-from headwater.interfaces.http.access import Access
 from headwater.interfaces.http.api import api
 from headwater.interfaces.http.demand import TriggerBody
 from headwater.interfaces.http.metrics import openmetrics

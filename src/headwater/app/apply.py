@@ -16,11 +16,23 @@ from headwater.catalog.commit import Store
 from headwater.catalog.lookup import CatalogView
 from headwater.manifest.load import LoadedPipeline
 from headwater.runtime.apply_slices import ApplyResult, PipelineJob, PipelineResult
-from headwater.runtime.events import Event
+from headwater.runtime.events import Event, RunBegan, RunEnded, SliceBegan, SliceEnded, SliceRetried, Waiting
 from headwater.runtime.plan import Plan, failed_plan, plan_of
 
 if TYPE_CHECKING:
     from headwater.app.drop_folder import News
+
+__all__ = [
+    "ApplyResult",
+    "Event",
+    "Plan",
+    "RunBegan",
+    "RunEnded",
+    "SliceBegan",
+    "SliceEnded",
+    "SliceRetried",
+    "Waiting",
+]
 
 Planned = Mapping[str, PipelineJob | HeadwaterError]
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from headwater.app.query import read_cut
 from headwater.app.workspace import Workspace
 from headwater.base import limits
+from headwater.duck.query_pool import Answer, Query, QueryPool
 
-if TYPE_CHECKING:
-    from headwater.duck.query_pool import Answer, Query, QueryPool
+__all__ = ["Query", "QueryPool"]
 
 
 def answer_query(

@@ -18,7 +18,9 @@ from headwater.base.errors import HeadwaterError
 from headwater.catalog.commit import Store
 from headwater.catalog.evolution import DeclaredColumn
 from headwater.catalog.ledger import ledger_keys
+from headwater.connectors.files.config import compression_of
 from headwater.ingest.accept import Acceptor
+from headwater.ingest.decode import Encoding, TooLarge, decoded
 from headwater.ingest.large_batch import Write, land_written
 from headwater.ingest.ledger_rules import clear_keys
 from headwater.ingest.prepare import Prepared
@@ -30,6 +32,8 @@ from headwater.manifest.spec import TableSpec
 from headwater.observe.counters import COUNTERS, Counters
 from headwater.runtime.model import MadeTable, project_tables
 from headwater.runtime.ripple_fingerprint import declared_columns
+
+__all__ = ["Accepted", "DeclaredColumn", "Encoding", "TooLarge", "decoded"]
 
 VIEW_SHARE = 30
 """Between two refreshes of the views lies so many times what the last one took."""
@@ -226,6 +230,11 @@ def target_of(
         on_bad_row=spec.on_bad_row,
         max_bad_rows=spec.max_bad_rows or limits.MAX_BAD_ROWS,
     )
+
+
+def decode_file(name: str, data: bytes) -> bytes:
+    """A batch that was read from a file, decompressed as the file's name says. Raises HW-I04."""
+    return decoded(data, compression_of(name))
 
 
 def mark_of(target: PushTable) -> str:

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from headwater.base.errors import HeadwaterError
+from headwater.manifest.durations import given_duration_us
 
 _DEMO_ORDERS = 6_000
 _DEMO_CUSTOMERS = 120
@@ -50,6 +51,11 @@ def is_demo(directory: Path) -> bool:
     manifest = directory / "headwater.toml"
     wanted = dict(_template("demo"))["headwater.toml"]
     return manifest.is_file() and manifest.read_text() == wanted
+
+
+def duration_seconds(text: str) -> float:
+    """A duration as a user writes it. Raises HW-U01 if it is none."""
+    return given_duration_us(text) / 1e6
 
 
 def _template(kind: str, *, name: str = "") -> Iterator[tuple[str, str]]:

@@ -13,6 +13,8 @@ from headwater.base.errors import HeadwaterError
 from headwater.manifest.edit import EditPlan, convert_pipeline, create_pipeline, edit_pipeline, write_changes
 from headwater.manifest.load import find_project
 
+__all__ = ["EditPlan"]
+
 
 @dataclass(frozen=True)
 class PipelineLine:

@@ -16,10 +16,13 @@ from headwater.base.errors import StoreDamaged, StoreUnwritable
 from headwater.catalog.lookup import TableInfo, current_seq, freshness_by_pipeline, table_entries, table_states
 from headwater.catalog.table_state import TableState
 from headwater.duck.ripple_views import ViewState, view_states
+from headwater.duck.session import run_query, run_to_arrow
 from headwater.duck.table_info import table_infos
 
 if TYPE_CHECKING:
     import duckdb
+
+__all__ = ["run_query", "run_to_arrow"]
 
 _LOG = logging.getLogger("headwater.query")
 

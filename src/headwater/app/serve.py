@@ -20,6 +20,7 @@ from headwater.catalog.engine_records import EngineEvent
 from headwater.catalog.history import PondRun
 from headwater.catalog.queue import Slots
 from headwater.manifest.load import Project
+from headwater.manifest.spec import OtlpSection
 from headwater.runtime.compile import Compiled, compile_pipelines
 from headwater.runtime.service import Service
 from headwater.runtime.service_errors import Complaints
@@ -174,6 +175,12 @@ def _ended_run(run: PondRun) -> EndedRun:
         spark_start_seconds=run.spark_start_us / 1e6,
         error=error_of(run.error) if run.error is not None else None,
     )
+
+
+def otlp_ports(workspace: Workspace, *, asked: bool) -> tuple[int, int] | None:
+    """The ports for OTLP over gRPC and over HTTP; None if neither the manifest nor the command asks for OTLP."""
+    section = workspace.project.spec.serve.otlp or (OtlpSection() if asked else None)
+    return None if section is None else (section.grpc_port, section.http_port)
 
 
 def open_worker(workspace: Workspace, *, tell: Tell) -> WorkerProcess:

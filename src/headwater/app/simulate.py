@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from headwater.base.errors import HeadwaterError, Place, raise_all
 from headwater.base.limits import MAX_JSON_DEPTH
+from headwater.freshness.scenario import SECOND, Scenario, ScenarioPipeline
 
 if TYPE_CHECKING:
     from headwater.app.workspace import Workspace
     from headwater.catalog.standing_triggers import Standing
-    from headwater.freshness.scenario import Scenario
     from headwater.freshness.scenario_problems import Problem
     from headwater.manifest.positions import Positions
     from headwater.runtime.project_scenario import Durations, WhatIf
 
+__all__ = ["SECOND", "Scenario", "ScenarioPipeline"]
+
+DemandKind = Literal["tap", "pulse", "wave", "tide"]
 MAX_SCENARIO_BYTES = 64 * 1024 * 1024
 """A larger file is no scenario: a hundred thousand pipelines fit."""
 
@@ -42,6 +45,19 @@ def simulate_file(path: Path) -> Simulated:
     except EndlessScenario as error:
         hint = "shorten `until`, or let a source rest between two looks: `min_interval`"
         raise HeadwaterError("HW-M13", str(error), hint=hint, places=(Place(str(path)),)) from error
+
+
+def demand_to_try(kind: DemandKind, text: str) -> WhatIf:
+    """Demand as an option says it: `P`, or `P=15m` for a tide. Raises HW-U01 for anything else."""
+    from headwater.manifest.durations import given_duration_us
+    from headwater.runtime.project_scenario import WhatIf
+
+    name, _, limit = text.partition("=")
+    if kind == "tide" and not limit:
+        raise HeadwaterError("HW-U01", f"`--tide {text}` does not say how stale is too stale", hint="--tide P=15m")
+    if kind != "tide" and limit:
+        raise HeadwaterError("HW-U01", f"`--{kind} {text}`: a {kind} knows no limit", hint="--tide P=15m has one")
+    return WhatIf(name, kind, given_duration_us(limit) if limit else 0)
 
 
 def simulate_project(

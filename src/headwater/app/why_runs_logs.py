@@ -17,7 +17,6 @@ from headwater.catalog.engine_state import load_engine
 from headwater.catalog.history import (
     ID_LENGTH,
     PondRun,
-    ToldEvent,
     engine_events,
     pond_runs,
     runs_like,
@@ -223,15 +222,6 @@ def _one_run(connection: Connection, run_id: str) -> PondRun:
             ]
         },
     )
-
-
-def events(workspace: Workspace, *, after: int, limit: int) -> list[ToldEvent]:
-    """What the engine told after that event, oldest first."""
-    store = workspace.existing_store()
-    if store is None:
-        return []
-    with store.catalog.snapshot() as connection:
-        return engine_events(connection, after=after, limit=limit)
 
 
 def _never(pipeline: str) -> Why:

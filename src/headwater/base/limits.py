@@ -195,6 +195,8 @@ INGEST_MEMORY_BYTES = 256 * 1024 * 1024
 """So many pushed batches, and bytes of them, a server holds at once; more are told to come again."""
 OTLP_MESSAGE_BYTES = 16 * 1024 * 1024
 """The largest message of a gRPC call, as it comes: one for each thread is held before anybody can ask for room."""
+OTLP_MESSAGE_CHARACTERS = 1_000
+"""A message of OTLP that names refused rows or an error."""
 OTLP_READ_SECONDS = 30.0
 """How long the message of a gRPC call may take to come: a thread waits for it, and exporters wait for ten seconds."""
 OTLP_IDLE_SECONDS = 300.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from headwater.freshness.scenario import SECOND
+from headwater.app.simulate import SECOND
 
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86400 * SECOND
 _STEPS: tuple[int, ...] = (

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.freshness.scenario import Scenario
+from headwater.app.simulate import Scenario
 from headwater.interfaces import timeline_marks as mark
 from headwater.interfaces.timeline_legend import legend
 from headwater.interfaces.timeline_scale import fitted, round_up, text_width, ticks, time_text

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from headwater.freshness.scenario import SECOND, Scenario, ScenarioPipeline
+from headwater.app.simulate import SECOND, Scenario, ScenarioPipeline
 
 Outcome = Literal["completed", "failed", "running"]
 

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
+from headwater.app.access import Access
 from headwater.app.ingest_by_server import reach
 from headwater.app.server_address import FILE, left, served_at, url_of
 from headwater.app.workspace import load, workspace
 from headwater.base import limits
-from headwater.interfaces.http.access import Access
 from headwater.observe.counters import Counters
 from serve.serving import Cold, Project
 from unit.interfaces.http.served import serving

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.base import limits
-from headwater.base.errors import Exit, HeadwaterError
+from headwater.base.errors import Exit
 from headwater.interfaces.cli.output import Face, JsonOption, answer, count_text, say, show, size_text
 
 app = typer.Typer(help="The context store itself.", no_args_is_help=True)
@@ -73,10 +72,9 @@ def gc(
     from headwater.app import context as app_context
     from headwater.app.workspace import workspace
 
-    seconds = _seconds(retention) if retention is not None else float(limits.RETENTION_SECONDS)
     face: Face = context.obj
     with workspace(face.start) as opened:
-        collected = app_context.gc(opened, retention_seconds=seconds, dry_run=dry_run)
+        collected = app_context.gc(opened, retention=retention, dry_run=dry_run)
     if json_:
         answer({"dry_run": dry_run, "collected": collected})
         return
@@ -85,12 +83,3 @@ def gc(
         f"{count_text(collected.retired_files, 'retired file')} and {count_text(collected.orphan_files, 'leftover')}"
     )
     show(f"{verb} {files}, {size_text(collected.bytes)}")
-
-
-def _seconds(text: str) -> float:
-    from headwater.manifest.durations import duration_us
-
-    try:
-        return 0.0 if text in ("0", "0s") else duration_us(text) / 1e6
-    except ValueError as error:
-        raise HeadwaterError("HW-U01", f"`{text}` is not a duration", hint="write it as `7d`, `12h` or `0s`") from error

@@ -171,14 +171,13 @@ def _interruptible(key: str | None) -> Iterator[None]:
 
 def _read(name: str) -> bytes:
     """A file, or what comes in, decompressed. Reads no more than a batch may be."""
-    from headwater.connectors.files.config import compression_of
-    from headwater.ingest.decode import decoded
+    from headwater.app.ingest import decode_file
 
     try:
         if name == STDIN:
-            return decoded(sys.stdin.buffer.read(limits.MAX_BODY_BYTES + 1), "none")
+            return decode_file(name, sys.stdin.buffer.read(limits.MAX_BODY_BYTES + 1))
         with open(name, "rb") as file:
-            return decoded(file.read(limits.MAX_BODY_BYTES + 1), compression_of(name))
+            return decode_file(name, file.read(limits.MAX_BODY_BYTES + 1))
     except HeadwaterError as error:
         error.places = (Place("stdin" if name == STDIN else name),)
         raise

@@ -17,8 +17,8 @@ from headwater.interfaces.cli.output import JsonOption, age_text, answer, count_
 from headwater.interfaces.cli.serve import outcome_text, until_signal
 
 if TYPE_CHECKING:
+    from headwater.app.apply import ApplyResult
     from headwater.app.workspace import Workspace
-    from headwater.runtime.apply_slices import ApplyResult
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR")]
 
@@ -78,9 +78,8 @@ def _show(opened: Workspace, directory: Path, result: ApplyResult, *, json_: boo
     """What has landed, the answer to a question, the status, and one `why`."""
     from headwater.app import init as app_init
     from headwater.app import why_runs_logs as app_why
-    from headwater.app.query import reader
+    from headwater.app.query import reader, run_query
     from headwater.app.status import status
-    from headwater.duck.session import run_query
 
     with reader(opened) as session:
         found = run_query(session, app_init.DEMO_QUESTION)
@@ -155,11 +154,11 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
 def _seconds(text: str | None, *, serve: bool) -> float | None:
     if text is None:
         return None
-    from headwater.manifest.durations import given_duration_us
+    from headwater.app.init import duration_seconds
 
     if not serve:
         raise HeadwaterError("HW-U01", "`--for` says how long to serve", hint="headwater demo --serve --for 60s")
-    return given_duration_us(text) / 1e6
+    return duration_seconds(text)
 
 
 def _program() -> str:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from headwater.app.telemetry import shutdown
 from headwater.base.crash import arm_driver
 from headwater.base.errors import Exit, HeadwaterError, as_headwater
 from headwater.interfaces.cli import (
@@ -29,7 +30,6 @@ from headwater.interfaces.cli import (
     why,
 )
 from headwater.interfaces.cli.output import Face, Interrupted, say, show_error
-from headwater.observe.tracing import shutdown
 
 app = typer.Typer(
     name="headwater",

@@ -13,7 +13,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.interfaces.cli.output import Face, JsonOption, answer, say, show, table
 
 if TYPE_CHECKING:
-    from headwater.manifest.edit import EditPlan
+    from headwater.app.pipeline import EditPlan
 
 app = typer.Typer(help="The pipelines of the manifest.", no_args_is_help=True)
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, assert_never
 
+from headwater.app.apply import Event, RunBegan, RunEnded, SliceBegan, SliceEnded, SliceRetried, Waiting
 from headwater.interfaces.cli.output import count_text, say, size_text
-from headwater.runtime.events import Event, RunBegan, RunEnded, SliceBegan, SliceEnded, SliceRetried, Waiting
 
 
 class Shown(Protocol):

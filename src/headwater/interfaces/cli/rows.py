@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def write_rows(session: duckdb.DuckDBPyConnection, sql: str, format_: str, output: Path | None) -> None:
     """Run a query and write what it answers."""
-    from headwater.duck.session import run_query, run_to_arrow
+    from headwater.app.query import run_query, run_to_arrow
 
     if format_ == "parquet":
         _write_parquet(lambda: run_to_arrow(session, sql), output)

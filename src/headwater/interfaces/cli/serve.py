@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from headwater.app.serve import EndedRun
     from headwater.app.workspace import Workspace
     from headwater.interfaces.http.context import Context
-    from headwater.manifest.spec import ServeSection
 
 _STOP, _OVER = b"s", b"o"
 
@@ -79,8 +78,9 @@ def worker(context: typer.Context) -> None:
 @contextmanager
 def _http(opened: Workspace, door: Door, host: str | None, port: int | None, *, otlp: bool) -> Iterator[str]:
     """The HTTP API, and commands on this machine find it; where it listens, in words."""
+    from headwater.app.access import access_of
+    from headwater.app.serve import otlp_ports
     from headwater.app.server_address import joined, left, url_of
-    from headwater.interfaces.http.access import access_of
     from headwater.interfaces.http.api import api
     from headwater.interfaces.http.server import HttpServer
 
@@ -91,24 +91,26 @@ def _http(opened: Workspace, door: Door, host: str | None, port: int | None, *, 
     app = api(lambda: opened, access=access, door=door)
     bound = server.start(app, bind, section.port if port is None else port)
     try:
-        with left(opened.project, url_of(bind, bound)), _otlp(app.state.context, bind, section, asked=otlp) as also:
+        with (
+            left(opened.project, url_of(bind, bound)),
+            _otlp(app.state.context, bind, otlp_ports(opened, asked=otlp)) as also,
+        ):
             yield f" on http://{joined(bind, bound)}{also}"
     finally:
         server.stop()
 
 
 @contextmanager
-def _otlp(context: Context, host: str, section: ServeSection, *, asked: bool) -> Iterator[str]:
+def _otlp(context: Context, host: str, ports: tuple[int, int] | None) -> Iterator[str]:
     """OTLP, if it is wanted, by the same door as the HTTP API; where it listens, in words."""
-    if section.otlp is None and not asked:
+    if ports is None:
         yield ""
         return
     from headwater.interfaces.otlp.receive import Receiver
     from headwater.interfaces.otlp.servers import taking_otlp
-    from headwater.manifest.spec import OtlpSection
 
     receiver = Receiver(context.current, context.access, context.door, context.room)
-    with taking_otlp(receiver, host, section.otlp or OtlpSection()) as listening:
+    with taking_otlp(receiver, host, *ports) as listening:
         yield f", OTLP on {listening}"
 
 

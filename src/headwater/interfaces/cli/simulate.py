@@ -12,7 +12,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.interfaces.cli.output import Face, JsonOption, answer, count_text, say, show, table
 
 if TYPE_CHECKING:
-    from headwater.app.simulate import Simulated
+    from headwater.app.simulate import DemandKind, Simulated
 
 TIMELINE_SHOWN = 60
 """A longer timeline is cut on the screen; `--json` has all of it."""
@@ -80,21 +80,12 @@ def simulate(
         say(f"wrote {svg}")
 
 
-def _own(face: Face, until: str, tried: Sequence[tuple[str, str]], *, alone: bool) -> tuple[Simulated, str]:
+def _own(face: Face, until: str, tried: Sequence[tuple[DemandKind, str]], *, alone: bool) -> tuple[Simulated, str]:
     """The project itself, and its name."""
-    from headwater.app.simulate import simulate_project
+    from headwater.app.simulate import demand_to_try, simulate_project
     from headwater.app.workspace import workspace
-    from headwater.manifest.durations import given_duration_us
-    from headwater.runtime.project_scenario import WhatIf
 
-    what_if = []
-    for kind, text in tried:
-        name, _, limit = text.partition("=")
-        if kind == "tide" and not limit:
-            raise HeadwaterError("HW-U01", f"`--tide {text}` does not say how stale is too stale", hint="--tide P=15m")
-        if kind != "tide" and limit:
-            raise HeadwaterError("HW-U01", f"`--{kind} {text}`: a {kind} knows no limit", hint="--tide P=15m has one")
-        what_if.append(WhatIf(name, kind, given_duration_us(limit) if limit else 0))  # type: ignore[arg-type]
+    what_if = [demand_to_try(kind, text) for kind, text in tried]
     with workspace(face.start) as opened:
         found = simulate_project(opened, until=until, what_if=what_if, alone=alone)
         name = opened.project.name
@@ -109,8 +100,8 @@ def _own(face: Face, until: str, tried: Sequence[tuple[str, str]], *, alone: boo
 
 def _tried(
     tap: list[str] | None, pulse: list[str] | None, wave: list[str] | None, tide: list[str] | None
-) -> list[tuple[str, str]]:
-    given = {"tap": tap, "pulse": pulse, "wave": wave, "tide": tide}
+) -> list[tuple[DemandKind, str]]:
+    given: dict[DemandKind, list[str] | None] = {"tap": tap, "pulse": pulse, "wave": wave, "tide": tide}
     return [(kind, text) for kind, texts in given.items() for text in texts or ()]
 
 

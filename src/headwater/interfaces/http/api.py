@@ -13,18 +13,19 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from headwater import __version__
+from headwater.app.access import Access
 from headwater.app.health import Health, gauges, health
 from headwater.app.ingest import Door
+from headwater.app.telemetry import COUNTERS, Counters
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.interfaces.http import demand, ingest, read
-from headwater.interfaces.http.access import OPEN, Access, Guard
 from headwater.interfaces.http.context import Context, Given, Opened, answer, answers, opened, shape
 from headwater.interfaces.http.docs_page import POLICY, docs_page
 from headwater.interfaces.http.feed import Feed
+from headwater.interfaces.http.guard import OPEN, Guard
 from headwater.interfaces.http.metrics import OPENMETRICS, openmetrics
 from headwater.interfaces.http.problems import NO_STORE, PROBLEM, handle_errors
-from headwater.observe.counters import COUNTERS, Counters
 
 TITLE = "Headwater"
 DESCRIPTION = "Demand for pipelines, what they do and why, rows that are pushed, and queries over what has landed."

@@ -6,7 +6,7 @@ A connection is in one of four phases:
 | phase | deadline | closed to make space |
 |---|---|---|
 | waits for a header | `HTTP_HEADER_SECONDS` from the connect or the first byte; `HTTP_IDLE_SECONDS` after an answer | first, the longest wait first |
-| receives a body | `faces/http/access.py` counts it | next, if no byte came for `HTTP_STALLED_SECONDS` |
+| receives a body | `interfaces/http/guard.py` counts it | next, if no byte came for `HTTP_STALLED_SECONDS` |
 | the server works on the answer | none here | never |
 | sends an answer | `HTTP_SEND_BYTES` in `HTTP_SEND_SECONDS` | never |
 

@@ -14,19 +14,19 @@ from fastapi import Depends, Request
 from pydantic import BaseModel, ConfigDict, create_model, model_validator
 from starlette.responses import Response
 
+from headwater.app.access import Access
+from headwater.app.client_query import QueryPool
 from headwater.app.ingest import Door
+from headwater.app.telemetry import Counters
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.duck.query_pool import QueryPool
 from headwater.interfaces.answers import answer_text
-from headwater.interfaces.http.access import Access
 from headwater.interfaces.http.feed import Feed
 from headwater.interfaces.http.memory import Room
 from headwater.interfaces.http.paths import json_without_paths
 from headwater.interfaces.http.problems import NO_STORE
 from headwater.interfaces.http.webhooks import Signatures
-from headwater.observe.counters import Counters
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from headwater.app.engine_events import EventWatch, ToldEvent
+from headwater.app.telemetry import Counters
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.base.clock import to_text
 from headwater.base.errors import HeadwaterError
-from headwater.catalog.database import Catalog
-from headwater.catalog.history import ToldEvent, engine_events, last_event_id
-from headwater.catalog.wakeups import Waker, changes
 from headwater.interfaces.answers import answer_text
 from headwater.interfaces.http.paths import json_without_paths
 from headwater.interfaces.http.problems import NO_STORE
-from headwater.observe.counters import Counters
 
 _RUN_STATES = {
     "run_completed": "success",
@@ -40,12 +38,10 @@ class Feed:
 
     def __init__(self, workspace: Callable[[], Workspace], counters: Counters):
         self.listeners = 0
-        self._workspace = workspace
+        self._watch = EventWatch(workspace)
         self._counters = counters
         self._last: int | None = None
         self._stopping = threading.Event()
-        self._waker: Waker | None = None
-        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="headwater http feed", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
@@ -61,9 +57,7 @@ class Feed:
 
     def stop(self) -> None:
         self._stopping.set()
-        with self._lock:
-            if self._waker is not None:
-                self._waker.poke()
+        self._watch.wake()
         self._tell()
 
     def join(self) -> None:
@@ -103,38 +97,17 @@ class Feed:
                     _LOG.exception("the feed of events failed; it looks again")
                     self._stopping.wait(limits.WAKE_RETRY_SECONDS)
         finally:
-            with self._lock:
-                if self._waker is not None:
-                    self._waker.close()
-                    self._waker = None
-
-    def _listen(self, catalog: Catalog) -> Waker:
-        """The ear of this thread."""
-        if self._waker is not None:
-            return self._waker
-        waker = changes(catalog)
-        with self._lock:  # whoever stops the feed pokes it
-            self._waker = waker
-        return waker
+            self._watch.close()
 
     def _look(self) -> None:
-        store = self._workspace().existing_store()
-        if store is None:
-            self._stopping.wait(limits.WAKE_RETRY_SECONDS)
-            return
-        waker = self._listen(store.catalog)
-        with store.catalog.snapshot() as connection:
-            newest = last_event_id(connection)
-            if self._last is None or newest < self._last:  # the first look, or a catalog that was made again
-                self._last = newest
-            events = engine_events(connection, after=self._last) if newest > self._last else []
+        events = self._watch.read()
         for event in events:
             self._count(event)
+        self._last = self._watch.last
         if events:
-            self._last = events[-1].id
             self._tell()
         if len(events) < limits.EVENTS_PAGE and not self._stopping.wait(limits.FEED_PAUSE_SECONDS):
-            waker.wait(limits.WAKE_RETRY_SECONDS)
+            self._watch.wait(limits.WAKE_RETRY_SECONDS, self._stopping)
 
     def _count(self, event: ToldEvent) -> None:
         match event.kind:

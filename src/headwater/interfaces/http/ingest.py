@@ -12,9 +12,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from headwater.app.ingest import mark_of
-from headwater.ingest.decode import Encoding, TooLarge, decoded
-from headwater.ingest.push import Accepted
+from headwater.app.ingest import Accepted, Encoding, TooLarge, decoded, mark_of
 from headwater.interfaces.http.context import Context, Given, answer, answers, shape
 from headwater.interfaces.http.memory import Place
 from headwater.interfaces.http.problems import RequestError

@@ -9,7 +9,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, genera
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from headwater.app.health import Gauges
-from headwater.observe.counters import LABELS, Counted, Counters
+from headwater.app.telemetry import LABELS, Counted, Counters
 
 OPENMETRICS = CONTENT_TYPE_LATEST
 WEIGHTS = ("small", "big")

@@ -14,13 +14,13 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from headwater.app.client_query import answer_query
+from headwater.app.client_query import Query as ClientQuery
+from headwater.app.client_query import QueryPool, answer_query
+from headwater.app.engine_events import events, newest_event
 from headwater.app.status import PipelineStatus, RunStatus, status
-from headwater.app.why_runs_logs import RunLog, Why, events, run_log, runs, why
+from headwater.app.why_runs_logs import RunLog, Why, run_log, runs, why
 from headwater.app.workspace import Workspace
 from headwater.base import limits
-from headwater.catalog import history
-from headwater.duck import query_pool
 from headwater.interfaces.answers import SCHEMA_VERSION
 from headwater.interfaces.http.context import Given, Opened, RequestBody, answer, answers, shape
 from headwater.interfaces.http.feed import Listening, stream
@@ -99,7 +99,7 @@ async def listen(
     context.feed.join_listeners()  # before anything waits: a burst of listeners is counted one by one
     try:
         asked = last_event_id if last_event_id is not None else after
-        newest = await run_in_threadpool(_newest, context.current())
+        newest = await run_in_threadpool(newest_event, context.current())
     except BaseException:
         context.feed.leave_listeners()
         raise
@@ -139,7 +139,7 @@ async def _when_client_leaves(request: Request, call: Callable[[], None]) -> Asy
         watching.cancel()
 
 
-def _query(workspace: Workspace, body: QueryBody, pool: query_pool.QueryPool, placed: query_pool.Query) -> Response:
+def _query(workspace: Workspace, body: QueryBody, pool: QueryPool, placed: ClientQuery) -> Response:
     found = answer_query(
         workspace,
         pool,
@@ -154,11 +154,3 @@ def _query(workspace: Workspace, body: QueryBody, pool: query_pool.QueryPool, pl
     text = json.dumps(before, ensure_ascii=False).removesuffix("]}").encode()
     end = b'], "truncated": true}' if found.truncated else b'], "truncated": false}'
     return Response(b"".join([text, b", ".join(found.rows), end]), 200, dict(NO_STORE), "application/json")
-
-
-def _newest(workspace: Workspace) -> int:
-    store = workspace.existing_store()
-    if store is None:
-        return 0
-    with store.catalog.snapshot() as connection:
-        return history.last_event_id(connection)

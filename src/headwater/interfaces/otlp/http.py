@@ -16,11 +16,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Scope
 
+from headwater.app.otlp import Form, Signal, written
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.ingest.otlp.requests import Form, written
-from headwater.ingest.otlp.tables import Signal
-from headwater.interfaces.http.access import Guard
+from headwater.interfaces.http.guard import Guard
 from headwater.interfaces.http.ingest import body_of, encoding_of, key_of
 from headwater.interfaces.http.problems import NO_STORE, RequestError
 from headwater.interfaces.otlp.receive import RETRIED, Receiver, http_status, told

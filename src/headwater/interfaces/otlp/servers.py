@@ -11,7 +11,6 @@ from headwater.interfaces.http.server import HttpServer
 from headwater.interfaces.otlp.grpc_server import GrpcServer
 from headwater.interfaces.otlp.http import otlp_app
 from headwater.interfaces.otlp.receive import Receiver
-from headwater.manifest.spec import OtlpSection
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Listening:
 
 
 @contextmanager
-def taking_otlp(receiver: Receiver, host: str, ports: OtlpSection) -> Iterator[Listening]:
+def taking_otlp(receiver: Receiver, host: str, grpc_port: int, http_port: int) -> Iterator[Listening]:
     """Raises HW-H01 if one of them cannot listen. Behind it nobody sends any more, and the door can be closed."""
     with ExitStack() as stack:
         grpc_server, http_server = GrpcServer(), HttpServer()
@@ -35,6 +34,6 @@ def taking_otlp(receiver: Receiver, host: str, ports: OtlpSection) -> Iterator[L
         stack.callback(http_server.stop)
         yield Listening(
             host,
-            grpc_server.start(receiver, host, ports.grpc_port),
-            http_server.start(otlp_app(receiver), host, ports.http_port, setting="[serve.otlp] http_port"),
+            grpc_server.start(receiver, host, grpc_port),
+            http_server.start(otlp_app(receiver), host, http_port, setting="[serve.otlp] http_port"),
         )

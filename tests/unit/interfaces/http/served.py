@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from headwater.app.access import Access
 from headwater.app.workspace import Workspace, workspace
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
@@ -21,7 +22,6 @@ from headwater.catalog.queue import JobLease, claim_job, finish_job, release_job
 from headwater.catalog.units import new_holder
 from headwater.catalog.wakeups import changes
 from headwater.freshness.events import Completed, Failed
-from headwater.interfaces.http.access import Access
 from headwater.interfaces.http.api import api
 from headwater.interfaces.http.server import HttpServer
 from headwater.observe.counters import Counters

@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from headwater.app.access import Access, access_of, host_of
 from headwater.app.workspace import Workspace, load, workspace
 from headwater.base import limits
 from headwater.base.errors import CODES, HeadwaterError
-from headwater.interfaces.http.access import Access, access_of, host_of
 from headwater.interfaces.http.problems import RequestError, status_of
 from headwater.interfaces.http.webhooks import Signatures
 from unit.interfaces.http.served import serving

@@ -14,9 +14,9 @@ import httpx
 import pytest
 
 from headwater.base import limits
-from headwater.interfaces.http.access import body_seconds
 from headwater.interfaces.http.api import api
 from headwater.interfaces.http.connections import connection_limit
+from headwater.interfaces.http.guard import body_seconds
 from headwater.interfaces.http.server import HttpServer
 from unit.interfaces.http.served import HOST, Running, serving
 from unit.interfaces.http.test_paths import eventually

@@ -13,13 +13,13 @@ import httpx
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
+from headwater.app.access import Access
 from headwater.app.ingest import Door
 from headwater.app.query import reader
 from headwater.app.workspace import Workspace, workspace
 from headwater.base import limits
 from headwater.duck.session import run_query
 from headwater.ingest.otlp.tables import Signal
-from headwater.interfaces.http.access import Access
 from headwater.interfaces.http.memory import Room
 from headwater.interfaces.otlp.grpc_server import SERVICES
 from headwater.interfaces.otlp.receive import Receiver

@@ -21,9 +21,9 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
+from headwater.app.access import Access
 from headwater.base import limits
 from headwater.ingest.otlp.tables import COLUMNS
-from headwater.interfaces.http.access import Access
 from headwater.interfaces.otlp.grpc_server import GrpcServer
 from unit.ingest.otlp_requests import LOG, METRICS, NOON, SPAN_SENT, TRACE, logs, metrics, traces, under
 from unit.interfaces.http.test_paths import eventually

@@ -1,26 +1,21 @@
-"""Who may ask: the names of this server and its token; how large a body may be, and how long it may take."""
+"""Checks each request before its path is called: host, origin, token, and the size and speed of the body."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headwater.app.access import Access, host_of
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.interfaces.http.memory import Place, Room
 from headwater.interfaces.http.problems import RequestError, problem
-from headwater.manifest.load import Project
-from headwater.manifest.references import resolve_reference
-from headwater.manifest.vocabulary import is_host, is_loopback
 
 OPEN = frozenset({"/health"})
 """What needs no token: somebody who watches over the server has none."""
@@ -29,64 +24,6 @@ _WEBHOOK = re.compile(r"/v1/pipelines/[^/]+/events")
 _INGEST = re.compile(r"/v1/ingest/[^/]+")
 _OWN_SITES = frozenset({"none", "same-origin"})
 _PORTS = {"http": 80, "https": 443}
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_EVERYWHERE = frozenset({"0.0.0.0", "::"})
-
-
-@dataclass(frozen=True)
-class Access:
-    """`hosts` are the names by which the server may be asked. Without a `token` everybody who reaches it may ask."""
-
-    hosts: frozenset[str] = _LOOPBACK
-    token: str | None = field(default=None, repr=False)
-    webhook_secret: str | None = field(default=None, repr=False)
-
-    def knows_host(self, header: str | None) -> bool:
-        return header is not None and host_of(header) in self.hosts
-
-    def knows_token(self, authorization: str | None) -> bool:
-        if self.token is None:
-            return True
-        scheme, _, given = (authorization or "").partition(" ")
-        return scheme.lower() == "bearer" and _same(given.strip(), self.token)
-
-    def check_token(self, authorization: str | None) -> None:
-        """Raises HW-H02 unless the sender knows the token, where there is one."""
-        if not self.knows_token(authorization):
-            what = "no token" if authorization is None else "the wrong token"
-            hint = "send `Authorization: Bearer ...` with the token of `[serve] token`"
-            raise HeadwaterError("HW-H02", f"the request has {what}", hint=hint)
-
-
-def access_of(project: Project, *, host: str | None = None, environ: Mapping[str, str] = os.environ) -> Access:
-    """What `[serve]` says; `host` is the address to listen on if it is another one. Raises HW-M08 if others can reach
-    that address and there is no token, and if a secret is not set."""
-    section = project.spec.serve
-    host = host or section.host
-    token = _secret(project, "token", section.token, environ)
-    if token is None and not is_loopback(host):
-        raise HeadwaterError(
-            "HW-M08",
-            f"`{host}` can be reached by others, and there is no token",
-            hint='add `token = "env:HEADWATER_TOKEN"` to `[serve]`, or listen on `127.0.0.1`',
-        )
-    own = frozenset() if host in _EVERYWHERE else frozenset({host.lower()})
-    return Access(
-        hosts=_LOOPBACK | own | {name.lower() for name in section.hosts},
-        token=token,
-        webhook_secret=_secret(project, "webhook_secret", section.webhook_secret, environ),
-    )
-
-
-def host_of(header: str) -> str:
-    """The host of `host:port`, in small letters and without brackets; empty if it is none."""
-    try:
-        found = urlsplit(f"//{header}")
-        name, _port = (found.hostname or "").rstrip("."), found.port
-    except ValueError:
-        return ""
-    alone = not (found.username or found.password or found.path or found.query or found.fragment)
-    return name if alone and is_host(name) else ""
 
 
 def is_own_page(headers: Headers, host: str) -> bool:
@@ -227,16 +164,3 @@ def _is_push(scope: Scope) -> bool:
 
 def _is_webhook(scope: Scope) -> bool:
     return scope["method"] == "POST" and _WEBHOOK.fullmatch(scope["path"]) is not None
-
-
-def _same(given: str, right: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), right.encode())
-
-
-def _secret(project: Project, key: str, text: str | None, environ: Mapping[str, str]) -> str | None:
-    if text is None:
-        return None
-    value = resolve_reference(text, None, environ, project.root)
-    if not value.strip():
-        raise HeadwaterError("HW-M08", f"`serve.{key}` is empty", hint="give it a long random value")
-    return value.strip()

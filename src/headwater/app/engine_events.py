@@ -1,0 +1,77 @@
+"""Events of the engine: those that are kept, and new ones as they come."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from headwater.app.workspace import Workspace
+from headwater.catalog.history import ToldEvent, engine_events, last_event_id
+from headwater.catalog.wakeups import Waker, changes
+
+__all__ = ["ToldEvent"]
+
+
+def events(workspace: Workspace, *, after: int, limit: int) -> list[ToldEvent]:
+    """The events after that one, oldest first."""
+    store = workspace.existing_store()
+    if store is None:
+        return []
+    with store.catalog.snapshot() as connection:
+        return engine_events(connection, after=after, limit=limit)
+
+
+def newest_event(workspace: Workspace) -> int:
+    """The id of the newest event; 0 if there is none."""
+    store = workspace.existing_store()
+    if store is None:
+        return 0
+    with store.catalog.snapshot() as connection:
+        return last_event_id(connection)
+
+
+class EventWatch:
+    """New events, from the first `read` on. One thread reads, waits and closes; any thread may call `wake`."""
+
+    def __init__(self, current: Callable[[], Workspace]):
+        self.last: int | None = None
+        """The id of the newest event that was read; None before the first `read`."""
+        self._current = current
+        self._waker: Waker | None = None
+        self._lock = threading.Lock()
+
+    def read(self) -> list[ToldEvent]:
+        """The events since the last call, oldest first, at most a page of them. The first call returns none."""
+        store = self._current().existing_store()
+        if store is None:
+            return []
+        if self._waker is None:
+            waker = changes(store.catalog)
+            with self._lock:
+                self._waker = waker
+        with store.catalog.snapshot() as connection:
+            newest = last_event_id(connection)
+            if self.last is None or newest < self.last:  # the first call, or a catalog that was rebuilt
+                self.last = newest
+            found = engine_events(connection, after=self.last) if newest > self.last else []
+        if found:
+            self.last = found[-1].id
+        return found
+
+    def wait(self, seconds: float, ended: threading.Event) -> None:
+        """Until the catalog may have changed, `wake` is called or the time is over. Without a store: until `ended`."""
+        if self._waker is None:
+            ended.wait(seconds)
+        else:
+            self._waker.wait(seconds)
+
+    def wake(self) -> None:
+        with self._lock:
+            if self._waker is not None:
+                self._waker.poke()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._waker is not None:
+                self._waker.close()
+                self._waker = None

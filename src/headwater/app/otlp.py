@@ -1,0 +1,61 @@
+"""Lands requests of OTLP: their rows go through the one write path, and the answer says which were refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from headwater.app.ingest import Accepted, DeclaredColumn, Door, Encoding, TooLarge, decoded
+from headwater.app.workspace import Workspace
+from headwater.base import limits
+from headwater.coerce.errors import RowError
+from headwater.ingest.otlp.json_form import Message
+from headwater.ingest.otlp.lines import lines
+from headwater.ingest.otlp.requests import Form, response, rows_of, written
+from headwater.ingest.otlp.tables import COLUMNS, TABLES, Signal
+
+__all__ = ["Form", "Message", "Signal", "TooLarge", "written"]
+
+_MADE_WITH: Mapping[Signal, Mapping[str, DeclaredColumn]] = {
+    signal: {name: DeclaredColumn(type_) for name, type_ in columns.items()} for signal, columns in COLUMNS.items()
+}
+
+
+def read_rows(signal: Signal, body: bytes, *, encoding: Encoding, form: Form, grow: Callable[[int], None]) -> bytes:
+    """The rows of a request, as NDJSON. `grow` is called with the bytes that are held, and may raise. Raises
+    `TooLarge`, and HW-I04 if the body is no such request."""
+    request = decoded(body, encoding, grow=grow)
+    return lines(rows_of(signal, request, form, grow=grow), grow=grow)
+
+
+def land(workspace: Workspace, door: Door, signal: Signal, rows: bytes, *, key: str | None, actor: str) -> Message:
+    """Land the rows of a request and return the answer to it, when they are durable. Rows that do not fit their
+    columns are named in the answer, and the others land without them."""
+    found = door.ingest(
+        workspace,
+        TABLES[signal],
+        rows,
+        key=key,
+        evolve=False,
+        on_bad_row="leave_out",
+        source=actor,
+        actor=actor,
+        columns=_MADE_WITH[signal],
+    )
+    if not found.replayed:
+        door.show_soon(workspace)
+    return response(signal, refused=found.rows_refused, message=_refusals(found))
+
+
+def _refusals(found: Accepted) -> str:
+    """Which rows were refused, and why; never their values."""
+    if not found.rows_refused:
+        return ""
+    sent = found.rows_refused + found.rows_ingested
+    reasons = "; ".join(map(_reason, found.errors[: limits.ERRORS_SHOWN]))
+    text = f"{found.rows_refused} of {sent} rows were refused" + (f": {reasons}" if reasons else "")
+    return text[: limits.OTLP_MESSAGE_CHARACTERS]
+
+
+def _reason(error: RowError) -> str:
+    column = f", column `{error.column}`" if error.column else ""
+    return f"row {error.line}{column}: {error.text}"
