@@ -143,7 +143,7 @@ def open_service(
     workshop = _workshop(workspace)
 
     def show() -> None:
-        refresh(workshop.store)
+        refresh(workshop.store, workspace.project)
 
     service = Service(
         workshop,
