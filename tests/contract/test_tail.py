@@ -161,7 +161,7 @@ def test_reads_as_of_a_sequence_are_what_they_were(store: Store) -> None:
 
 def test_a_merge_is_nothing_new_to_those_who_read_the_table(store: Store) -> None:
     push_labels(store, range(FULL))
-    refresh(store)
+    refresh(store, None)
 
     def seen() -> tuple[object, ...]:
         with store.catalog.snapshot() as connection:
@@ -172,19 +172,19 @@ def test_a_merge_is_nothing_new_to_those_who_read_the_table(store: Store) -> Non
     def current() -> bool:
         with store.catalog.snapshot() as connection:
             entries = table_entries(connection)
-        return is_current(store, entries)
+        return is_current(store, None, entries)
 
     before = seen()
     assert current()
     merge(store)
     assert seen() == before
     assert not current(), "views name the files that were replaced"
-    assert refresh(store) == ["events"]
+    assert refresh(store, None) == ["events"]
     assert current()
     (file,) = state_of(store).files
     text = (store.layout.views / "events.sql").read_text()
     assert file.path in text and text.count(".parquet") == 1
-    assert refresh(store) == []
+    assert refresh(store, None) == []
 
 
 def test_a_merge_is_in_the_log(place: Place) -> None:
@@ -385,7 +385,7 @@ def test_views_name_no_file_that_gc_takes(tmp_path: Path) -> None:
     with workspace(tmp_path) as opened:
         store = opened.store()
         push_labels(store, range(FULL))
-        refresh(store)
+        refresh(store, None)
         merge(store)
         assert gc(opened, retention_seconds=-1, dry_run=False).retired_files == FULL
         with duckdb.connect(str(store.layout.duck), read_only=True) as connection:

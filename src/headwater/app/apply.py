@@ -86,15 +86,16 @@ def apply(
         done = settling.settle({name: unless_refused(store, job) for name, job in planned.items()})
     finally:
         _close(planned)
-    is_old = any(result.changed for result in done.values()) or not is_current(store, view.tables)
-    return ApplyResult(tuple(done.values()), refresh_landed(store) if is_old else None)
+    project = workspace.project
+    is_old = any(result.changed for result in done.values()) or not is_current(store, project, view.tables)
+    return ApplyResult(tuple(done.values()), refresh_landed(store, project) if is_old else None)
 
 
 def _mend_views(workspace: Workspace, view: CatalogView) -> None:
     """A crash between a commit and its views leaves them old: also an apply with nothing to land makes up for it."""
     store = workspace.existing_store()
-    if store is not None and not is_current(store, view.tables):
-        refresh(workspace.store())
+    if store is not None and not is_current(store, workspace.project, view.tables):
+        refresh(workspace.store(), workspace.project)
 
 
 def _unchanged(name: str, planned: Planned) -> PipelineResult:

@@ -25,7 +25,7 @@ def rebuild(workspace: Workspace) -> Rebuilt:
     """An equal catalog from the log; the old one is kept beside it."""
     project = workspace.project
     rebuilt = rebuild_catalog(project.store_root, project=project.name, catalog_url=workspace.catalog_url)
-    refresh(workspace.store())
+    refresh(workspace.store(), workspace.project)
     return rebuilt
 
 
@@ -34,7 +34,7 @@ def gc(workspace: Workspace, *, retention: str | None = None, dry_run: bool) -> 
     seconds = _seconds(retention) if retention is not None else float(limits.RETENTION_SECONDS)
     store = workspace.landed_store(writable=True)
     if not dry_run:
-        refresh(store)  # views of before a merge name files that may go now
+        refresh(store, workspace.project)  # views of before a merge name files that may go now
     return store_gc.collect(store, actor=actor(), retention_seconds=seconds, dry_run=dry_run)
 
 

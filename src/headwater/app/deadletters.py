@@ -265,7 +265,7 @@ def _hands(workspace: Workspace) -> Iterator[tuple[Store, Files]]:
     files = Files(new_writer(store.catalog))
     try:
         yield store, files
-        refresh(store)
+        refresh(store, workspace.project)
     finally:
         end_writer(store.catalog, files.writer)
 

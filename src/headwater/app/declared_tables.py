@@ -9,7 +9,8 @@ from headwater.base.schema import TableSchema
 from headwater.base.types import Type
 from headwater.catalog.table_state import TableState
 from headwater.ingest.first_columns import first_columns
-from headwater.manifest.spec import RippleSpec
+from headwater.manifest.load import Project
+from headwater.manifest.spec import RippleSpec, TableSpec
 from headwater.runtime.model import MadeTable, project_tables
 from headwater.runtime.ripple_fingerprint import declared_columns
 
@@ -19,19 +20,18 @@ def columns_by_table(workspace: Workspace) -> dict[str, dict[str, Type]]:
     return {name: _columns(name, made) for name, made in project_tables(workspace.project.pipelines).items()}
 
 
-def declared_states(workspace: Workspace, landed: Collection[str], *, seq: int) -> list[TableState]:
-    """The tables with declared columns that are not among the landed ones, as empty tables. A view is left out: only
-    a landed view has a query that DuckDB can run."""
+def declared_states(project: Project | None, landed: Collection[str], *, seq: int) -> list[TableState]:
+    """The tables of the manifest that are not among the landed ones, as empty tables. A view is left out: only a
+    landed view has a query that DuckDB can run."""
     found = []
-    for name, made in project_tables(workspace.project.pipelines).items():
-        columns = _columns(name, made)
-        is_view = isinstance(made.settings, RippleSpec) and made.settings.materialize == "view"
-        if name in landed or not columns or is_view:
+    for name, made in project_tables(project.pipelines if project else ()).items():
+        settings = made.settings
+        if name in landed or (isinstance(settings, RippleSpec) and settings.materialize == "view"):
             continue
         schema = TableSchema()
-        for column, type_ in columns.items():
+        for column, type_ in _columns(name, made).items():
             schema = schema.added(column, type_)
-        mode = made.settings.mode or "append"
+        mode = settings.effective_mode if isinstance(settings, TableSpec) else settings.mode or "replace"
         found.append(
             TableState(name, made.pipeline.spec.id, mode, 0, schema, {0: schema}, files=(), seq=seq, changed_seq=0)
         )

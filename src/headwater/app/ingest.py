@@ -60,7 +60,7 @@ class Door:
         self.on_landed: Callable[[str], None] = lambda _pipeline: None
         """Hears of each pipeline that rows were pushed to, of those in the manifest."""
         self._lock = threading.Lock()
-        self._acceptor: tuple[Store, Acceptor] | None = None
+        self._acceptor: tuple[Store, Acceptor, Workspace] | None = None
         self._tails: Tails | None = None
         self._tables: tuple[Project, Mapping[str, MadeTable]] | None = None
         self._showing: threading.Timer | None = None
@@ -143,7 +143,7 @@ class Door:
         with suppress(HeadwaterError):
             if found is not None:
                 if waiting is not None:
-                    refresh(found[0])
+                    refresh(found[0], found[2].project)
                 found[1].close()
 
     def _show(self, workspace: Workspace) -> None:
@@ -151,7 +151,7 @@ class Door:
             mine, self._showing = self._showing, None
         began = time.monotonic()
         with suppress(HeadwaterError):  # the next query makes them again, and says what is wrong
-            refresh(workspace.store())
+            refresh(workspace.store(), workspace.project)
         with self._lock:
             # A table of many files takes long to show: pushes must not wait for that most of the time.
             self._pause_seconds = max(limits.VIEW_REFRESH_SECONDS, VIEW_SHARE * (time.monotonic() - began))
@@ -162,7 +162,8 @@ class Door:
         with self._lock:
             if self._acceptor is None or self._acceptor[0] is not store:
                 ttl_seconds = duration_us(workspace.project.spec.context.ledger_ttl) / 1e6
-                self._acceptor = (store, Acceptor(store, ttl_seconds=ttl_seconds, on_landed=self._landed))
+                acceptor = Acceptor(store, ttl_seconds=ttl_seconds, on_landed=self._landed)
+                self._acceptor = (store, acceptor, workspace)
                 if self._tails is not None:
                     self._tails.stop()
                 self._tails = Tails(store, actor=this_actor(), on_merged=lambda: self.show_soon(workspace))
@@ -244,7 +245,7 @@ def mark_of(target: PushTable) -> str:
 
 def show(workspace: Workspace) -> HeadwaterError | None:
     """Bring the views up to what was pushed; returns what keeps them from it."""
-    return refresh_landed(workspace.store())
+    return refresh_landed(workspace.store(), workspace.project)
 
 
 def list_keys(workspace: Workspace, table: str | None = None, *, limit: int = limits.KEYS_SHOWN) -> list[KeyView]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headwater.app.declared_tables import declared_states
 from headwater.app.refresh_views import is_current, refresh
-from headwater.app.workspace import Workspace
+from headwater.app.workspace import Workspace, nothing_landed
 from headwater.base.errors import StoreDamaged, StoreUnwritable
 from headwater.catalog.lookup import TableInfo, current_seq, freshness_by_pipeline, table_entries, table_states
 from headwater.catalog.table_state import TableState
@@ -58,19 +58,25 @@ def reader(
 
 def read_cut(workspace: Workspace, *, as_of: int | None = None) -> Cut:
     """The store as of one sequence. The views on disk are brought up to date first; reading goes on if the disk is
-    full or read-only, or if a table that is not asked for is damaged."""
-    store = workspace.landed_store()
+    full or read-only, or if a table that is not asked for is damaged. Before anything has landed, the tables of the
+    manifest are there and empty. Raises HW-T07 if there is none, or for a sequence then."""
+    project, store = workspace.project, workspace.existing_store()
+    if store is None:
+        states = declared_states(project, (), seq=0)
+        if as_of is not None or not states:
+            raise nothing_landed()
+        return Cut(project.store_root, states, (), table_infos(states, {}))
     with store.catalog.snapshot() as connection:
         entries = table_entries(connection)
-    if not is_current(store, entries):
+    if not is_current(store, project, entries):
         try:
-            refresh(store)
+            refresh(store, project)
         except (StoreDamaged, StoreUnwritable) as error:
             _LOG.warning("the views on disk are not up to date: %s", error.message)
     with store.catalog.snapshot() as connection:
         states, views = table_states(connection, as_of=as_of), view_states(connection, as_of=as_of)
         if as_of is None:
             landed = {state.name for state in states} | {view.name for view in views}
-            states += declared_states(workspace, landed, seq=current_seq(connection))
+            states += declared_states(project, landed, seq=current_seq(connection))
         infos = table_infos(states, freshness_by_pipeline(connection), views=views)
     return Cut(store.root, states, views, infos)

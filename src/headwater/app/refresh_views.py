@@ -6,61 +6,68 @@ import json
 import threading
 from collections.abc import Mapping
 
+from headwater.app.declared_tables import declared_states
 from headwater.base.blobs import cannot_write, make_directory, write_whole
 from headwater.base.clock import to_text
 from headwater.base.errors import HeadwaterError
 from headwater.catalog.commit import Store
-from headwater.catalog.lookup import TableEntry, freshness_by_pipeline, schema_events, table_states
+from headwater.catalog.lookup import TableEntry, current_seq, freshness_by_pipeline, schema_events, table_states
 from headwater.catalog.table_state import TableState
-from headwater.duck.ripple_views import last_view_change, view_states
+from headwater.duck.ripple_views import last_view_change, view_names, view_states
+from headwater.manifest.load import Project
 
 _refreshing = threading.Lock()
 """Two threads of a process would build one `duck.db` under one name. The second finds nothing left to do."""
 
 
-def refresh(store: Store, *, force: bool = False) -> list[str]:
-    """Write views and schema files that are not as the catalog says; returns the tables whose view changed. With
-    nothing to do nothing is written. A view that claims to be of a later commit is left alone without `force`. Raises
+def refresh(store: Store, project: Project | None, *, force: bool = False) -> list[str]:
+    """Write views and schema files that are not as the catalog says; returns the tables whose view changed. A table of
+    `project` that has not landed gets empty views. With nothing to do nothing is written. A view that claims to be of a later commit is left alone without `force`. Raises
     HW-T05 if the disk takes nothing."""
     with _refreshing:
         try:
-            return _refresh(store, force=force)
+            return _refresh(store, project, force=force)
         except OSError as error:
             raise cannot_write(store.layout.views, error) from error
 
 
-def _refresh(store: Store, *, force: bool) -> list[str]:
+def _refresh(store: Store, project: Project | None, *, force: bool) -> list[str]:
     from headwater.duck.database import refresh_views
     from headwater.duck.table_info import table_infos
 
     with store.catalog.snapshot() as connection:
         states, views = table_states(connection), view_states(connection)
-        infos = table_infos(states, freshness_by_pipeline(connection), views=views)
+        landed = {state.name for state in states} | {view.name for view in views}
+        declared = declared_states(project, landed, seq=current_seq(connection))
+        infos = table_infos([*states, *declared], freshness_by_pipeline(connection), views=views)
         events: dict[str, list[dict[str, object]]] = {}
         for event in schema_events(connection, [state.name for state in states]):
             events.setdefault(event["table_name"], []).append(event)
     for state in states:
         _write_schema_files(store, state, events.get(state.name, []))
-    return refresh_views(store.root, states, tables_info=infos, views=views, force=force)
+    return refresh_views(store.root, [*states, *declared], tables_info=infos, views=views, force=force)
 
 
-def refresh_landed(store: Store) -> HeadwaterError | None:
+def refresh_landed(store: Store, project: Project) -> HeadwaterError | None:
     """Refresh after rows have landed. A view that cannot be made, be it of another table, undoes no landing: what went
     wrong is returned, to be shown as a warning. The next apply or query makes the views again."""
     try:
-        refresh(store)
+        refresh(store, project)
     except HeadwaterError as error:
         return error
     return None
 
 
-def is_current(store: Store, tables: Mapping[str, TableEntry]) -> bool:
-    """True if what is derived was made after the last change of any table, its files or a view: one small file tells.
-    A crash between a commit and its views shows here."""
-    from headwater.duck.database import views_seq
+def is_current(store: Store, project: Project | None, tables: Mapping[str, TableEntry]) -> bool:
+    """True if what is derived was made after the last change of any table, its files or a view, and shows the tables
+    of the manifest that have not landed: one small file tells. A crash between a commit and its views shows here."""
+    from headwater.duck.database import empty_tables_shown, views_seq
 
     with store.catalog.snapshot() as connection:
-        last = last_view_change(connection)
+        last, views = last_view_change(connection), view_names(connection)
+    landed = {*tables, *views}
+    if not empty_tables_shown(store.root, declared_states(project, landed, seq=0), landed):
+        return False
     return max([last, *(entry.files_seq for entry in tables.values())]) <= views_seq(store.root)
 
 

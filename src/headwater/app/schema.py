@@ -17,6 +17,7 @@ from headwater.catalog.schema_decisions import Accepted, accept_change
 from headwater.duck.promote_column import Promoted
 from headwater.duck.promote_column import promote as promote_column
 from headwater.duck.ripple_views import view_events, view_names, view_states
+from headwater.runtime.model import project_tables
 
 
 def export(workspace: Workspace) -> list[Path]:
@@ -66,7 +67,7 @@ def accept(workspace: Workspace, table: str) -> Accepted:
     """Make the change of a table that was refused; the schema log keeps who decided it."""
     store = workspace.landed_store(writable=True)
     accepted = accept_change(store, table, actor=actor())
-    refresh(store)
+    refresh(store, workspace.project)
     return accepted
 
 
@@ -82,15 +83,15 @@ def promote(workspace: Workspace, table: str, path: str, *, as_: str) -> Promote
     store = workspace.landed_store(writable=True)
     found = promote_column(store, table, path, name=name, type_=parse_type(type_), actor=actor())
     if found.seq is not None:
-        refresh(store)
+        refresh(store, workspace.project)
     return found
 
 
 def regen_view(workspace: Workspace, table: str | None) -> list[str]:
     """Make views again from the catalog, even if a file was edited; returns the tables whose view changed."""
     store = workspace.landed_store()
-    if table is not None:
+    if table is not None and table not in project_tables(workspace.project.pipelines):
         with store.catalog.snapshot() as connection:
             if table not in view_names(connection):
                 table_entry(connection, table)
-    return refresh(store, force=True)
+    return refresh(store, workspace.project, force=True)

@@ -144,7 +144,7 @@ def open_service(
     workshop = _workshop(workspace)
 
     def show() -> None:
-        refresh(workshop.store)
+        refresh(workshop.store, workspace.project)
 
     service = Service(
         workshop,

@@ -60,7 +60,7 @@ class Workspace:
         """The store, for commands that make no sense without one."""
         store = self.existing_store()
         if store is None:
-            raise HeadwaterError("HW-T07", "nothing has landed yet", hint="run `headwater apply` first")
+            raise nothing_landed()
         return self.store() if writable else store
 
     def chosen(self, pipelines: Sequence[str]) -> list[LoadedPipeline]:
@@ -133,6 +133,10 @@ def load(start: Path, overlay: Mapping[str, str | None] | None = None) -> Projec
     raise_all([error for loaded in project.pipelines if (error := _too_many_tables(loaded)) is not None])
     keep_node_in(project.root / NODE_FILE)
     return project
+
+
+def nothing_landed() -> HeadwaterError:
+    return HeadwaterError("HW-T07", "nothing has landed yet", hint="run `headwater apply` first")
 
 
 def actor() -> str:

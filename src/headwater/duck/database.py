@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -181,12 +181,24 @@ def _duck_mark(
 def views_seq(root: Path) -> int:
     """The sequence that the views and `duck.db` were last brought up to; 0 if they never were, or if they were made
     in another directory or by another version."""
+    mark = _read_mark(root)
+    is_ours = (mark.get("format"), mark.get("root")) == (_FORMAT, str(root.resolve()))
+    return int(mark["seq"]) if is_ours and (root / _DUCK).exists() else 0
+
+
+def empty_tables_shown(root: Path, empty: Sequence[TableState], others: Collection[str]) -> bool:
+    """True if `duck.db` shows, besides tables and views of the names `others`, these empty tables and no more."""
+    shown = {name: digest for name, digest in _read_mark(root).get("views", {}).items() if name not in others}
+    return shown == {state.name: _digest(view_file_text(state)) for state in empty}
+
+
+def _read_mark(root: Path) -> dict[str, Any]:
+    """What is written of the `duck.db` that is there; empty if nothing is, or if it cannot be read."""
     try:
         mark = json.loads((root / "views" / _DUCK_MARK).read_text())
-        is_ours = (mark["format"], mark["root"]) == (_FORMAT, str(root.resolve()))
-        return int(mark["seq"]) if is_ours and (root / _DUCK).exists() else 0
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+    except (OSError, ValueError):
+        return {}
+    return mark if isinstance(mark, dict) and isinstance(mark.get("views"), dict) and "seq" in mark else {}
 
 
 def _standing_duck(root: Path, mark: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 
@@ -261,6 +262,54 @@ columns = { url = "string", at = "timestamp" }
     for table, rows in (("clicks", 0), ("meta.clicks", 0), ("orders", 2)):
         found = say("--project", project, "query", f"SELECT count(*) AS n FROM {table}", "--json")
         assert found.json()["rows"] == [{"n": rows}]
+    assert columns_in_duck_db(project, "clicks") == ["url", "at"]
+    assert columns_in_duck_db(project, "meta.clicks") == ["url", "at", "at_ns", *SYSTEM]
+
+
+def test_the_views_follow_what_the_manifest_declares(project: Path, say: Any) -> None:
+    manifest = (project / "headwater.toml").read_text()
+    views = project / ".headwater/context/shop/views"
+    for columns, expected in (
+        ('{ a = "long" }', ["a"]),
+        ('{ a = "long", b = "date" }', ["a", "b"]),
+        ("{}", ["_run_id"]),
+    ):
+        declared = f'[[pipeline.tables]]\nname = "later"\ncolumns = {columns}\n'
+        more = '[[pipeline]]\nid = "later"\nsource = { connector = "files", config = { path = "later/*.csv" } }\n'
+        (project / "headwater.toml").write_text(manifest + more + declared)
+        assert columns_of(say, project, "later") == expected
+        assert columns_in_duck_db(project, "later") == expected
+        before = {path: path.stat().st_mtime_ns for path in views.iterdir()}
+        assert say("--project", project, "query", "FROM later", "--json").json()["rows"] == []
+        assert {path: path.stat().st_mtime_ns for path in views.iterdir()} == before, "nothing was written"
+        assert say("--project", project, "schema", "regen-view", "later").code == 0
+    (project / "headwater.toml").write_text(manifest)
+    said = say("--project", project, "query", "FROM later")
+    assert (said.code, "Table with name later does not exist" in said.err) == (1, True)
+    assert not (views / "later.sql").exists()
+    with duckdb.connect(project / ".headwater/context/shop/duck.db", read_only=True) as connection:
+        assert connection.sql("SELECT name FROM headwater.tables").fetchall() == [("orders",)]
+
+
+def test_declared_tables_can_be_queried_before_anything_has_landed(tmp_path: Path, say: Any) -> None:
+    manifest = '[project]\nname = "shop"\n'
+    (tmp_path / "headwater.toml").write_text(manifest)
+    assert "HW-T07" in say("--project", tmp_path, "query", "SELECT 1").err
+    declared = 'id = "clicks"\nsource = { connector = "push" }\n[[pipeline.tables]]\nname = "clicks"\n'
+    (tmp_path / "headwater.toml").write_text(f'{manifest}[[pipeline]]\n{declared}columns = {{ url = "string" }}\n')
+    assert columns_of(say, tmp_path, "clicks") == ["url"]
+    assert columns_of(say, tmp_path, "meta.clicks") == ["url", *SYSTEM]
+    listed = say("--project", tmp_path, "query", "SELECT name, rows FROM headwater.tables", "--json").json()["rows"]
+    assert listed == [{"name": "clicks", "rows": 0}]
+    assert "HW-T07" in say("--project", tmp_path, "query", "FROM clicks", "--as-of", "1").err
+    assert not (tmp_path / ".headwater/context").exists(), "reading makes no store"
+
+
+def columns_in_duck_db(project: Path, table: str) -> list[str]:
+    with duckdb.connect(project / ".headwater/context/shop/duck.db", read_only=True) as connection:
+        found = connection.sql(f"SELECT * FROM {table}")
+        assert found.fetchall() == []
+        return found.columns
 
 
 # ---- terminals
