@@ -36,11 +36,11 @@ from headwater.app.status import status
 from headwater.app.workspace import Workspace, load
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
+from headwater.base.holder import new_holder
 from headwater.catalog import sql_tables as t
 from headwater.catalog.engine_state import load_engine
 from headwater.catalog.inbox import message, send_all, take
 from headwater.catalog.queue import OPEN, JobLease, claim_job, finish_job, jobs
-from headwater.catalog.units import new_holder
 from headwater.freshness.events import Completed, Demand
 from headwater.freshness.state import NEVER
 from headwater.runtime.apply_slices import Applier

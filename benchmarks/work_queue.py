@@ -22,11 +22,11 @@ from typing import Any
 
 import psycopg
 
+from headwater.base.holder import new_holder
 from headwater.base.ids import uuid7
 from headwater.catalog.database import Catalog, open_catalog
 from headwater.catalog.engine_records import NewJob
 from headwater.catalog.queue import claim_job, finish_job, queue_jobs
-from headwater.catalog.units import new_holder
 from measure import Claim, arguments, machine, report
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))

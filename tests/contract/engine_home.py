@@ -14,15 +14,16 @@ from contract.children import Lander
 from contract.stores import ACTOR, Place
 from forked import context
 from headwater.base.errors import HeadwaterError
+from headwater.base.holder import new_holder
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_lease import claim_engine
-from headwater.catalog.engine_records import InboxEvent, JobState, NewJob, Ownership, Step
+from headwater.catalog.engine_records import InboxEvent, JobState, NewJob, Step
 from headwater.catalog.engine_state import load_engine, save_step
 from headwater.catalog.inbox import Arrived, message, send, take
+from headwater.catalog.lease import Lease
 from headwater.catalog.queue import Job, JobLease, Slots, claim_job, finish_job, jobs, queue_jobs, take_over
-from headwater.catalog.units import new_holder
 from headwater.freshness.events import Completed, Demand
 
 if TYPE_CHECKING:
@@ -62,13 +63,13 @@ def completed(lease: JobLease) -> InboxEvent:
     return message(event, actor=ACTOR, ids={"job": lease.job_id})
 
 
-def owned(store: Store) -> Ownership:
+def owned(store: Store) -> Lease:
     owner = claim_engine(store.catalog, holder=new_holder())
     assert owner is not None
     return owner
 
 
-def step_of(owner: Ownership, **more: Any) -> Step:
+def step_of(owner: Lease, **more: Any) -> Step:
     return Step(owner=owner, header=HEADER, **more)
 
 

@@ -35,15 +35,16 @@ from contract.engine_home import (
 from contract.stores import ACTOR, DAY_US, PROJECT, Place, begin_run, commit, create_table
 from forked import exit_code
 from headwater.base import limits
+from headwater.base.holder import new_holder
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
-from headwater.catalog.engine_lease import claim_engine, engine_owner, release_engine, renew_engine
+from headwater.catalog.engine_lease import claim_engine, engine_owner
 from headwater.catalog.engine_records import InboxEvent, NewJob, Step
 from headwater.catalog.engine_state import load_engine, save_step
 from headwater.catalog.inbox import Sendable, forget_answers, message, put, read_answers, send, take, waiting
+from headwater.catalog.lease import release, renew
 from headwater.catalog.rebuild import dump, replay_log
-from headwater.catalog.units import new_holder
 from headwater.freshness.events import (
     Cleared,
     Completed,
@@ -80,7 +81,7 @@ SENDABLE: tuple[Sendable, ...] = (
 def test_there_is_one_owner_while_it_lives(store: Store) -> None:
     owner = owned(store)
     assert claim_engine(store.catalog, holder=new_holder()) is None
-    assert renew_engine(store.catalog, owner)
+    assert renew(store.catalog, owner)
     with store.catalog.snapshot() as connection:
         seen = engine_owner(connection)
     assert seen is not None
@@ -103,18 +104,18 @@ def test_of_sixteen_claims_at_once_one_succeeds(store: Store) -> None:
         with ThreadPoolExecutor(16) as pool:
             owners = [owner for owner in pool.map(claim, range(16)) if owner is not None]
         assert len(owners) == 1
-        release_engine(store.catalog, owners[0])
+        release(store.catalog, owners[0])
 
 
 def test_a_released_engine_is_free_at_once(store: Store) -> None:
     first = owned(store)
-    release_engine(store.catalog, first)
+    release(store.catalog, first)
     assert owned(store).epoch > first.epoch
 
 
 def test_the_epoch_grows_even_if_the_clock_goes_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     first = owned(store)
-    release_engine(store.catalog, first)
+    release(store.catalog, first)
     later(monkeypatch, -DAY_US / 1e6)
     assert owned(store).epoch == first.epoch + 1
 
@@ -134,8 +135,8 @@ def test_an_owner_whose_lease_has_run_out_is_replaced_and_everything_it_writes_i
     assert code_of(lambda: commit(store, NOTE, requires=[old])) == "HW-T03"
     with_step = r.Commit(changes=(NOTE,), actor=ACTOR, step=refused)
     assert code_of(lambda: store.commit(with_step)) == "HW-T03"
-    assert not renew_engine(store.catalog, old)
-    release_engine(store.catalog, old)  # what is no longer ours stays with its new owner
+    assert not renew(store.catalog, old)
+    release(store.catalog, old)  # what is no longer ours stays with its new owner
     assert (transient_rows(store), dump(store.catalog)) == before
     assert save_step(store.catalog, replace(refused, owner=new)) == 1
     assert commit(store, NOTE, requires=[new]) == 1
@@ -144,7 +145,7 @@ def test_an_owner_whose_lease_has_run_out_is_replaced_and_everything_it_writes_i
 def test_renewing_and_stepping_both_keep_the_engine(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = owned(store)
     later(monkeypatch, limits.OWNER_LEASE_SECONDS - 1)
-    assert renew_engine(store.catalog, owner)
+    assert renew(store.catalog, owner)
     later(monkeypatch, 2 * limits.OWNER_LEASE_SECONDS - 2)
     save_step(store.catalog, step_of(owner))
     later(monkeypatch, 3 * limits.OWNER_LEASE_SECONDS - 3)
@@ -162,12 +163,12 @@ def test_a_dead_owner_of_this_machine_is_replaced_at_once_and_one_of_another_is_
     dead = claim_engine(store.catalog, holder=dead_holder())
     assert dead is not None
     with store.catalog.transaction() as connection:
-        connection.execute(update(t.engine_owner).values(node="elsewhere"))
+        connection.execute(update(t.lease).values(node="elsewhere"))
     assert claim_engine(store.catalog, holder=new_holder()) is None
     with store.catalog.transaction() as connection:
-        connection.execute(update(t.engine_owner).values(node=dead.holder.split("/")[0]))
+        connection.execute(update(t.lease).values(node=dead.holder.split("/")[0]))
     assert owned(store).epoch > dead.epoch
-    assert not renew_engine(store.catalog, dead)
+    assert not renew(store.catalog, dead)
 
 
 def test_a_claim_can_be_repeated_and_ends_what_the_first_one_gave(store: Store) -> None:
@@ -176,8 +177,8 @@ def test_a_claim_can_be_repeated_and_ends_what_the_first_one_gave(store: Store) 
     first = claim_engine(store.catalog, holder=holder)
     second = claim_engine(store.catalog, holder=holder)
     assert first is not None and second is not None
-    assert not renew_engine(store.catalog, first)
-    assert renew_engine(store.catalog, second)
+    assert not renew(store.catalog, first)
+    assert renew(store.catalog, second)
 
 
 # --- the inbox
@@ -483,7 +484,7 @@ def test_rows_that_somebody_else_deleted_do_not_bring_a_state_back(store: Store)
     """The fence is the row: without it there is no owner."""
     owner = owned(store)
     with store.catalog.transaction() as connection:
-        connection.execute(delete(t.engine_owner))
+        connection.execute(delete(t.lease))
     assert code_of(lambda: save_step(store.catalog, step_of(owner))) == "HW-T03"
     with store.catalog.snapshot() as connection:
         assert connection.execute(select(t.engine_state)).all() == []

@@ -159,12 +159,12 @@ def test_writers_that_died_are_forgotten_by_those_that_come(place: Place, monkey
     sleeper = Acceptor(store)
     sleeper.accept(push())
     assert exit_code(accept_one, place, "k", BODY, crash_at="commit.before") == -9
-    assert len(transient_rows(store)["push_writer"]) == 2
+    assert len(transient_rows(store)["lease"]) == 2
     later(monkeypatch, limits.LEASE_SECONDS + 1)
     Acceptor(store).accept(push())
-    assert len(transient_rows(store)["push_writer"]) == 1
+    assert len(transient_rows(store)["lease"]) == 1
     assert sleeper.accept(push()).snapshot_id == "3"
-    assert len(transient_rows(store)["push_writer"]) == 2
+    assert len(transient_rows(store)["lease"]) == 2
     must_be_there(store, times=3)
     store.close()
 
@@ -302,12 +302,12 @@ def test_a_rebuilt_catalog_knows_the_keys_and_writers_go_on(place: Place) -> Non
     before = dump(store.catalog)
     rebuild_catalog(place.root, project=PROJECT, catalog_url=place.url)
     assert dump(store.catalog) == before
-    assert transient_rows(store)["push_writer"] == []
+    assert transient_rows(store)["lease"] == []
     assert acceptor.accept(push(key="k")) == Accepted(first.snapshot_id, 2, first.bytes_written, replayed=True)
     assert acceptor.accept(push()).snapshot_id == "2"
     assert rows_of(store) == ROWS * 2
     acceptor.close()
-    assert transient_rows(store)["push_writer"] == []
+    assert transient_rows(store)["lease"] == []
     store.close()
 
 

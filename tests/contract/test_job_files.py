@@ -12,7 +12,8 @@ from headwater.base import limits
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.gc import collect
-from headwater.catalog.queue import JobLease, renew_job
+from headwater.catalog.lease import renew
+from headwater.catalog.queue import JobLease
 from headwater.storage.layout import attempt_directory
 
 NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"a": 1})
@@ -33,7 +34,7 @@ def test_gc_leaves_the_files_of_a_running_job_and_stops_a_worker_before_it_takes
     alive, slow = claimed(store), claimed(store)
     kept, gone = file_of(store, alive), file_of(store, slow)
     later(monkeypatch, LEASE - 1)
-    assert renew_job(store.catalog, alive)
+    assert renew(store.catalog, alive.fence)
     assert collect(store, actor=ACTOR, retention_seconds=0).orphan_files == 0
     later(monkeypatch, LEASE + 1)
     assert collect(store, actor=ACTOR, retention_seconds=0, dry_run=True).orphan_files == 1
@@ -54,7 +55,7 @@ def test_gc_leaves_the_files_of_a_worker_that_comes_back_at_the_last_moment(
     lease = claimed(store)
     kept = file_of(store, lease)
     later(monkeypatch, LEASE + 1)
-    renewed = before_the_lock(store, lambda: renew_job(worker.catalog, lease))
+    renewed = before_the_lock(store, lambda: renew(worker.catalog, lease.fence))
     found = collect(store, actor=ACTOR, retention_seconds=0)
     assert (renewed, found.orphan_files, found.fenced_units, kept.exists()) == ([True], 0, 0, True)
     commit(store, NOTE, requires=[lease.fence])

@@ -35,11 +35,13 @@ from contract.stores import ACTOR, PROJECT, Place, commit
 from forked import exit_code
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
+from headwater.base.holder import new_holder
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_records import NewJob
 from headwater.catalog.engine_state import save_step
+from headwater.catalog.lease import renew
 from headwater.catalog.queue import (
     JobLease,
     Slots,
@@ -51,11 +53,9 @@ from headwater.catalog.queue import (
     lost_jobs,
     queue_depth,
     release_job,
-    renew_job,
     take_over,
 )
 from headwater.catalog.rebuild import dump
-from headwater.catalog.units import new_holder
 
 NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"a": 1})
 LEASE = limits.LEASE_SECONDS
@@ -197,7 +197,7 @@ def test_a_job_that_was_done_or_failed_says_so_and_the_engine_is_told(store: Sto
     assert first.ended_us is not None and first.started_us is not None
     assert first.created_us <= first.started_us <= first.ended_us
     assert [told.ids for told in arrived(store)] == [{"job": done.job_id}]
-    assert transient_rows(store)["job_lease"] == []
+    assert transient_rows(store)["lease"] == []
 
 
 def test_a_job_ends_once_and_only_under_its_own_lease(store: Store) -> None:
@@ -220,8 +220,8 @@ def test_a_job_that_is_given_back_is_free_at_once_for_the_next_attempt(store: St
     second = claimed(store)
     assert (second.job_id, second.attempt) == (first.job_id, 2)
     release_job(store.catalog, first)  # no longer its own
-    assert not renew_job(store.catalog, first)
-    assert renew_job(store.catalog, second)
+    assert not renew(store.catalog, first.fence)
+    assert renew(store.catalog, second.fence)
 
 
 def test_a_commit_ends_its_job_and_tells_the_engine_or_does_nothing(
@@ -267,7 +267,7 @@ def test_a_cancelled_job_is_neither_claimed_nor_ended(store: Store) -> None:
     assert [job.state for job in all_jobs(store)] == ["cancelled", "done", "cancelled"]
     assert none_left(store)
     assert lost(store, running) == {running.job_id}
-    assert not renew_job(store.catalog, running)
+    assert not renew(store.catalog, running.fence)
     assert code_of(lambda: finish_job(store.catalog, running.done(), events=[completed(running)])) == "HW-T03"
     assert arrived(store) == []
 
@@ -289,7 +289,7 @@ def test_a_job_whose_lease_has_run_out_is_taken_over_and_its_old_worker_is_refus
     old, renewed = claimed(store), claimed(store)
     assert take_over(store.catalog) == []
     later(monkeypatch, LEASE - 1)
-    assert renew_job(store.catalog, renewed)
+    assert renew(store.catalog, renewed.fence)
     later(monkeypatch, LEASE + 1)
     assert none_left(store)
     assert take_over(store.catalog) == [old.job_id]
@@ -311,7 +311,7 @@ def test_a_lease_that_is_renewed_at_the_last_moment_is_not_taken_over(
     queue(store, a_job())
     lease = claimed(store)
     later(monkeypatch, LEASE + 1)
-    renewed = before_the_lock(store, lambda: renew_job(worker.catalog, lease))
+    renewed = before_the_lock(store, lambda: renew(worker.catalog, lease.fence))
     assert take_over(store.catalog) == []
     assert renewed == [True]
     assert lost(store, lease) == set()
@@ -336,7 +336,7 @@ def test_the_jobs_of_a_dead_process_of_this_machine_are_taken_over_at_once(store
     away = claim_job(store.catalog, holder=dead_holder())
     assert dead is not None and away is not None
     with store.catalog.transaction() as connection:
-        elsewhere = update(t.job_lease).where(t.job_lease.c.job_id == away.job_id)
+        elsewhere = update(t.lease).where(t.lease.c.id == away.job_id)
         connection.execute(elsewhere.values(node="elsewhere"))
     assert take_over(store.catalog) == [dead.job_id]
     assert lost(store, mine, dead, away) == {dead.job_id}
@@ -403,7 +403,7 @@ def test_everything_at_once_never_deadlocks(store: Store) -> None:
             lease = claim_job(store.catalog, holder=new_holder() if seed % 3 else dead_holder(), slots=slots)
             try:
                 if lease is not None and choice.random() < 0.8:
-                    renew_job(store.catalog, lease)
+                    renew(store.catalog, lease.fence)
                     if choice.random() < 0.5:
                         finish_job(store.catalog, lease.done(), events=[completed(lease)])
                     else:

@@ -13,10 +13,11 @@ import pytest
 from contract.stores import DAY_US, PROJECT, begin_run, commit, create_table, landed
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
+from headwater.base.holder import new_holder
 from headwater.base.ids import RunId
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
-from headwater.catalog.units import Lease, claim, free_dead_leases, new_holder, release, renew, unit_statuses
+from headwater.catalog.units import Lease, claim, free_dead_leases, release, renew, unit_statuses
 
 
 @pytest.fixture(autouse=True)

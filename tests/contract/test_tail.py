@@ -36,9 +36,10 @@ from headwater.base.types import parse_type
 from headwater.catalog.commit import Store
 from headwater.catalog.evolution import DeclaredColumn
 from headwater.catalog.gc import collect, data_files
+from headwater.catalog.lease import Lease
 from headwater.catalog.lookup import table_entries, table_states, table_versions
 from headwater.catalog.rebuild import dump, rebuild_catalog
-from headwater.catalog.records import FilesRemoved, WriterHeld
+from headwater.catalog.records import FilesRemoved
 from headwater.catalog.verify import verify
 from headwater.duck.merge_files import WAITING_BYTES, Merge, merge_files
 from headwater.duck.merge_files import _rows as rows_to_merge
@@ -344,7 +345,7 @@ def test_files_that_are_not_what_was_committed_are_not_merged(one: Store) -> Non
 
     def try_it() -> None:
         directory = str(Path(files[0]).parent / "elsewhere")
-        writer = WriterHeld(writer_id="w")
+        writer = Lease(kind="writer", id="w", attempt=1, epoch=1)
         merge_files(one, state, Merge(wrong, 1), directory=directory, number=0, writer=writer, actor=ACTOR)
 
     assert code_of(try_it) == "HW-T04"

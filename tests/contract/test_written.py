@@ -95,7 +95,7 @@ def test_it_lands_with_its_key_its_columns_and_its_bad_rows_in_one_commit(store:
     assert (str(key["seq"]), key["fingerprint"], key["expires_us"]) == (first.snapshot_id, "sha256:1", None)
     again = land(store)
     assert (again.snapshot_id, again.replayed, again.rows_refused) == (first.snapshot_id, True, 1)
-    assert not dump(store.catalog).get("push_writer")
+    assert not dump(store.catalog).get("lease")
     must_be_clean(store)
 
 
@@ -146,8 +146,8 @@ def test_a_writer_that_takes_long_is_kept_alive_meanwhile(place: Place, monkeypa
 
     def leased_until(files: Files) -> int:
         with store.catalog.snapshot() as connection:
-            mine = t.push_writer.c.writer_id == files.writer.writer_id
-            found: int = connection.execute(select(t.push_writer.c.leased_until_us).where(mine)).scalar_one()
+            mine = t.lease.c.id == files.writer.id
+            found: int = connection.execute(select(t.lease.c.leased_until_us).where(mine)).scalar_one()
             return found
 
     def write(base: Base, files: Files) -> WrittenElsewhere:
@@ -161,5 +161,5 @@ def test_a_writer_that_takes_long_is_kept_alive_meanwhile(place: Place, monkeypa
     with pytest.raises(InterruptedError):
         land_written(store, BIG, write, on_landed=lambda _table, _prepared: None)
     with store.catalog.snapshot() as connection:
-        assert connection.execute(select(t.push_writer)).all() == []
+        assert connection.execute(select(t.lease)).all() == []
     store.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from crash.harness import descendants, state_of
 from headwater.app.workspace import workspace
 from headwater.base.clock import now_us
-from headwater.catalog.units import new_holder
+from headwater.base.holder import new_holder
 from headwater.runtime.compile import compile_pipelines
 from headwater.runtime.engine import open_engine
 from postgres_server import PostgresServer

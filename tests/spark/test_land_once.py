@@ -13,12 +13,13 @@ import pytest
 
 from headwater.base.crash import arm_driver
 from headwater.base.errors import HeadwaterError
+from headwater.base.holder import new_holder
 from headwater.base.ids import RunId, uuid7
 from headwater.catalog import records as r
 from headwater.catalog.engine_records import InboxEvent, JobEnd, NewJob
 from headwater.catalog.lookup import run_record
 from headwater.catalog.queue import claim_job, jobs, queue_jobs
-from headwater.catalog.units import claim, new_holder
+from headwater.catalog.units import claim
 from headwater.catalog.verify import verify
 from headwater.runtime.land_ripple import Closing, RippleOutcome, RippleWork, land_ripple
 from headwater.spark.session import spark_session

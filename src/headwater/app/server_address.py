@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 from headwater.base.blobs import write_whole
+from headwater.base.holder import is_seen, new_holder
 from headwater.base.node import this_node
-from headwater.catalog.units import is_seen, new_holder
 from headwater.manifest.load import Project
 
 FILE = ".headwater/serve.json"

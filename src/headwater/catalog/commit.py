@@ -25,13 +25,11 @@ from headwater.base.node import this_node
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog, open_catalog
-from headwater.catalog.engine_lease import hold_engine
-from headwater.catalog.engine_records import JobHeld, Ownership
 from headwater.catalog.engine_state import write_step
 from headwater.catalog.inbox import put
+from headwater.catalog.lease import JOB, Lease, hold
 from headwater.catalog.ledger import taken_keys
 from headwater.catalog.log import decode_record, encode_record, heal_log, write_log
-from headwater.catalog.push_writers import hold_writer
 from headwater.catalog.queue import end_job, hold_job
 from headwater.catalog.replay import apply_changes
 from headwater.storage.file_record import FileRecord
@@ -197,10 +195,8 @@ def _check(connection: Connection, requirement: r.Requirement) -> None:
             _require((found or 0) == requirement.schema_id, f"the schema of `{requirement.table}` has moved")
         case r.LeaseHeld():
             _check_lease(connection, requirement)
-        case JobHeld():
-            hold_job(connection, requirement)
-        case Ownership():
-            hold_engine(connection, requirement)
+        case Lease():
+            (hold_job if requirement.kind == JOB else hold)(connection, requirement)
         case r.NoOpenRun():
             where = (t.unit.c.pipeline == requirement.pipeline) & (t.unit.c.state == "pending")
             count = connection.execute(select(func.count()).select_from(t.unit).where(where)).scalar_one()
@@ -210,8 +206,6 @@ def _check(connection: Connection, requirement: r.Requirement) -> None:
         case r.KeysFree():
             taken = taken_keys(connection, requirement.table, requirement.keys, now_us=now_us())
             _require(not taken, f"{len(taken)} of the keys of `{requirement.table}` have been used meanwhile")
-        case r.WriterHeld():
-            hold_writer(connection, requirement)
         case r.UnitsOpen():
             where = (t.unit.c.run_id == requirement.run_id) & (t.unit.c.state == "pending")
             count = connection.execute(select(func.count()).select_from(t.unit).where(where)).scalar_one()

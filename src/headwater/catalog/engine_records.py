@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from headwater.base.ids import uuid7
+from headwater.catalog.lease import Lease
 
 Weight = Literal["small", "big"]
 """How long a job is likely to hold its worker; see `jobs.Slots`."""
@@ -45,15 +46,6 @@ class NewJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobHeld:
-    """The job is running under this attempt and epoch. A commit may require it."""
-
-    job_id: str
-    attempt: int
-    epoch: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class JobOutput:
     """What user code said in a job: what it wrote to stdout and stderr, what its exception said, and which lines of
     the user's files were at work then. It may hold values of rows, so it is kept in the catalog and not in the log."""
@@ -68,7 +60,7 @@ class JobEnd:
     """How a job ended, and the lease under which it did: if that was lost it has not ended. `changed`: a table is no
     longer what it was. `spark_start_us` is how long the job waited for Spark to start."""
 
-    held: JobHeld
+    held: Lease
     state: Literal["done", "failed"]
     rows: int = 0
     bytes: int = 0
@@ -78,14 +70,6 @@ class JobEnd:
     changed: bool = True
     spark_start_us: int = 0
     output: JobOutput | None = None
-
-
-@dataclass(frozen=True)
-class Ownership:
-    """The right to run the engine, until somebody has a later epoch. A commit may require it."""
-
-    holder: str
-    epoch: int
 
 
 RunState = Literal["running", "success", "failed", "superseded", "cancelled"]
@@ -128,7 +112,7 @@ class EngineEvent:
 class Step:
     """What one step of the engine changes: all of it is stored, or nothing."""
 
-    owner: Ownership
+    owner: Lease
     header: Mapping[str, Any]
     ponds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The new records of the ponds that the step touched."""

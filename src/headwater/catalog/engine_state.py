@@ -16,11 +16,11 @@ from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.engine_lease import hold_engine
 from headwater.catalog.engine_records import Step
 from headwater.catalog.history import write_history
 from headwater.catalog.inbox import consume
 from headwater.catalog.json_text import json_text
+from headwater.catalog.lease import hold
 from headwater.catalog.queue import cancel_jobs, queue_jobs
 from headwater.catalog.upserts import upsert
 from headwater.catalog.wakeups import notify
@@ -72,7 +72,7 @@ def save_step(catalog: Catalog, step: Step) -> int:
 
 def write_step(connection: Connection, step: Step) -> int:
     """Store a step as part of a transaction."""
-    hold_engine(connection, step.owner)
+    hold(connection, step.owner)
     consume(connection, step.consumed, answers=step.answers)
     number = _write_header(connection, step)
     if step.ponds:

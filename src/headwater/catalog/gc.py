@@ -98,8 +98,8 @@ def _orphans(store: Store, before_us: int) -> list[str]:
         }
         pending = {u for (u,) in connection.execute(select(t.unit.c.unit_id).where(t.unit.c.state == "pending"))}
         held_jobs = {
-            (row.job_id, row.attempt)
-            for row in connection.execute(select(t.job_lease).where(t.job_lease.c.leased_until_us > now_us()))
+            (row.id, row.attempt)
+            for row in connection.execute(select(t.lease).where(t.lease.c.leased_until_us > now_us()))
         }
         writers = living_writers(connection)
     found = []

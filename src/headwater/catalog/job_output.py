@@ -21,7 +21,7 @@ def keep_output(connection: Connection, end: JobEnd) -> None:
     said = [printable_lines(text) for text in (end.output.output, end.output.exception, end.output.traceback)]
     job = select(t.job.c.job_id, t.job.c.run_id, t.job.c.pond, t.job.c.ripple, *(literal(text) for text in said))
     names = ("job_id", "run_id", "pond", "ripple", "output", "exception", "traceback")
-    connection.execute(insert(t.job_output).from_select(names, job.where(t.job.c.job_id == end.held.job_id)))
+    connection.execute(insert(t.job_output).from_select(names, job.where(t.job.c.job_id == end.held.id)))
 
 
 def outputs_of(connection: Connection, run_id: str) -> list[tuple[str, JobOutput]]:

@@ -66,6 +66,16 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "CREATE INDEX job_output_run ON job_output (run_id)",
         "CREATE INDEX job_output_pond ON job_output (pond, job_id)",
     ),
+    4: (
+        "CREATE TABLE lease (kind TEXT NOT NULL, id TEXT NOT NULL, attempt INTEGER NOT NULL, epoch BIGINT NOT NULL,"
+        " holder TEXT NOT NULL, node TEXT NOT NULL, leased_until_us BIGINT NOT NULL, PRIMARY KEY (kind, id))",
+        "INSERT INTO lease SELECT 'engine', '', 1, epoch, holder, node, leased_until_us FROM engine_owner",
+        "INSERT INTO lease SELECT 'job', job_id, attempt, epoch, holder, node, leased_until_us FROM job_lease",
+        "INSERT INTO lease SELECT 'writer', writer_id, 1, 0, holder, node, leased_until_us FROM push_writer",
+        "DROP TABLE engine_owner",
+        "DROP TABLE job_lease",
+        "DROP TABLE push_writer",
+    ),
 }
 """Format n -> the statements that make it n + 1. A new store is made at the newest format directly. `$SERIAL` is a
 primary key that counts up by itself and never gives a number twice."""

@@ -1,8 +1,8 @@
 """The work queue: jobs wait, are claimed under a lease, and end once.
 
 A job is `queued`, `running`, then `done`, `failed` or `cancelled`. `attempt` counts its claims: a worker that was
-lost is followed by the next attempt, as often as it takes, for a dead worker says nothing about its work. A lease row
-exists while a job runs; whoever ends, gives back, cancels or takes over a job removes it, and only one can.
+lost is followed by the next attempt, as often as it takes, for a dead worker says nothing about its work. A job that
+runs is leased; whoever ends, gives back, cancels or takes over a job ends that lease, and only one can.
 
 Oldest first, with one exception that keeps small jobs from waiting behind big ones: see `Slots`.
 """
@@ -21,15 +21,15 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
-from headwater.base.errors import HeadwaterError
+from headwater.base.holder import is_alive
 from headwater.base.node import this_node
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.engine_records import InboxEvent, JobEnd, JobHeld, JobState, NewJob, Weight
+from headwater.catalog.engine_records import InboxEvent, JobEnd, JobState, NewJob, Weight
 from headwater.catalog.inbox import put
 from headwater.catalog.job_output import keep_output
 from headwater.catalog.json_text import json_text
-from headwater.catalog.units import is_alive, lease_seconds
+from headwater.catalog.lease import JOB, Lease, drop, give_back, hold, lease_of, lost, take
 from headwater.catalog.wakeups import notify
 
 OPEN: tuple[JobState, ...] = ("queued", "running")
@@ -39,7 +39,6 @@ _CLAIMS_LOCK = 7267319
 
 # Statements that every job needs are made once: making one takes longer than running it.
 _NEW = insert(t.job)
-_LEASE = insert(t.job_lease)
 _END = (
     update(t.job)
     .where(
@@ -58,11 +57,7 @@ _END = (
         spark_start_us=bindparam("end_spark_us"),
     )
 )
-_DROP_LEASE = delete(t.job_lease).where(
-    t.job_lease.c.job_id == bindparam("held_job"),
-    t.job_lease.c.attempt == bindparam("held_attempt"),
-    t.job_lease.c.epoch == bindparam("held_epoch"),
-)
+_LEASES = t.lease.c.kind == JOB
 
 
 @dataclass(frozen=True)
@@ -107,8 +102,8 @@ class JobLease:
     epoch: int
 
     @property
-    def fence(self) -> JobHeld:
-        return JobHeld(job_id=self.job_id, attempt=self.attempt, epoch=self.epoch)
+    def fence(self) -> Lease:
+        return Lease(kind=JOB, id=self.job_id, attempt=self.attempt, epoch=self.epoch)
 
     def done(self, *, rows: int = 0, bytes: int = 0, landed_run_id: str | None = None) -> JobEnd:
         return JobEnd(held=self.fence, state="done", rows=rows, bytes=bytes, landed_run_id=landed_run_id)
@@ -182,7 +177,7 @@ def claim_job(
     catalog: Catalog, *, holder: str, slots: Slots = UNBOUND, weights: Collection[Weight] = ("small", "big")
 ) -> JobLease | None:
     """Take the oldest job that there is a slot for; None if there is none right now. `holder` is a
-    `units.new_holder()`. The bounds hold exactly, also if many claim at once.
+    `new_holder()`. The bounds hold exactly, also if many claim at once.
 
     A PostgreSQL server that crashes does not forget a claim: the worker may live on, and the number of its attempt,
     which names its files, must not be given to another."""
@@ -202,8 +197,7 @@ def claim_job(
         row = connection.execute(claiming, {"now": now}).first()
         if row is None:
             return None
-        lease = {"epoch": now, "holder": holder, "node": this_node(), "leased_until_us": _until(now)}
-        connection.execute(_LEASE, {"job_id": row.job_id, "attempt": row.attempt, **lease})
+        lease = take(connection, JOB, row.job_id, holder=holder, attempt=row.attempt)
     crash_point("job.after_lease")
     return JobLease(
         job_id=row.job_id,
@@ -217,21 +211,14 @@ def claim_job(
         trace_id=row.trace_id,
         created_us=row.created_us,
         attempt=row.attempt,
-        epoch=now,
+        epoch=lease.epoch,
     )
-
-
-def renew_job(catalog: Catalog, lease: JobLease) -> bool:
-    """Hold a job for longer; False if it was taken over or cancelled."""
-    with catalog.transaction(durable=False) as connection:
-        mine = update(t.job_lease).where(*_held_by(lease.fence)).values(leased_until_us=_until(now_us()))
-        return connection.execute(mine).rowcount == 1
 
 
 def release_job(catalog: Catalog, lease: JobLease) -> None:
     """Give a job back unfinished, for the next worker at once. Nothing if it is no longer ours."""
     with catalog.transaction(durable=False) as connection:
-        if _let_go(connection, lease.fence, _QUEUED):
+        if _let_go(connection, lease.fence):
             notify(connection)
 
 
@@ -248,7 +235,7 @@ def finish_job(catalog: Catalog, end: JobEnd, *, events: Sequence[InboxEvent] = 
 
 def end_job(connection: Connection, end: JobEnd) -> None:
     """End a job as part of a transaction; raises HW-T03 if its lease was lost."""
-    held = {"held_job": end.held.job_id, "held_attempt": end.held.attempt}
+    held = {"held_job": end.held.id, "held_attempt": end.held.attempt}
     ended = {
         "end_state": end.state,
         "end_us": now_us(),
@@ -260,17 +247,15 @@ def end_job(connection: Connection, end: JobEnd) -> None:
         "end_spark_us": end.spark_start_us,
     }
     if connection.execute(_END, {**held, **ended}).rowcount != 1:
-        raise _lost()
-    if connection.execute(_DROP_LEASE, {**held, "held_epoch": end.held.epoch}).rowcount != 1:
-        raise _lost()
+        raise lost(JOB)
+    drop(connection, end.held)
     keep_output(connection, end)
 
 
-def hold_job(connection: Connection, fence: JobHeld) -> None:
+def hold_job(connection: Connection, fence: Lease) -> None:
     """Lock a job that is still ours until the transaction ends; raises HW-T03 if it is not."""
-    connection.execute(select(t.job.c.job_id).where(t.job.c.job_id == fence.job_id).with_for_update())
-    if connection.execute(select(t.job_lease.c.job_id).where(*_held_by(fence)).with_for_update()).first() is None:
-        raise _lost()
+    connection.execute(select(t.job.c.job_id).where(t.job.c.job_id == fence.id).with_for_update())
+    hold(connection, fence)
 
 
 def cancel_jobs(connection: Connection, job_ids: Collection[str]) -> list[str]:
@@ -281,73 +266,52 @@ def cancel_jobs(connection: Connection, job_ids: Collection[str]) -> list[str]:
         chosen = select(t.job.c.job_id).where(t.job.c.job_id.in_(chunk), t.job.c.state.in_(OPEN))
         found = connection.execute(chosen.order_by(t.job.c.job_id).with_for_update()).scalars().all()
         connection.execute(update(t.job).where(t.job.c.job_id.in_(found)).values(state="cancelled", ended_us=now_us()))
-        connection.execute(delete(t.job_lease).where(t.job_lease.c.job_id.in_(found)))
+        connection.execute(delete(t.lease).where(_LEASES, t.lease.c.id.in_(found)))
         cancelled += found
     return cancelled
 
 
 def lost_jobs(connection: Connection, leases: Iterable[JobLease]) -> set[str]:
     """Those of these jobs that were taken over or cancelled."""
-    mine = {(lease.job_id, lease.attempt, lease.epoch) for lease in leases}
-    held: set[tuple[str, int, int]] = set()
-    for chunk in _chunks(sorted(job_id for job_id, _, _ in mine)):
-        c = t.job_lease.c
-        held.update(
-            (row.job_id, row.attempt, row.epoch)
-            for row in connection.execute(select(t.job_lease).where(c.job_id.in_(chunk)))
-        )
-    return {job_id for job_id, _, _ in mine - held}
+    mine = {(lease.job_id, lease.epoch) for lease in leases}
+    held: set[tuple[str, int]] = set()
+    for chunk in _chunks(sorted(job_id for job_id, _ in mine)):
+        rows = select(t.lease).where(_LEASES, t.lease.c.id.in_(chunk), t.lease.c.leased_until_us > 0)
+        held.update((row.id, row.epoch) for row in connection.execute(rows))
+    return {job_id for job_id, _ in mine - held}
 
 
 def take_over(catalog: Catalog) -> list[str]:
     """Queue again what nobody works on any more: jobs whose lease has run out, and those of processes of this machine
     that are gone. Their ids. A mistake would cost a job done twice, not landed twice: the fence sees to that."""
     now = now_us()
-    running = select(t.job_lease).where((t.job_lease.c.leased_until_us <= now) | (t.job_lease.c.node == this_node()))
+    c = t.lease.c
+    held = select(t.lease).where(_LEASES, c.leased_until_us > 0, (c.leased_until_us <= now) | (c.node == this_node()))
     with catalog.snapshot() as connection:
-        leases = connection.execute(running.order_by(t.job_lease.c.job_id)).all()
-    lost = [row for row in leases if row.leased_until_us <= now or not is_alive(row.holder)]
-    if not lost:
-        return []
-    taken = []
-    with catalog.transaction(durable=False) as connection:
-        for row in lost:
-            fence = JobHeld(job_id=row.job_id, attempt=row.attempt, epoch=row.epoch)
-            unrenewed = t.job_lease.c.leased_until_us == row.leased_until_us
-            if _let_go(connection, fence, _QUEUED, unrenewed):
-                taken.append(row.job_id)
-        notify(connection)
-    return taken
+        rows = connection.execute(held.order_by(c.id)).all()
+    gone = [row for row in rows if row.leased_until_us <= now or not is_alive(row.holder)]
+    return _queue_again(catalog, [(lease_of(row), c.leased_until_us == row.leased_until_us) for row in gone])
 
 
 def give_back_strays(catalog: Catalog, holder: str, kept: Collection[str]) -> list[str]:
     """Queue again what this holder has claimed and does not know of: the claim was committed, and its answer was lost
     with the connection. Their ids."""
-    old = (t.job_lease.c.holder == holder, t.job_lease.c.epoch <= now_us() - int(limits.STRAY_SECONDS * 1e6))
+    c = t.lease.c
+    old = (_LEASES, c.holder == holder, c.leased_until_us > 0, c.epoch <= now_us() - int(limits.STRAY_SECONDS * 1e6))
     with catalog.snapshot() as connection:
-        rows = connection.execute(select(t.job_lease).where(*old)).all()
-    strays = [
-        JobHeld(job_id=row.job_id, attempt=row.attempt, epoch=row.epoch) for row in rows if row.job_id not in kept
-    ]
-    if not strays:
-        return []
-    with catalog.transaction(durable=False) as connection:
-        given = [fence.job_id for fence in strays if _let_go(connection, fence, _QUEUED)]
-        notify(connection)
-    return given
+        rows = connection.execute(select(t.lease).where(*old)).all()
+    return _queue_again(catalog, [(lease_of(row), None) for row in rows if row.id not in kept])
 
 
 def stop_attempt(connection: Connection, job_id: str, *, attempt: int) -> Literal["held", "stopped", "gone"]:
     """Make sure that an attempt at a job lands nothing more, unless a worker holds it: `held`. `stopped` if its lease
     had run out and the job is queued again, `gone` if there was nothing to stop."""
-    lease = connection.execute(
-        select(t.job_lease).where(t.job_lease.c.job_id == job_id, t.job_lease.c.attempt == attempt)
-    ).one_or_none()
-    if lease is None:
+    c = t.lease.c
+    mine = select(t.lease).where(_LEASES, c.id == job_id, c.attempt == attempt, c.leased_until_us > 0)
+    row = connection.execute(mine).one_or_none()
+    if row is None:
         return "gone"
-    unrenewed = t.job_lease.c.leased_until_us <= now_us()
-    fence = JobHeld(job_id=job_id, attempt=attempt, epoch=lease.epoch)
-    return "stopped" if _let_go(connection, fence, _QUEUED, unrenewed) else "held"
+    return "stopped" if _let_go(connection, lease_of(row), c.leased_until_us <= now_us()) else "held"
 
 
 def queue_depth(connection: Connection) -> QueueDepth:
@@ -370,7 +334,8 @@ def jobs(
     limit: int | None = limits.JOBS_SHOWN,
 ) -> list[Job]:
     """The newest jobs first; all of them with a limit of None."""
-    query = select(t.job, t.job_lease.c.holder).outerjoin(t.job_lease, t.job_lease.c.job_id == t.job.c.job_id)
+    held = _LEASES & (t.lease.c.id == t.job.c.job_id) & (t.lease.c.leased_until_us > 0)
+    query = select(t.job, t.lease.c.holder).outerjoin(t.lease, held)
     if pond is not None:
         query = query.where(t.job.c.pond == pond)
     if run_id is not None:
@@ -467,31 +432,24 @@ def _full_ponds(slots: Slots, running: Iterable[tuple[str, int]]) -> set[str]:
     return {pond for pond, bound in bounds.items() if bound is not None and counts[pond] >= bound}
 
 
-def _let_go(connection: Connection, fence: JobHeld, values: Mapping[str, Any], *more: Any) -> bool:
-    """Remove the lease, and say what the job is now. False, and nothing, if the lease is no longer this one. The job's
-    row is locked first, as everywhere."""
-    connection.execute(select(t.job.c.job_id).where(t.job.c.job_id == fence.job_id).with_for_update())
-    if connection.execute(delete(t.job_lease).where(*_held_by(fence), *more)).rowcount != 1:
+def _queue_again(catalog: Catalog, leases: Sequence[tuple[Lease, Any]]) -> list[str]:
+    """The jobs that were still under these leases, each with what must still hold of its row."""
+    if not leases:
+        return []
+    with catalog.transaction(durable=False) as connection:
+        found = [lease.id for lease, fact in leases if _let_go(connection, lease, *(() if fact is None else (fact,)))]
+        notify(connection)
+    return found
+
+
+def _let_go(connection: Connection, fence: Lease, *more: Any) -> bool:
+    """End the lease and queue the job. False, and nothing, if the lease is no longer this one. The job's row is locked
+    first, as everywhere."""
+    connection.execute(select(t.job.c.job_id).where(t.job.c.job_id == fence.id).with_for_update())
+    if not give_back(connection, fence, *more):
         return False
-    connection.execute(update(t.job).where(t.job.c.job_id == fence.job_id).values(values))
+    connection.execute(update(t.job).where(t.job.c.job_id == fence.id).values(_QUEUED))
     return True
-
-
-def _held_by(fence: JobHeld) -> tuple[Any, ...]:
-    c = t.job_lease.c
-    return c.job_id == fence.job_id, c.attempt == fence.attempt, c.epoch == fence.epoch
-
-
-def _lost() -> HeadwaterError:
-    return HeadwaterError(
-        "HW-T03",
-        "the lease on this job was lost: another worker has taken it over, or it was cancelled",
-        hint="nothing to do; the other worker's result counts",
-    )
-
-
-def _until(now: int) -> int:
-    return now + int(lease_seconds() * 1e6)
 
 
 def _chunks(values: Sequence[str], size: int = 500) -> list[Sequence[str]]:

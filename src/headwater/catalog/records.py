@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from headwater.catalog.engine_records import InboxEvent, JobEnd, JobHeld, Ownership, Step
+from headwater.catalog.engine_records import InboxEvent, JobEnd, Step
+from headwater.catalog.lease import Lease
 from headwater.storage.file_record import FileRecord
 
 
@@ -329,15 +330,7 @@ class KeysFree(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[str, ...]
 
 
-class WriterHeld(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that wrote these files has not been taken for dead; see `writers`."""
-
-    writer_id: str
-
-
-Requirement = (
-    CursorIs | SchemaIs | LeaseHeld | JobHeld | Ownership | NoOpenRun | FilesLive | UnitsOpen | KeysFree | WriterHeld
-)
+Requirement = CursorIs | SchemaIs | LeaseHeld | Lease | NoOpenRun | FilesLive | UnitsOpen | KeysFree
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Raised with every change of a table; `migrations` has the way from the format before."""
 
 metadata = MetaData()
@@ -246,23 +246,17 @@ unit_lease = Table(
     Column("leased_until_us", BigInteger, nullable=False),
 )
 
-push_writer = Table(
-    "push_writer",
+lease = Table(
+    "lease",
     metadata,
-    Column("writer_id", Text, primary_key=True),
-    Column("holder", Text, nullable=False),
-    Column("node", Text, nullable=False),
-    Column("leased_until_us", BigInteger, nullable=False),
-)
-
-engine_owner = Table(
-    "engine_owner",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("holder", Text, nullable=False),
-    Column("node", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
     Column("epoch", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("node", Text, nullable=False),
     Column("leased_until_us", BigInteger, nullable=False),
+    PrimaryKeyConstraint("kind", "id"),
 )
 
 inbox = Table(
@@ -322,17 +316,6 @@ job = Table(
     Index("job_pond", "pond", "job_id"),
     Index("job_ended", "ended_us"),
     Index("job_run", "run_id"),
-)
-
-job_lease = Table(
-    "job_lease",
-    metadata,
-    Column("job_id", Text, primary_key=True),
-    Column("attempt", Integer, nullable=False),
-    Column("epoch", BigInteger, nullable=False),
-    Column("holder", Text, nullable=False),
-    Column("node", Text, nullable=False),
-    Column("leased_until_us", BigInteger, nullable=False),
 )
 
 pond_run = Table(
@@ -417,16 +400,15 @@ DATA = (
 
 TRANSIENT = (
     unit_lease,
-    push_writer,
-    engine_owner,
     inbox,
     engine_state,
     pond_state,
     job,
-    job_lease,
+    lease,
     pond_run,
     job_output,
     engine_event,
     standing_trigger,
 )
-"""What a rebuild leaves empty. Whoever locks rows of several of these does it in this order."""
+"""What a rebuild leaves empty. Whoever locks rows of several of these does it in this order, but
+for the lease of the engine or of a writer, which comes first."""

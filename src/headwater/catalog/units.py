@@ -7,10 +7,8 @@ landing it is the commit, which requires (unit, attempt, epoch). So claims and r
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Row, insert, or_, select, update
@@ -18,10 +16,12 @@ from sqlalchemy import Connection, Row, insert, or_, select, update
 from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
-from headwater.base.ids import RunId, UnitId, uuid7
-from headwater.base.node import has_ended, process_scope, this_node
+from headwater.base.holder import is_alive
+from headwater.base.ids import RunId, UnitId
+from headwater.base.node import this_node
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
+from headwater.catalog.lease import lease_seconds
 from headwater.catalog.records import LeaseHeld
 
 CLAIM_TRIES = 16
@@ -68,33 +68,6 @@ class DoneUnit:
     payload: dict[str, Any]
 
 
-def new_holder() -> str:
-    """A name for one worker in one process: node, process, when that process began and in which scope."""
-    return f"{this_node()}/{os.getpid()}/{_began(os.getpid())}@{process_scope()}/{uuid7()[-8:]}"
-
-
-def is_alive(holder: str) -> bool:
-    """False if the process of a holder of this machine is gone, for sure. One in another container of this machine
-    cannot be seen, and counts as alive until its lease runs out."""
-    return is_seen(holder) or not (_is_visible(holder) or has_ended(_scope(holder)))
-
-
-def is_seen(holder: str) -> bool:
-    """Whether the process of a holder of this machine is there, can be seen from here, and is still the same one."""
-    _, pid, began, _ = holder.split("/")
-    return _is_visible(holder) and _began(int(pid)) == began.partition("@")[0]
-
-
-def _is_visible(holder: str) -> bool:
-    """Whether the holder's process id means here what it meant to the holder."""
-    scope, here = _scope(holder), process_scope()
-    return scope == here or not scope or not here
-
-
-def _scope(holder: str) -> str:
-    return holder.split("/")[2].partition("@")[2]
-
-
 def free_dead_leases(catalog: Catalog, run_id: RunId) -> int:
     """Give back what processes of this machine held that are no longer there, so that nobody waits for a lease
     of theirs to run out. A mistake would cost a slice read twice, not landed twice: the epoch sees to that."""
@@ -132,17 +105,6 @@ def free_stray_leases(catalog: Catalog, run_id: RunId, *, holder: str, kept: Col
     with catalog.snapshot() as connection:
         strays = [lease for lease in connection.execute(held).all() if lease.unit_id not in kept]
     return _free(catalog, strays)
-
-
-def lease_lives(row: Row[Any], now: int) -> bool:
-    """Whether a lease (`leased_until_us`, `node`, `holder`) holds: it has not run out, and if it is of this machine
-    its process is there."""
-    return row.leased_until_us > now and (row.node != this_node() or is_alive(row.holder))
-
-
-def lease_seconds() -> float:
-    """`HEADWATER_LEASE_SECONDS` shortens it, for tests of take-over."""
-    return float(os.environ.get("HEADWATER_LEASE_SECONDS", limits.LEASE_SECONDS))
 
 
 def claim(catalog: Catalog, run_id: RunId, *, holder: str) -> Lease | None:
@@ -219,27 +181,6 @@ def done_units(connection: Connection, run_id: RunId) -> list[DoneUnit]:
         .order_by(t.unit.c.table_name, t.unit.c.ordinal)
     )
     return [DoneUnit(row.pipeline, row.table_name, json.loads(row.payload)) for row in rows]
-
-
-def _began(pid: int) -> str:
-    """When a process of this machine began, in ticks since the machine did; empty if there is no such process, and
-    the same for all where the system does not tell."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return "" if Path("/proc/self/stat").exists() else _signalled(pid)
-    fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] == "Z" else fields[19]
-
-
-def _signalled(pid: int) -> str:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return ""
-    except PermissionError:
-        pass
-    return "alive"
 
 
 def _claimable(run_id: RunId, now: int, *, lock: bool) -> Any:

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql, sqlite
 
 
-def upsert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """An insert that has `on_conflict_do_nothing` and `on_conflict_do_update`."""
-    if connection.dialect.name == "sqlite":
+def upsert(on: Connection | str, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """An insert that has `on_conflict_do_nothing` and `on_conflict_do_update`. `on` may be the name of a dialect."""
+    if (on if isinstance(on, str) else on.dialect.name) == "sqlite":
         from sqlalchemy.dialects import sqlite
 
         return sqlite.insert(table)

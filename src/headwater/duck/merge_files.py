@@ -19,7 +19,8 @@ from headwater.base.crash import crash_point
 from headwater.base.errors import Conflict, HeadwaterError
 from headwater.base.schema import Column, TableSchema
 from headwater.catalog.commit import Store, commit_files
-from headwater.catalog.records import Commit, FilesLive, FilesMerged, WriterHeld
+from headwater.catalog.lease import Lease
+from headwater.catalog.records import Commit, FilesLive, FilesMerged
 from headwater.catalog.table_state import TableState
 from headwater.duck.unique_keys import keys_are_unique
 from headwater.storage.file_record import FileRecord, LiveFile
@@ -74,7 +75,7 @@ def merge_files(
     *,
     directory: str,
     number: int,
-    writer: WriterHeld,
+    writer: Lease,
     actor: str,
     partition: str | None = None,
 ) -> Merged | None:

@@ -18,11 +18,12 @@ from headwater.base.errors import Conflict, HeadwaterError, LeaseLost
 from headwater.base.ids import is_table_name
 from headwater.catalog.commit import Store, commit_files
 from headwater.catalog.dead_letters import TABLE as LETTERS
+from headwater.catalog.lease import Lease, renew
 from headwater.catalog.ledger import LedgerKey, taken_keys
 from headwater.catalog.log import heal_log
 from headwater.catalog.lookup import current_seq
-from headwater.catalog.push_writers import end_writer, new_writer, renew_writer
-from headwater.catalog.records import Commit, KeysFree, Requirement, WriterHeld
+from headwater.catalog.push_writers import end_writer, new_writer
+from headwater.catalog.records import Commit, KeysFree, Requirement
 from headwater.ingest.batch_queue import Lane, Party, Ticket
 from headwater.ingest.group_commit import (
     Base,
@@ -225,11 +226,11 @@ class Acceptor:
         """Under which name files are written now. It is renewed in good time: gc leaves its files alone."""
         with self._lock:
             files = self._files
-            if files is None or (files.is_old and not renew_writer(self._store.catalog, files.writer)):
+            if files is None or (files.is_old and not renew(self._store.catalog, files.writer)):
                 files = self._files = Files(new_writer(self._store.catalog))
             return files.renewed()
 
-    def _forget(self, writer: WriterHeld) -> None:
+    def _forget(self, writer: Lease) -> None:
         with self._lock:
             if self._files is not None and self._files.writer == writer:
                 self._files = None

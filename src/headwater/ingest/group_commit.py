@@ -24,9 +24,9 @@ from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.dead_letters import Letter, ensure_table, letter_of, letters_added, write_letters
 from headwater.catalog.evolution import Evolution, Shown, evolve, refusal
+from headwater.catalog.lease import Lease, lease_seconds
 from headwater.catalog.lookup import TableEntry, table_entries
 from headwater.catalog.schema_decisions import refuse_change
-from headwater.catalog.units import lease_seconds
 from headwater.coerce.errors import BadRow
 from headwater.ingest.first_columns import undeclared
 from headwater.ingest.ledger_rules import key_record
@@ -61,7 +61,7 @@ class Base:
 class Files:
     """Names for files, none of which is used twice: a process writes many small ones into a few directories."""
 
-    writer: r.WriterHeld
+    writer: Lease
     run_id: str = field(default_factory=uuid7)
     _renewed_at: float = field(default_factory=time.monotonic)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
@@ -83,7 +83,7 @@ class Files:
             if number and number % FILES_PER_DIRECTORY == 0:
                 self.run_id = uuid7()
             run_id = self.run_id
-        unit = self.writer.writer_id
+        unit = self.writer.id
         return run_id, attempt_directory(table, run_id=run_id, node=this_node(), unit_id=unit, attempt=1), number
 
 

@@ -16,10 +16,10 @@ from headwater.base.errors import Conflict, HeadwaterError, LeaseLost
 from headwater.base.schema import TableSchema
 from headwater.catalog.commit import Store, commit_files
 from headwater.catalog.database import Catalog
+from headwater.catalog.lease import Lease, lease_seconds, renew
 from headwater.catalog.ledger import taken_keys
-from headwater.catalog.push_writers import end_writer, new_writer, renew_writer
-from headwater.catalog.records import Commit, KeysFree, WriterHeld
-from headwater.catalog.units import lease_seconds
+from headwater.catalog.push_writers import end_writer, new_writer
+from headwater.catalog.records import Commit, KeysFree
 from headwater.coerce.errors import BadRow
 from headwater.ingest.group_commit import (
     Base,
@@ -116,9 +116,9 @@ def _writer(catalog: Catalog) -> Iterator[Files]:
         end_writer(catalog, writer)
 
 
-def _keep(catalog: Catalog, writer: WriterHeld, done: threading.Event) -> None:
+def _keep(catalog: Catalog, writer: Lease, done: threading.Event) -> None:
     while not done.wait(lease_seconds() / 3):
         try:
-            renew_writer(catalog, writer)
+            renew(catalog, writer)
         except HeadwaterError:
             continue  # the catalog does not answer: the next round tries again, and the commit checks anyway

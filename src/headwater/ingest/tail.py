@@ -27,8 +27,9 @@ from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.kept_letters import letters_of
+from headwater.catalog.lease import renew
 from headwater.catalog.lookup import table_states
-from headwater.catalog.push_writers import end_writer, new_writer, renew_writer
+from headwater.catalog.push_writers import end_writer, new_writer
 from headwater.catalog.table_state import TableState
 from headwater.duck.merge_files import Merge, Merged, merge_files, same_rows
 from headwater.ingest.group_commit import Files
@@ -179,7 +180,7 @@ class Tails:
     def _writer(self) -> Files:
         """Under which name files are written now; one of its own, so that no push has to wait for it."""
         files = self._files
-        if files is None or (files.is_old and not renew_writer(self._store.catalog, files.writer)):
+        if files is None or (files.is_old and not renew(self._store.catalog, files.writer)):
             files = self._files = Files(new_writer(self._store.catalog))
         return files.renewed()
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.base import limits
 from headwater.base.errors import CatalogUnreachable, Conflict, Exit, HeadwaterError, LeaseLost
+from headwater.base.holder import new_holder
 from headwater.base.ids import RunId
 from headwater.catalog.commit import Store
 from headwater.catalog.kept_letters import letters_by_run
@@ -28,7 +29,6 @@ from headwater.catalog.units import (
     claim,
     free_dead_leases,
     free_stray_leases,
-    new_holder,
     release,
     unit_statuses,
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headwater.base.clock import now_us
-from headwater.catalog.engine_lease import owner_lease_seconds, renew_engine
+from headwater.catalog.lease import ENGINE, lease_seconds, renew
 from headwater.catalog.wakeups import Waker, changes
 from headwater.freshness.explain import explain
 from headwater.runtime.engine import Engine
@@ -22,14 +22,14 @@ class Renewal:
     renewed_us: int = field(default_factory=now_us)
 
     def renew(self, engine: Engine) -> None:
-        if now_us() >= self.renewed_us + owner_lease_seconds() / 3 * 1e6:
-            renew_engine(engine.store.catalog, engine.owner)
+        if now_us() >= self.renewed_us + lease_seconds(ENGINE) / 3 * 1e6:
+            renew(engine.store.catalog, engine.owner)
             self.renewed_us = now_us()
 
 
 def patience(*wakes_us: int | None) -> float:
     """How long to wait for news before the lease is renewed, or one of these times has come."""
-    seconds = owner_lease_seconds() / 3
+    seconds = lease_seconds(ENGINE) / 3
     for wake_us in wakes_us:
         if wake_us is not None:
             seconds = min(seconds, max(0.0, (wake_us - now_us()) / 1e6))

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.catalog.commit import Store
-from headwater.catalog.engine_lease import claim_engine, release_engine
-from headwater.catalog.engine_records import EngineEvent, NewJob, Ownership, RunEnds, RunState, Step
+from headwater.catalog.engine_lease import claim_engine
+from headwater.catalog.engine_records import EngineEvent, NewJob, RunEnds, RunState, Step
 from headwater.catalog.engine_state import SavedEngine, load_engine, save_step
 from headwater.catalog.history import newest_runs, pond_runs
 from headwater.catalog.inbox import Arrived, take
+from headwater.catalog.lease import Lease, release
 from headwater.catalog.lookup import table_versions
 from headwater.catalog.queue import OPEN, jobs, take_over
 from headwater.catalog.standing_triggers import CHANGED, standing
@@ -45,7 +46,7 @@ class Engine:
     this object is of no use any more: its state is ahead of what is believed."""
 
     store: Store
-    owner: Ownership
+    owner: Lease
     compiled: Compiled
     state: State
     stands: bool
@@ -111,7 +112,7 @@ class Engine:
 
     def release(self) -> None:
         """Lets another process own the engine."""
-        release_engine(self.store.catalog, self.owner)
+        release(self.store.catalog, self.owner)
 
     def _note_causes(self, arrived: Sequence[Arrived]) -> None:
         for each in arrived:

@@ -10,8 +10,10 @@ from types import TracebackType
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.catalog.database import Catalog
-from headwater.catalog.queue import JobLease, lost_jobs, renew_job
-from headwater.catalog.units import Lease, lease_seconds, renew
+from headwater.catalog.lease import lease_seconds
+from headwater.catalog.lease import renew as renew_lease
+from headwater.catalog.queue import JobLease, lost_jobs
+from headwater.catalog.units import Lease, renew
 
 
 class LeaseKeeper:
@@ -68,7 +70,7 @@ class LeaseKeeper:
 
     def _renew(self, lease: Lease | JobLease) -> None:
         try:
-            held = renew(self.catalog, lease) if isinstance(lease, Lease) else renew_job(self.catalog, lease)
+            held = renew(self.catalog, lease) if isinstance(lease, Lease) else renew_lease(self.catalog, lease.fence)
         except HeadwaterError:
             return  # the catalog does not answer: the next round tries again, and the commit checks anyway
         if not held:

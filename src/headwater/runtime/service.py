@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 from headwater.base import limits
 from headwater.base.clock import now_us
+from headwater.base.holder import new_holder
 from headwater.catalog.engine_records import EngineEvent
 from headwater.catalog.engine_state import last_step_us
 from headwater.catalog.history import PondRun, forget_history, runs_of
 from headwater.catalog.inbox import forget_answers
 from headwater.catalog.queue import forget_ended
 from headwater.catalog.standing_triggers import forget_expired
-from headwater.catalog.units import new_holder
 from headwater.catalog.wakeups import Waker, changes
 from headwater.freshness.events import Effect, RippleCompleted
 from headwater.observe.tracing import shutdown, tracing

@@ -12,9 +12,9 @@ from types import TracebackType
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
+from headwater.base.holder import new_holder
 from headwater.catalog.engine_records import Weight
 from headwater.catalog.queue import give_back_strays, take_over
-from headwater.catalog.units import new_holder
 from headwater.catalog.wakeups import changes
 from headwater.observe.counters import COUNTERS
 from headwater.runtime.leases import LeaseKeeper

@@ -9,7 +9,7 @@ from headwater.app.status import status
 from headwater.app.why_runs_logs import why
 from headwater.app.workspace import Workspace, workspace
 from headwater.base.clock import now_us
-from headwater.catalog.units import new_holder
+from headwater.base.holder import new_holder
 from headwater.freshness.events import Completed, Effect, Event, StartRipple
 from headwater.runtime.compile import compile_pipelines
 from headwater.runtime.engine import Engine, open_engine

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headwater.base import node
-from headwater.catalog.units import is_alive, is_seen, new_holder
+from headwater.base.holder import is_alive, is_seen, new_holder
 
 CHILD = """
 import sys, uuid
@@ -85,7 +85,7 @@ def test_a_holder_is_dead_only_if_its_processes_can_be_seen(
     monkeypatch: pytest.MonkeyPatch, here: str, scope: str, given: str, alive: bool
 ) -> None:
     monkeypatch.setattr(node, "process_scope", lambda: here)
-    monkeypatch.setattr("headwater.catalog.units.process_scope", lambda: here)
+    monkeypatch.setattr("headwater.base.holder.process_scope", lambda: here)
     monkeypatch.setenv(node.VARIABLE, given)
     began = f"77@{scope}" if scope else "77"
     holder = f"{node.this_node()}/999999999/{began}/abcd"

@@ -211,7 +211,7 @@ def test_lanes_that_begin_at_once_share_a_writer(store: Store) -> None:
 
 def writers(store: Store) -> int:
     with store.catalog.snapshot() as connection:
-        found: int = connection.execute(select(func.count()).select_from(t.push_writer)).scalar_one()
+        found: int = connection.execute(select(func.count()).select_from(t.lease)).scalar_one()
         return found
 
 

@@ -13,11 +13,11 @@ from sqlalchemy import update
 from headwater.app.workspace import Workspace, workspace
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
+from headwater.base.holder import new_holder
 from headwater.catalog import sql_tables as t
 from headwater.catalog.engine_records import JobEnd
 from headwater.catalog.inbox import message
 from headwater.catalog.queue import JobLease, claim_job, finish_job
-from headwater.catalog.units import new_holder
 from headwater.freshness.events import Completed, Demand, Failed
 from headwater.runtime.compile import compile_pipelines
 from headwater.runtime.engine import Engine, open_engine

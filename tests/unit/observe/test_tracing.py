@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from headwater.base.errors import HeadwaterError
+from headwater.base.holder import new_holder
 from headwater.catalog import records as r
 from headwater.catalog.commit import open_store
 from headwater.catalog.history import pond_runs
 from headwater.catalog.queue import jobs
-from headwater.catalog.units import new_holder
 from headwater.freshness.events import Completed, Demand
 from headwater.freshness.graph import PondSpec, RippleSpec
 from headwater.observe import otel

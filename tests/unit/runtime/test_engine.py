@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater.base.holder import new_holder
 from headwater.catalog.commit import Store, open_store
 from headwater.catalog.queue import Job, jobs
-from headwater.catalog.units import new_holder
 from headwater.freshness.events import Demand
 from headwater.freshness.graph import PondSpec, RippleSpec
 from headwater.runtime.compile import Compiled, CompiledPipeline

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from headwater.base.holder import new_holder
 from headwater.catalog.commit import Store, open_store
 from headwater.catalog.history import PondRun, engine_events, forget_history, pond_runs, runs_like
 from headwater.catalog.inbox import message, send
 from headwater.catalog.standing_triggers import Standing, remove_standing, set_standing
-from headwater.catalog.units import new_holder
 from headwater.freshness.events import Cleared, Completed, Demand, Failed, Trigger
 from headwater.freshness.graph import PondSpec, RippleSpec
 from headwater.runtime.compile import Compiled, CompiledPipeline

@@ -17,9 +17,9 @@ from headwater.app.access import Access
 from headwater.app.workspace import Workspace, workspace
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
+from headwater.base.holder import new_holder
 from headwater.catalog.inbox import message
 from headwater.catalog.queue import JobLease, claim_job, finish_job, release_job
-from headwater.catalog.units import new_holder
 from headwater.catalog.wakeups import changes
 from headwater.freshness.events import Completed, Failed
 from headwater.interfaces.http.api import api
