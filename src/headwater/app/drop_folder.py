@@ -94,7 +94,7 @@ class Dropping:
     door: Door
     ended: threading.Event = field(default_factory=threading.Event)
     _memory: Memory = field(default_factory=Memory)
-    _told: dict[str, str] = field(default_factory=dict)
+    _told: dict[str, HeadwaterError] = field(default_factory=dict)
     _listing_seconds: float = 0.0
     _seen_seq: int | None = None
     _big: dict[str, _Big] = field(default_factory=dict)
@@ -268,12 +268,12 @@ class Dropping:
         """What is no longer there is told again if it comes back."""
         if self._told:
             there = {file.path for file in listing.files} | listing.strange.keys()
-            self._told = {place: code for place, code in self._told.items() if place in there or place[-1:] in "/"}
-        new = [(place, error) for place, error in listing.strange.items() if self._told.get(place) != error.message]
+            self._told = {place: error for place, error in self._told.items() if place in there or place[-1:] in "/"}
+        new = [(place, error) for place, error in listing.strange.items() if not error.is_like(self._told.get(place))]
         for place, error in new[: limits.ERRORS_SHOWN]:
             self._tell(place, error)
         if more := new[limits.ERRORS_SHOWN :]:
-            self._told |= {place: error.message for place, error in more}
+            self._told |= dict(more)
             self.on_news(
                 HeadwaterError(
                     "HW-I04",
@@ -283,8 +283,8 @@ class Dropping:
             )
 
     def _tell(self, place: str, error: HeadwaterError) -> None:
-        if self._told.get(place) != error.message:
-            self._told[place] = error.message
+        if not error.is_like(self._told.get(place)):
+            self._told[place] = error
             self.on_news(error)
 
     def _tell_taken(self) -> None:
