@@ -19,6 +19,7 @@ from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
+from headwater.catalog.lease import JOB
 from headwater.catalog.lookup import named_paths
 from headwater.catalog.push_writers import living_writers, stop_writers
 from headwater.catalog.queue import stop_attempt
@@ -99,7 +100,9 @@ def _orphans(store: Store, before_us: int) -> list[str]:
         pending = {u for (u,) in connection.execute(select(t.unit.c.unit_id).where(t.unit.c.state == "pending"))}
         held_jobs = {
             (row.id, row.attempt)
-            for row in connection.execute(select(t.lease).where(t.lease.c.leased_until_us > now_us()))
+            for row in connection.execute(
+                select(t.lease).where(t.lease.c.kind == JOB, t.lease.c.leased_until_us > now_us())
+            )
         }
         writers = living_writers(connection)
     found = []
