@@ -198,7 +198,7 @@ def test_every_type_is_documented_as_it_is_stored_and_shown() -> None:
 @pytest.mark.parametrize("row", rows(sections("types.md")["Widening"]), ids=lambda row: " ".join(row[:2]))
 def test_widening_is_as_documented(row: list[str]) -> None:
     old, new = (parse_type(cell.strip("`")) for cell in row[:2])
-    happens = "by itself" if widens(old, new) else "after `schema accept`"
+    happens = "automatically" if widens(old, new) else "after `schema accept`"
     if not converts(old, new):
         happens += "; older rows show null"
     assert row[2] == happens
@@ -210,7 +210,7 @@ def test_a_value_becomes_what_the_page_says(row: list[str]) -> None:
     try:
         found = f"`{coerce_value(source, parse_type(type_))}`"
     except Refused as refused:
-        found = f"refused: `{refused.reason}`"
+        found = f"rejected: `{refused.reason}`"
     assert row[2] == found
 
 
@@ -230,7 +230,7 @@ def test_a_text_of_a_declared_form_becomes_what_the_page_says(row: list[str]) ->
     declared = TextForm(*form) if is_time else TextForm(decimal=form[0])
     array, errors = coerce_strings(pa.array([row[1].strip("`")]), type_, declared)
     if errors:
-        assert row[2] == f"refused: `{errors[0].reason}`"
+        assert row[2] == f"rejected: `{errors[0].reason}`"
         return
     text = str(array.cast(pa.string())[0])
     if type_.kind == "timestamp":

@@ -59,3 +59,55 @@ def test_a_connector_whose_packages_are_not_installed_says_which(tmp_path: Path)
     info = replace(CONNECTORS["flaky"], abilities=Abilities(packages=("json", "no_such_package")))
     with pytest.raises(HeadwaterError, match="needs packages that are not installed: no_such_package"):
         info.open({}, root=tmp_path, resolve=str, pipeline="p")
+
+
+class _Entry:
+    """An entry point of an installed package."""
+
+    value = "package:CONNECTOR"
+
+    def __init__(self, found: object):
+        self.found = found
+
+    def load(self) -> object:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
+def _install(monkeypatch: pytest.MonkeyPatch, name: str, found: object) -> None:
+    class Entries(list[_Entry]):
+        names = {name}
+
+    def entry_points(*, group: str, name: str = name) -> Entries:
+        assert group == "headwater.connectors"
+        return Entries([_Entry(found)] if name in Entries.names else [])
+
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
+
+
+def test_a_connector_of_an_installed_package_is_found_beside_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = replace(CONNECTORS["flaky"], name="theirs", kind="source")
+    _install(monkeypatch, "theirs", theirs)
+    assert connector("theirs") is theirs
+    assert "theirs" in CONNECTORS
+    assert [*CONNECTORS] == ["files", "postgres", "push", "flaky", "theirs"]
+    assert len(CONNECTORS) == 5
+
+
+def test_an_installed_package_cannot_replace_a_connector_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = CONNECTORS["files"]
+    _install(monkeypatch, "files", replace(ours, version="9"))
+    assert CONNECTORS["files"] is ours
+    assert [*CONNECTORS] == ["files", "postgres", "push", "flaky"]
+
+
+@pytest.mark.parametrize(
+    "found", [ImportError("no module named x"), "a text", replace(CONNECTORS["flaky"], name="other")]
+)
+def test_a_package_that_cannot_be_loaded_is_reported_by_name(found: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    _install(monkeypatch, "theirs", found)
+    with pytest.raises(HeadwaterError, match="`theirs` of an installed package") as error:
+        connector("theirs")
+    assert error.value.code == "HW-C01"
+    assert "package:CONNECTOR" in error.value.hint
