@@ -85,9 +85,7 @@ def test_a_broken_manifest_is_a_problem_with_its_place(tmp_path: Path, say: Any)
     assert checked(say, tmp_path, "project")[0] == "problem"
 
 
-def test_a_catalog_that_does_not_answer_is_a_problem(
-    tmp_path: Path, say: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_catalog_that_does_not_answer_is_a_problem(tmp_path: Path, say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CATALOG_URL", "postgresql://ada:hush@127.0.0.1:9/none")
     write_manifest(tmp_path, '[context]\ncatalog = "env:CATALOG_URL"\n')
     verdict, text = checked(say, tmp_path, "catalog")
@@ -161,7 +159,7 @@ def test_a_package_that_a_used_connector_lacks_is_a_problem(
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     assert checked(say, tmp_path, "connectors") == ("warning", "`postgres` needs psycopg; pip install psycopg")
-    source = '[[pipeline]]\nid = "a"\nsource = { connector = "postgres", config = { url = "env:PG_URL" } }\n'
+    source = '[[pipeline]]\nid = "a"\nsecrets = ["PG_URL"]\nsource = { connector = "postgres", config = { url = "env:PG_URL" } }\n'
     write_manifest(tmp_path, f'{source}tables = ["a"]\n')
     assert checked(say, tmp_path, "connectors")[0] == "problem"
 
