@@ -16,12 +16,12 @@ from typing import Literal
 from headwater import __version__
 from headwater.app.workspace import Workspace, load
 from headwater.base import limits
-from headwater.base.errors import ErrorList, as_headwater
+from headwater.base.errors import ErrorList, HeadwaterError, as_headwater
 from headwater.catalog.commit import open_existing
 from headwater.catalog.lookup import current_seq, format_version, table_entries
 from headwater.catalog.sql_tables import FORMAT_VERSION
 from headwater.connectors.registry import CONNECTORS
-from headwater.manifest.load import Project
+from headwater.manifest.load import Project, find_project
 from headwater.spark.gateway import spark_home
 from headwater.spark.java import ask_version, find_java
 from headwater.spark.machine import cores, heap_bytes, local_cores, memory_bytes
@@ -46,12 +46,7 @@ class Check:
 def examine(start: Path) -> list[Check]:
     """Every check, for the project that `start` is in, or for the machine alone. Raises nothing: a check that fails
     for an unforeseen reason is a problem with that reason."""
-    project: Project | None = None
-    try:
-        project = load(start)
-        manifest = Check("project", "ok", f"`{project.name}` in {project.root}")
-    except Exception as error:
-        manifest = _manifest_check(error)
+    project, manifest = _project(start)
     return [
         _guarded("python", _python),
         _guarded("java", _java),
@@ -86,14 +81,21 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
         return Check(name, "problem", problem.message, problem.hint)
 
 
-def _manifest_check(error: Exception) -> Check:
-    problem = as_headwater(error)
-    if problem.code == "HW-M01":
-        return Check("project", "warning", "not in a project: only the machine is checked", problem.hint)
-    if isinstance(problem, ErrorList):
-        return Check("project", "problem", problem.message, "`headwater validate` shows all of them")
-    where = f"{problem.places[0]}: " if problem.places else ""
-    return Check("project", "problem", f"{where}{problem.message}", problem.hint)
+def _project(start: Path) -> tuple[Project | None, Check]:
+    """The project, if there is one whose manifest has no error, and what there is to say of it."""
+    try:
+        find_project(start)
+    except HeadwaterError as error:
+        return None, Check("project", "warning", "not in a project: only the machine is checked", error.hint)
+    try:
+        project = load(start)
+    except ErrorList as errors:
+        return None, Check("project", "problem", errors.message, "`headwater validate` shows all of them")
+    except Exception as error:
+        problem = as_headwater(error)
+        where = f"{problem.places[0]}: " if problem.places else ""
+        return None, Check("project", "problem", f"{where}{problem.message}", problem.hint)
+    return project, Check("project", "ok", f"`{project.name}` in {project.root}")
 
 
 def _python() -> Check:

@@ -183,6 +183,7 @@ def test_an_unforeseen_error_is_a_line_too(
     verdict, text = checked(say, tmp_path, "java")
     assert (verdict, str(error) in text) == ("problem", True)
     monkeypatch.setattr(doctor, "load", lambda _start: fail())
+    write_manifest(tmp_path, "")
     assert [check.name for check in doctor.examine(tmp_path) if check.verdict == "problem"] == ["java", "project"]
 
 
