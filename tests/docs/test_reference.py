@@ -95,7 +95,7 @@ def commands(command: Any, path: str = "headwater") -> Iterator[tuple[str, set[s
     """Every command that does something, and its options."""
     inner = getattr(command, "commands", None)
     options = {name for parameter in command.params for name in parameter.opts if name.startswith("-")}
-    if inner is None or path == "headwater":
+    if inner is None or path == "headwater" or command.invoke_without_command:
         yield path, options
     for name, child in (inner or {}).items():
         yield from commands(child, f"{path} {name}")

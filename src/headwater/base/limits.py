@@ -13,6 +13,12 @@ CLOCK_CONFIRMED_SECONDS = 3600
 CLOCK_COMMITS = 100_000
 """So many commits are looked at, at most, to find out."""
 
+DISK_LOW_BYTES = 1024 * 1024 * 1024
+DISK_FULL_BYTES = 64 * 1024 * 1024
+"""`doctor` warns below the one, and calls it a problem below the other."""
+MEMORY_LOW_BYTES = 1024 * 1024 * 1024
+"""Besides the heap of the JVM: for Python workers, DuckDB and this process."""
+
 COMPACTION_RUN_COUNT = 50
 COMPACTION_INTERVAL_SECONDS = 6 * 3600
 RETENTION_SECONDS = 7 * 24 * 3600

@@ -140,18 +140,18 @@ def _write_config(layout: Layout, project: str) -> None:
         write_whole(layout.config, new.encode())
 
 
-def open_existing(root: Path, *, project: str, catalog_url: str = "sqlite") -> Store | None:
+def open_existing(root: Path, *, project: str, catalog_url: str = "sqlite", upgrade: bool = True) -> Store | None:
     """Open a store for reading; None if nothing was ever landed. Writes nothing, unless the store has an older
-    format: then it is brought to this one. Raises HW-T04 if there was a catalog and it is gone."""
+    format: then it is brought to this one if `upgrade` is true. Raises HW-T04 if there was a catalog and it is gone."""
     layout = Layout(root)
-    catalog = _open_known(layout, project, catalog_url)
+    catalog = _open_known(layout, project, catalog_url, upgrade=upgrade)
     return Store(layout, catalog) if catalog is not None else None
 
 
-def _open_known(layout: Layout, project: str, catalog_url: str) -> Catalog | None:
+def _open_known(layout: Layout, project: str, catalog_url: str, *, upgrade: bool = True) -> Catalog | None:
     """The catalog, if there is or ever was one. `config.toml` is written after the catalog was made."""
     was_there = layout.config.exists() or layout.log_record(1).exists()
-    catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project, create=False)
+    catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project, create=False, upgrade=upgrade)
     if catalog is not None or not was_there:
         return catalog
     if any(layout.log.glob("[0-9]*.json")):

@@ -93,9 +93,11 @@ class Catalog:
         self.engine.dispose()
 
 
-def open_catalog(url: str, *, sqlite_path: Path, project: str, create: bool = True) -> Catalog | None:
-    """Open the catalog and bring it to this version. None if there is none and `create` is false: then it can be read
-    on a disk that is full or read-only."""
+def open_catalog(
+    url: str, *, sqlite_path: Path, project: str, create: bool = True, upgrade: bool = True
+) -> Catalog | None:
+    """Open the catalog and bring it to this version, unless `upgrade` is false. None if there is none and `create` is
+    false: then it can be read on a disk that is full or read-only."""
     if url == "sqlite":
         if not create and not sqlite_path.exists():
             return None
@@ -117,7 +119,8 @@ def open_catalog(url: str, *, sqlite_path: Path, project: str, create: bool = Tr
             if version == 0 and not create:
                 catalog.close()
                 return None
-            _bring_up(catalog, version, project=project)
+            if upgrade or version >= t.FORMAT_VERSION:
+                _bring_up(catalog, version, project=project)
     except BaseException:
         catalog.close()
         raise

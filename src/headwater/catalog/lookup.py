@@ -86,6 +86,11 @@ def current_seq(connection: Connection) -> int:
     return seq
 
 
+def format_version(connection: Connection) -> int:
+    version: int = connection.execute(select(t.store.c.format_version)).scalar_one()
+    return version
+
+
 def catalog_view(connection: Connection, *, tables: Collection[str] | None = None) -> CatalogView:
     """All pipelines; with `tables`, only what is known of these tables and of the pipelines that fill them."""
     cursors_of = select(t.cursor)

@@ -117,8 +117,11 @@ def _version(executable: Path) -> str | None:
     if not os.access(executable, os.X_OK):
         return None
     known = _release(executable).get("JAVA_VERSION")
-    if known:
-        return known
+    return known or ask_version(executable)
+
+
+def ask_version(executable: Path) -> str | None:
+    """What `java -version` says; None if it does not run."""
     try:
         asked = subprocess.run(
             [executable, "-version"], capture_output=True, text=True, timeout=VERSION_SECONDS, check=False

@@ -49,7 +49,7 @@ def test_many_pushes_are_shown_by_one_refresh_and_the_next_waits_longer_the_long
 ) -> None:
     now, shown = [0.0], []
 
-    def refresh(_store: Store) -> None:
+    def refresh(_store: Store, _project: object) -> None:
         shown.append(now[0])
         now[0] += 2.0
 

@@ -96,6 +96,12 @@ def test_no_arguments_show_the_help_and_are_a_usage_error(say: Any) -> None:
 def test_version_is_said(say: Any) -> None:
     said = say("--version")
     assert (said.code, said.out.split()[0]) == (0, "headwater")
+    found = say("--version", "--json")
+    assert (found.code, found.json()["version"]) == (0, said.out.split()[1])
+    assert set(found.json()) == {"schema_version", "version", "python", "pyspark", "duckdb", "store_format"}
+    assert all(found.json().values())
+    assert say("--json", "--version").out == found.out
+    assert say("--json", "status").code == 2, "`--json` belongs to a command"
 
 
 def test_a_project_is_found_from_below(landed: Path, say: Any, monkeypatch: pytest.MonkeyPatch) -> None:

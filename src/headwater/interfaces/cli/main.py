@@ -20,6 +20,7 @@ from headwater.interfaces.cli import (
     context,
     deadletters,
     demand,
+    doctor,
     ingest,
     init,
     pipeline,
@@ -29,7 +30,7 @@ from headwater.interfaces.cli import (
     simulate,
     why,
 )
-from headwater.interfaces.cli.output import Face, Interrupted, say, show_error
+from headwater.interfaces.cli.output import Face, Interrupted, answer, say, show_error
 
 app = typer.Typer(
     name="headwater",
@@ -42,11 +43,19 @@ app = typer.Typer(
 )
 
 
-def _say_version(asked: bool) -> None:
-    if asked:
+def _say_version(context: typer.Context, asked: bool) -> None:
+    as_json = context.params["json_"]
+    if asked and as_json:
+        from headwater.app.doctor import versions
+
+        answer(versions())
+    elif asked:
         from headwater import __version__
 
         typer.echo(f"headwater {__version__}")
+    elif as_json:
+        raise typer.BadParameter("write `--json` after the command", ctx=context, param_hint="--json")
+    if asked:
         raise typer.Exit
 
 
@@ -56,8 +65,9 @@ def headwater(
     project: Annotated[
         Path | None, typer.Option("--project", help="The project's directory (default: here, or any parent).")
     ] = None,
+    json_: Annotated[bool, typer.Option("--json", is_eager=True, help="With --version: one JSON object.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_say_version, help="Print the version and end.")
     ] = False,
 ) -> None:
     context_.obj = Face(project or Path.cwd())
@@ -68,6 +78,7 @@ for part in (init, apply, query, ingest, deadletters, serve, demand, why, simula
 app.add_typer(schema.app, name="schema")
 app.add_typer(context.app, name="context")
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(doctor.app, name="doctor")
 
 
 def run() -> None:

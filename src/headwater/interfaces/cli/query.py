@@ -1,4 +1,4 @@
-"""validate, status, query, doctor."""
+"""validate, status, query."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ from headwater.interfaces.cli.output import (
 if TYPE_CHECKING:
     import duckdb
 
-doctor = typer.Typer(help="Looks inside.", no_args_is_help=True)
-
 
 class Format(StrEnum):
     TABLE = "table"
@@ -42,7 +40,6 @@ def register(app: typer.Typer) -> None:
     app.command()(validate)
     app.command()(status)
     app.command()(query)
-    app.add_typer(doctor, name="doctor")
 
 
 def validate(context: typer.Context, json_: JsonOption = False) -> None:
@@ -136,17 +133,6 @@ def query(
             _interactive(session, chosen)
         else:
             write_rows(session, sql, chosen, output)
-
-
-@doctor.command("crash-points")
-def crash_points(json_: JsonOption = False) -> None:
-    """The places where a test can kill the process (HEADWATER_CRASH_AT)."""
-    from headwater.base.crash import POINTS
-
-    if json_:
-        answer({"crash_points": POINTS})
-    else:
-        show(table(("name", "what is true there"), list(POINTS.items())))
 
 
 def _interactive(session: duckdb.DuckDBPyConnection, format_: Any) -> None:

@@ -1,0 +1,40 @@
+"""doctor, doctor crash-points."""
+
+from __future__ import annotations
+
+import typer
+
+from headwater.base.errors import Exit
+from headwater.interfaces.cli.output import Face, JsonOption, answer, show, table
+
+app = typer.Typer()
+
+
+@app.callback(invoke_without_command=True)
+def doctor(context: typer.Context, json_: JsonOption = False) -> int:
+    """Check what Headwater needs on this machine: one line each, with a verdict and a hint."""
+    if context.invoked_subcommand is not None:
+        return Exit.DONE
+    from headwater.app.doctor import examine
+
+    face: Face = context.obj
+    checks = examine(face.start)
+    healthy = all(check.verdict != "problem" for check in checks)
+    if json_:
+        answer({"ok": healthy, "checks": checks})
+    else:
+        for check in checks:
+            hint = f"; {check.hint}" if check.hint else ""
+            show(f"{check.verdict:<8} {check.name}: {check.message}{hint}")
+    return Exit.DONE if healthy else Exit.FAILED
+
+
+@app.command("crash-points")
+def crash_points(json_: JsonOption = False) -> None:
+    """The places where a test can kill the process (HEADWATER_CRASH_AT)."""
+    from headwater.base.crash import POINTS
+
+    if json_:
+        answer({"crash_points": POINTS})
+    else:
+        show(table(("name", "what is true there"), list(POINTS.items())))
