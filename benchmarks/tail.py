@@ -28,7 +28,7 @@ from headwater.catalog.commit import Store, open_store
 from headwater.catalog.evolution import DeclaredColumn
 from headwater.catalog.lookup import table_states
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.push import Push, PushTable
+from headwater.ingest.push_records import Push, PushTable
 from headwater.ingest.tail import Tails
 from measure import COLUMNS, ROW_SQL, Claim, arguments, machine, report
 from query import QUERIES, rounded, seconds

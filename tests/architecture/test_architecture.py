@@ -206,10 +206,15 @@ def compared_codes(found: dict[str, Path]) -> list[str]:
         if room(module) == "interfaces":
             continue
         for node in nodes(path):
-            if isinstance(node, ast.Compare):
-                parts = [node.left, *node.comparators]
-                if any(isinstance(part, ast.Attribute) and part.attr == "code" for part in parts):
-                    wrong.append(f"{path.name}:{node.lineno}: {ast.unparse(node)}")
+            match node:
+                case ast.Compare():
+                    parts = [node.left, *node.comparators]
+                case ast.Match():
+                    parts = [node.subject]
+                case _:
+                    continue
+            if any(isinstance(part, ast.Attribute) and part.attr == "code" for part in parts):
+                wrong.append(f"{path.name}:{node.lineno}: {ast.unparse(node)}")
     return wrong
 
 
@@ -217,6 +222,39 @@ def test_errors_are_told_apart_by_their_type() -> None:
     checks_only_that_it_exists = {"message.code not in CODES", "self.code in CODES"}
     wrong = [place for place in compared_codes(modules()) if place.partition(": ")[2] not in checks_only_that_it_exists]
     assert wrong == []
+
+
+def twin_modules(found: dict[str, Path]) -> list[str]:
+    """File stems that occur twice. Allowed: a module of `app` and the interfaces that render it, and the same part of
+    several connectors."""
+    by_stem: dict[str, list[str]] = {}
+    for module in found:
+        package, _, stem = module.rpartition(".")
+        by_stem.setdefault(stem, []).append(package.removeprefix("headwater").lstrip("."))
+    wrong = []
+    for stem, packages in by_stem.items():
+        others = [package for package in packages if not (package == "app" or package.startswith("interfaces."))]
+        is_rendered = not others and packages.count("app") == 1
+        is_connector_part = all(package.startswith("connectors.") for package in packages)
+        if len(packages) > 1 and not is_rendered and not is_connector_part:
+            wrong.append(f"{stem}: {', '.join(sorted(packages))}")
+    return wrong
+
+
+def twin_classes(found: dict[str, Path]) -> list[str]:
+    """Class names that occur twice; a leading underscore makes no other name."""
+    by_name: dict[str, list[str]] = {}
+    for path in found.values():
+        for node in nodes(path):
+            if isinstance(node, ast.ClassDef):
+                by_name.setdefault(node.name.lstrip("_"), []).append(f"{path.name}:{node.lineno}")
+    return [f"{name}: {', '.join(where)}" for name, where in by_name.items() if len(where) > 1]
+
+
+def test_one_name_means_one_thing() -> None:
+    found = {name: path for name, path in modules().items() if path.stem != "__init__"}
+    assert twin_modules(found) == []
+    assert twin_classes(found) == []
 
 
 def test_files_and_functions_are_short() -> None:
@@ -269,3 +307,12 @@ def test_the_rules_find_what_they_forbid(little_house: dict[str, Path]) -> None:
     ]
     assert cycles(little_house) == ["headwater.base.a -> headwater.catalog.b -> headwater.base.a"]
     assert room_cycles(little_house) == ["base <-> catalog"]
+
+
+def test_the_rules_find_twin_names(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("class Run: ...\nclass _Run: ...\n")
+    names = ("app.plan", "interfaces.cli.plan", "runtime.plan", "connectors.files.read", "connectors.rest.read")
+    found = {f"headwater.{name}": path for name in names}
+    assert twin_modules(found) == ["plan: app, interfaces.cli, runtime"]
+    assert twin_classes({"headwater.a": path}) == ["Run: a.py:1, a.py:2"]

@@ -34,7 +34,7 @@ from headwater.catalog.verify import verify
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.batch_queue import Lane, Party
 from headwater.ingest.ledger_rules import clear_keys, sweep
-from headwater.ingest.push import Accepted, PushTable
+from headwater.ingest.push_records import Accepted, PushTable
 
 ROWS = [{"label": "a", "user": "ada"}, {"label": "b", "n": "1"}]
 WAIT_CHECKS, WAIT_SECONDS = 2_000, 0.005

@@ -23,7 +23,7 @@ from headwater.catalog.kept_letters import count_letters
 from headwater.catalog.lookup import table_states
 from headwater.catalog.verify import verify
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.push import OnBadRow, Push, PushTable
+from headwater.ingest.push_records import OnBadRow, Push, PushTable
 
 NUMBERS = PushTable("numbers", "numbers", declared={"n": DeclaredColumn(LONG)}, in_manifest=True)
 BODY = b'{"n": 1, "new": "x"}\n{"n": "one", "worse": 1}\n\n{"n": 2}\n[3]\r\n{"n": 4, "n": tru}'

@@ -44,7 +44,7 @@ from headwater.duck.merge_files import WAITING_BYTES, Merge, merge_files
 from headwater.duck.merge_files import _rows as rows_to_merge
 from headwater.duck.table_info import table_infos
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.push import PushTable
+from headwater.ingest.push_records import PushTable
 from headwater.ingest.tail import Tails
 
 KEYED = PushTable(

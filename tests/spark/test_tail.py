@@ -12,7 +12,7 @@ from headwater.base import limits
 from headwater.catalog.commit import Store
 from headwater.catalog.gc import collect
 from headwater.catalog.lookup import table_states
-from headwater.runtime.cut_inputs import RippleInput, read_inputs
+from headwater.runtime.cut_inputs import CutInput, read_inputs
 from headwater.spark.frames import table_frame
 from headwater.spark.ripples import RippleContext
 from spark.scenario import command
@@ -85,7 +85,7 @@ def must_have_arrived(store: Store, spark: SparkSession, since: int) -> None:
     (state,) = read_states(store)
     assert [file.merged for file in state.files] == [True, False]
     expected = ask(store.root, state, f"SELECT id, url FROM t WHERE _commit_seq > {since} ORDER BY id")
-    inputs = read_inputs(store, "test", [RippleInput("clicks", state.changed_seq, since)])
+    inputs = read_inputs(store, "test", [CutInput("clicks", state.changed_seq, since)])
     found = RippleContext(0, None, spark, inputs).changed_rows("clicks").orderBy("id").collect()
     assert [tuple(row) for row in found] == expected
 

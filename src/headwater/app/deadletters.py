@@ -29,7 +29,7 @@ from headwater.catalog.push_writers import end_writer, new_writer
 from headwater.catalog.records import Commit, ItemsLanded
 from headwater.connectors.files.changes import unread_version
 from headwater.ingest.group_commit import Base, Files, base_of, changes_of, refuse_change_of, write
-from headwater.ingest.push import PushTable
+from headwater.ingest.push_records import PushTable
 from headwater.ingest.retry_dead_letters import coerce_again
 from headwater.manifest.spec import TableSpec
 from headwater.runtime.model import MadeTable, project_tables

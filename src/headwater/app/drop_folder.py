@@ -30,8 +30,8 @@ from headwater.ingest.decode import TooLarge
 from headwater.ingest.drop.due_files import Memory
 from headwater.ingest.drop.folder import Changed, DropFolder, Dropped, Listing
 from headwater.ingest.drop.hashes import Hashes
-from headwater.ingest.drop.rows import FileRows, Room, body_of, is_lines
-from headwater.ingest.push import Accepted, Push, PushTable
+from headwater.ingest.drop.rows import FileRows, GroupBudget, body_of, is_lines
+from headwater.ingest.push_records import Accepted, Push, PushTable
 
 HASHES = ".headwater/drop.json"
 LISTING_SHARE = 10
@@ -306,7 +306,7 @@ class _Taking:
     again: int = 0
     _group: list[tuple[Dropped, Push, int]] = field(default_factory=list)
     _weight: int = 0
-    _room: Room = field(default_factory=Room)
+    _room: GroupBudget = field(default_factory=GroupBudget)
 
     def take(self, files: Sequence[Dropped]) -> None:
         """Land those that the ledger does not know. Raises `_TableWaits`, or what is wrong with the store."""
@@ -363,7 +363,7 @@ class _Taking:
         return is_lines(file.name) and not is_lines(self._group[-1][0].name)
 
     def _flush(self) -> None:
-        group, self._group, self._weight, self._room = self._group, [], 0, Room()
+        group, self._group, self._weight, self._room = self._group, [], 0, GroupBudget()
         if not group or self.dropping.ended.is_set():
             return
         outcomes = self.dropping.door.ingest_together(self.dropping.workspace, [push for _, push, _ in group])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headwater.app.ingest import Door
 from headwater.app.workspace import Workspace
 from headwater.base.clock import now_us
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.protocol import BadRows, Observed, TransientError
 from headwater.duck.unique_keys import keys_are_unique
@@ -17,7 +17,7 @@ from headwater.ingest.drop.rows import told
 from headwater.ingest.group_commit import Base, Files
 from headwater.ingest.large_batch import WrittenElsewhere
 from headwater.ingest.prepare import refuse_rows
-from headwater.ingest.push import Accepted, Push
+from headwater.ingest.push_records import Accepted, Push
 from headwater.storage.part_writer import discard_files
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from headwater.ingest.decode import Encoding, TooLarge, decoded
 from headwater.ingest.large_batch import Write, land_written
 from headwater.ingest.ledger_rules import clear_keys
 from headwater.ingest.prepare import Prepared
-from headwater.ingest.push import Accepted, OnBadRow, Push, PushTable
+from headwater.ingest.push_records import Accepted, OnBadRow, Push, PushTable
 from headwater.ingest.tail import Tails
 from headwater.manifest.durations import duration_us
 from headwater.manifest.load import Project

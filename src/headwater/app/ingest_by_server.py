@@ -21,7 +21,7 @@ from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.base.errors import CODES, HeadwaterError, Place
 from headwater.base.ids import is_table_name
-from headwater.ingest.push import Accepted
+from headwater.ingest.push_records import Accepted
 from headwater.manifest.load import Project
 from headwater.manifest.references import resolve_reference
 

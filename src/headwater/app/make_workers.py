@@ -9,9 +9,9 @@ from headwater.app.declared_tables import columns_by_table
 from headwater.app.workspace import Workspace, actor
 from headwater.catalog.queue import Slots
 from headwater.manifest.secret_values import mask_of, secret_values
+from headwater.runtime.apply_events import Event
 from headwater.runtime.apply_slices import Applier
 from headwater.runtime.compile import Compiled
-from headwater.runtime.events import Event
 from headwater.runtime.spark_start import measuring
 from headwater.runtime.user_output import Mask
 from headwater.runtime.worker import Definitions, Look, Workshop

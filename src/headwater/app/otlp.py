@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from headwater.app.ingest import Accepted, DeclaredColumn, Door, Encoding, TooLarge, decoded
 from headwater.app.workspace import Workspace
 from headwater.base import limits
-from headwater.coerce.errors import RowError
-from headwater.ingest.otlp.json_form import Message
+from headwater.coerce.row_errors import RowError
 from headwater.ingest.otlp.lines import lines
+from headwater.ingest.otlp.parse_json import Message
 from headwater.ingest.otlp.requests import Form, response, rows_of, written
 from headwater.ingest.otlp.tables import COLUMNS, TABLES, Signal
 

@@ -30,8 +30,8 @@ def refresh(store: Store, *, force: bool = False) -> list[str]:
 
 
 def _refresh(store: Store, *, force: bool) -> list[str]:
-    from headwater.duck.database import refresh_views
     from headwater.duck.table_info import table_infos
+    from headwater.duck.view_files import refresh_views
 
     with store.catalog.snapshot() as connection:
         states, views = table_states(connection), view_states(connection)
@@ -57,7 +57,7 @@ def refresh_landed(store: Store) -> HeadwaterError | None:
 def is_current(store: Store, tables: Mapping[str, TableEntry]) -> bool:
     """True if what is derived was made after the last change of any table, its files or a view: one small file tells.
     A crash between a commit and its views shows here."""
-    from headwater.duck.database import views_seq
+    from headwater.duck.view_files import views_seq
 
     with store.catalog.snapshot() as connection:
         last = last_view_change(connection)

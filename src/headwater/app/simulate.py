@@ -14,7 +14,7 @@ from headwater.freshness.scenario import SECOND, Scenario, ScenarioPipeline
 if TYPE_CHECKING:
     from headwater.app.workspace import Workspace
     from headwater.catalog.standing_triggers import Standing
-    from headwater.freshness.scenario_problems import Problem
+    from headwater.freshness.scenario_problems import ScenarioProblem
     from headwater.manifest.positions import Positions
     from headwater.runtime.project_scenario import Durations, WhatIf
 
@@ -37,7 +37,7 @@ class Simulated:
 
 def simulate_file(path: Path) -> Simulated:
     """Run the scenario of a file. Raises HW-M13 with everything that is wrong with it."""
-    from headwater.freshness.simulate import EndlessScenario, simulate
+    from headwater.freshness.virtual_time import EndlessScenario, simulate
 
     scenario = read_scenario(path)
     try:
@@ -66,7 +66,7 @@ def simulate_project(
     """The project's own pipelines from now on: its graph, its windows, the demand that stands, the durations that its
     runs measured. `what_if` is demand to try on top of what stands; `alone`, instead of it. Writes nothing."""
     from headwater.base.clock import now_us
-    from headwater.freshness.simulate import EndlessScenario, simulate
+    from headwater.freshness.virtual_time import EndlessScenario, simulate
     from headwater.manifest.durations import given_duration_us
     from headwater.runtime.compile import compile_pipelines
     from headwater.runtime.project_scenario import own_scenario
@@ -199,7 +199,7 @@ def _raise_faults(file: str, text: str, error: ValueError) -> NoReturn:
     raise _unreadable(file, "it has a number that is too long") from error
 
 
-def _raise(file: str, text: str, found: list[Problem]) -> NoReturn:
+def _raise(file: str, text: str, found: list[ScenarioProblem]) -> NoReturn:
     from headwater.manifest.positions import Positions
     from headwater.manifest.scan_json import scan_json
 
@@ -215,7 +215,7 @@ def _raise(file: str, text: str, found: list[Problem]) -> NoReturn:
     raise AssertionError("there is a problem")
 
 
-def _places(file: str, positions: Positions, problem: Problem) -> tuple[Place, ...]:
+def _places(file: str, positions: Positions, problem: ScenarioProblem) -> tuple[Place, ...]:
     """Where the problem stands, and what it clashes with; the whole file for what has no place in it."""
     if not problem.path:
         return (Place(file),)

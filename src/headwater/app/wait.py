@@ -23,11 +23,11 @@ from headwater.catalog.wakeups import changes
 from headwater.freshness.explain import explain
 from headwater.freshness.state import State
 from headwater.observe.tracing import tracing
+from headwater.runtime.apply_events import RunBegan, RunFinished, Waiting
 from headwater.runtime.apply_slices import PipelineJob, PipelineResult
 from headwater.runtime.compile import Compiled
 from headwater.runtime.drive import Drive
 from headwater.runtime.engine import Engine, open_engine, restored
-from headwater.runtime.events import RunBegan, RunEnded, Waiting
 from headwater.runtime.send_demand import Request, outcome, send_demand, window_of
 from headwater.runtime.worker import Look
 
@@ -120,7 +120,7 @@ class Settling:
                     case "run_started":
                         self.on_event(RunBegan(event.pond, event.run_id, 1))
                     case "run_completed" | "run_passed" | "run_failed":
-                        self.on_event(RunEnded(event.pond, event.run_id, event.kind.removeprefix("run_")))
+                        self.on_event(RunFinished(event.pond, event.run_id, event.kind.removeprefix("run_")))
         return events[-1].id if events else after
 
     def _seen(self, request: Request, began_us: int) -> dict[str, PipelineResult] | None:

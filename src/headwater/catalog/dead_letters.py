@@ -15,13 +15,13 @@ import msgspec
 
 from headwater.base.clock import now_us
 from headwater.base.errors import Conflict
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import BINARY, LONG, STRING, Type
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.evolution import Shown, evolve
 from headwater.catalog.lookup import table_entries
-from headwater.coerce.errors import BadRow
+from headwater.coerce.row_errors import BadRow
 from headwater.storage.file_record import FileRecord
 
 TABLE = "_dead_letters"

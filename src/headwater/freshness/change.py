@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headwater.freshness.demand import send_demand_again
 from headwater.freshness.due import forget_execution, make_due
 from headwater.freshness.events import GraphChanged
 from headwater.freshness.faults import set_blocked
@@ -15,6 +14,7 @@ from headwater.freshness.gates import refresh_pond, refresh_ripple
 from headwater.freshness.graph import PondSpec, check_graph, depths
 from headwater.freshness.runs import settle_runs, stamp_again
 from headwater.freshness.state import Pond, Ripple, State
+from headwater.freshness.upstream import send_demand_again
 
 
 def change_graph(state: State, change: GraphChanged) -> None:

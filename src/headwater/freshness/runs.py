@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from headwater.freshness.demand import pull_sources, stamp, take_pull
 from headwater.freshness.due import make_due
 from headwater.freshness.events import (
+    PondRunStarted,
     RippleCompleted,
     RipplePassed,
     RunCompleted,
     RunPassed,
-    RunStarted,
     RunSuperseded,
     SourceCut,
     StartRipple,
@@ -19,6 +18,7 @@ from headwater.freshness.faults import recover
 from headwater.freshness.gates import refresh_pond, refresh_ripple, release_children, release_sinks
 from headwater.freshness.state import NEVER, Inputs, Pond, Ripple, Run, State, take_targets
 from headwater.freshness.triggers import retap
+from headwater.freshness.upstream import pull_sources, stamp, take_pull
 
 
 def source_freshness(pond: Pond, now: int) -> tuple[int, int] | None:
@@ -181,7 +181,7 @@ def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> Non
         run.taken = take_targets(pond.targets, freshness)
     pond.due = pond.delivered = False
     pond.runs.append(run)
-    state.effects.append(RunStarted(pond.name, freshness, delay))
+    state.effects.append(PondRunStarted(pond.name, freshness, delay))
     refresh_pond(state, pond)
     state.touch(pond)
     # A blocked pond consumes what its sources have, but never asks them for more.

@@ -36,7 +36,7 @@ from headwater.ingest.group_commit import (
 )
 from headwater.ingest.ledger_rules import check_key, fingerprint, replay, sweep
 from headwater.ingest.prepare import Prepared, prepare, prepare_together
-from headwater.ingest.push import Accepted, Push
+from headwater.ingest.push_records import Accepted, Push
 
 
 class Acceptor:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from headwater.base import limits
 from headwater.ingest.group_commit import Base
 from headwater.ingest.prepare import Prepared
-from headwater.ingest.push import Accepted, Push
+from headwater.ingest.push_records import Accepted, Push
 
 
 @dataclass(eq=False)

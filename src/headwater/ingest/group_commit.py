@@ -16,7 +16,7 @@ from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED, uuid7
 from headwater.base.node import this_node
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import DYNAMIC, STRING
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
@@ -27,11 +27,11 @@ from headwater.catalog.evolution import Evolution, Shown, evolve, refusal
 from headwater.catalog.lookup import TableEntry, table_entries
 from headwater.catalog.schema_decisions import refuse_change
 from headwater.catalog.units import lease_seconds
-from headwater.coerce.errors import BadRow
+from headwater.coerce.row_errors import BadRow
 from headwater.ingest.first_columns import undeclared
 from headwater.ingest.ledger_rules import key_record
 from headwater.ingest.prepare import Prepared
-from headwater.ingest.push import Push, PushTable
+from headwater.ingest.push_records import Push, PushTable
 from headwater.storage.file_record import FileRecord
 from headwater.storage.layout import attempt_directory
 from headwater.storage.part_writer import PartWriter

@@ -16,12 +16,12 @@ from msgspec import Raw
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED, is_reserved_column
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import STRING, TIMESTAMP
 from headwater.coerce.batches import Coerced, coerce_lines, coerce_objects, coerce_pieces
-from headwater.coerce.errors import BadRow, Refused, RowError
 from headwater.coerce.objects import Objects, bad_lines, line_pieces, read_lines, without_bom
 from headwater.coerce.rescued import dynamic_array, good_rows, rescue, without_rescued
+from headwater.coerce.row_errors import BadRow, Refused, RowError
 from headwater.coerce.values import coerce_value
 from headwater.ingest.decode import TooLarge
 from headwater.ingest.first_columns import DEFAULT_COLUMNS

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headwater.base.ids import RESCUED
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.catalog.dead_letters import Letter
 from headwater.coerce.batches import coerce_objects, record_batch
 from headwater.coerce.objects import Objects, read_sources
 from headwater.coerce.rescued import good_rows, nameless, rescue, rescue_cells, with_rescued, without_rescued
-from headwater.coerce.text import coerce_text_batch
+from headwater.coerce.text_columns import coerce_text_batch
 from headwater.ingest.prepare import Prepared, prepare
 from headwater.storage.system_columns import SOURCE_ID
 

@@ -30,7 +30,7 @@ from headwater.manifest.documents import (
     parse_document,
     plain_value,
 )
-from headwater.manifest.load import Reading, no_such_pipeline, read_project
+from headwater.manifest.load import ManifestFiles, no_such_pipeline, read_project
 from headwater.manifest.positions import Path
 from headwater.manifest.render import pipeline_as_json, pipeline_as_toml
 from headwater.manifest.splice_json import set_in_json, unset_in_json
@@ -203,7 +203,7 @@ def _spliced(part: Part, text: str, path: Path, data: dict[str, JsonValue], *, r
     raise HeadwaterError("HW-M03", message, hint="edit the file by hand; nothing was changed", places=(part.place(),))
 
 
-def _find(reading: Reading, pipeline_id: str) -> Part:
+def _find(reading: ManifestFiles, pipeline_id: str) -> Part:
     there = [part for part in reading.parts if part.id == pipeline_id]
     if len(there) > 1:
         places = tuple(part.place() for part in there)

@@ -16,7 +16,7 @@ Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Span:
+class TextSpan:
     start: int
     end: int
 
@@ -36,7 +36,7 @@ class Pair:
 
     table: Path
     path: Path
-    span: Span
+    span: TextSpan
 
 
 @dataclass
@@ -45,10 +45,10 @@ class Positions:
     `written` are the values behind an equals sign or between brackets, not those of headers and dotted keys."""
 
     text: str
-    keys: dict[Path, Span] = field(default_factory=dict)
-    values: dict[Path, Span] = field(default_factory=dict)
-    comments: list[Span] = field(default_factory=list)
-    headers: list[tuple[Path, Span]] = field(default_factory=list)
+    keys: dict[Path, TextSpan] = field(default_factory=dict)
+    values: dict[Path, TextSpan] = field(default_factory=dict)
+    comments: list[TextSpan] = field(default_factory=list)
+    headers: list[tuple[Path, TextSpan]] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
     written: set[Path] = field(default_factory=set)
     duplicates: list[Duplicate] = field(default_factory=list)

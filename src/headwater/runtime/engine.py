@@ -27,8 +27,8 @@ from headwater.observe.counters import COUNTERS
 from headwater.observe.tracing import tracing
 from headwater.runtime.compile import Compiled
 from headwater.runtime.engine_clock import EngineClock
-from headwater.runtime.run_history import Cause, Chronicle, OpenRun, answers
-from headwater.runtime.triggers import sleeping, trigger_changes
+from headwater.runtime.run_history import Cause, Chronicle, StartedRun, answers
+from headwater.runtime.trigger_events import sleeping, trigger_changes
 
 RUNNING: tuple[RunState, ...] = ("running",)
 INLET_JOB = "inlet"
@@ -241,7 +241,7 @@ def open_engine(store: Store, compiled: Compiled, *, holder: str, stands: bool =
     kept = Chronicle(trace=heard.begin_run, on_end=heard.end_run)
     for run in under_way:
         published = state.ponds[run.pond].published if run.pond in state.ponds else None
-        kept.open.setdefault(run.pond, {})[run.freshness_us] = OpenRun(run.run_id, run.trace_id, published)
+        kept.open.setdefault(run.pond, {})[run.freshness_us] = StartedRun(run.run_id, run.trace_id, published)
     kept.failed = {name for name, run in newest.items() if run.state == "failed"}
     kept.asked = {name: Cause(*record["asked"]) for name, record in saved.ponds.items() if "asked" in record}
     engine = Engine(store, owner, compiled, state, stands, kept, clock=EngineClock(state.now))

@@ -15,7 +15,7 @@ from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.errors import Conflict, HeadwaterError, Place
 from headwater.base.node import this_node
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
@@ -55,7 +55,7 @@ SCHEMA_TRIES = 8
 
 
 @dataclass(frozen=True)
-class Landed:
+class LandedSlice:
     rows: int
     bytes: int
     seq: int
@@ -77,7 +77,7 @@ class UnitWork:
 
 
 @traced_slice
-def land_unit(work: UnitWork) -> Landed:
+def land_unit(work: UnitWork) -> LandedSlice:
     """Read, write and commit one slice. Raises `TransientError` or `SliceGone` for the caller to decide about,
     HW-T03 if the lease was lost, and any other error for good."""
     stored = stored_slice(work.lease.payload)
@@ -219,7 +219,7 @@ def _commit(
     written: Written,
     *,
     number: int,
-) -> Landed:
+) -> LandedSlice:
     """One commit for all that the slice changes."""
     made = TableChanges(work.table.ask.name, work.lease.pipeline, work.table.ask.mode, work.lease.run_id)
     schema_id = made.set_schema(entry, evolution, has_rows=bool(written.files))
@@ -264,7 +264,7 @@ def _commit(
         COUNTERS.add("rows_dead_lettered", table, times=len(written.bad))
     if written.bad_items:
         COUNTERS.add("files_dead_lettered", table, times=len(written.bad_items))
-    return Landed(written.rows, written.bytes, seq, len(written.bad), len(written.bad_items))
+    return LandedSlice(written.rows, written.bytes, seq, len(written.bad), len(written.bad_items))
 
 
 def _write_letters(work: UnitWork, written: Written, *, number: int) -> tuple[FileRecord, ...]:

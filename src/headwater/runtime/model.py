@@ -79,7 +79,7 @@ class MadeTable:
 
 
 @dataclass(frozen=True, eq=False)
-class _Reading:
+class _RippleText:
     """A ripple's text, and the names in it that must be tables."""
 
     spec: RippleSpec
@@ -131,7 +131,7 @@ def read_ripples(
     return tuple(ripples), errors
 
 
-def _read(pipeline: LoadedPipeline, index: int, root: FilePath) -> _Reading:
+def _read(pipeline: LoadedPipeline, index: int, root: FilePath) -> _RippleText:
     """One ripple's text and names. Raises HW-M02 for a file that cannot be read, HW-M03 for what is wrong in it."""
     part, spec = pipeline.part, pipeline.spec.ripples[index]
     subject = f"the ripple `{spec.name}` of {part.subject}"
@@ -144,7 +144,7 @@ def _read(pipeline: LoadedPipeline, index: int, root: FilePath) -> _Reading:
         except SqlFault as fault:
             message = f"{subject}: {fault.message}"
             raise text.error("HW-M03", message, hint=fault.hint, place=text.place(fault.offset)) from fault
-        return _Reading(spec, text, tuple((read.name, partial(text.place, read.offset)) for read in reads))
+        return _RippleText(spec, text, tuple((read.name, partial(text.place, read.offset)) for read in reads))
     assert spec.python is not None
     text, function = python_text(root, part, ("ripples", index, "python"), spec.python)
     try:
@@ -153,11 +153,11 @@ def _read(pipeline: LoadedPipeline, index: int, root: FilePath) -> _Reading:
         message, place = f"{subject}: {bad.message}", Place(text.file, bad.line, bad.column)
         raise text.error("HW-M03", message, hint=bad.hint, place=place) from bad
     names = tuple((name, partial(Place, text.file, line, column)) for name, line, column in found.tables)
-    return _Reading(spec, text, names, found)
+    return _RippleText(spec, text, names, found)
 
 
 def _resolve(
-    name: str, pipeline: LoadedPipeline, reading: _Reading, tables: Mapping[str, MadeTable], place: PlaceOf
+    name: str, pipeline: LoadedPipeline, reading: _RippleText, tables: Mapping[str, MadeTable], place: PlaceOf
 ) -> RippleInput:
     """Who makes the table of that name. Raises HW-M07 if the ripple may not read it, or nobody makes it."""
     spec = pipeline.spec
@@ -186,7 +186,7 @@ def _resolve(
 
 
 def _ripple(
-    reading: _Reading, inputs: tuple[RippleInput, ...], after: tuple[str, ...], *, timeout: str | None
+    reading: _RippleText, inputs: tuple[RippleInput, ...], after: tuple[str, ...], *, timeout: str | None
 ) -> ModelRipple:
     spec, text, function = reading.spec, reading.text, reading.function
     kind: Literal["sql", "python", "view"] = "python" if function else "sql"

@@ -29,7 +29,7 @@ from headwater.runtime.deliveries import Deliveries
 from headwater.runtime.drive import Renewal, patience
 from headwater.runtime.engine import Engine, open_engine
 from headwater.runtime.service_errors import Complaints
-from headwater.runtime.triggers import CronClock
+from headwater.runtime.trigger_events import CronClock
 from headwater.runtime.worker import Workshop
 from headwater.runtime.worker_threads import Crew
 

@@ -13,7 +13,7 @@ from headwater.catalog import dead_letters as d
 from headwater.catalog.commit import Store
 from headwater.catalog.kept_letters import TakenOut, letters_of, read_letters, take_out, take_out_all
 from headwater.catalog.records import Change
-from headwater.coerce.errors import BadRow
+from headwater.coerce.row_errors import BadRow
 from headwater.connectors.protocol import BadItem
 from headwater.storage.file_record import FileRecord
 from headwater.storage.layout import parse_attempt

@@ -18,10 +18,10 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.duck.query_pool import Answer, Query, QueryPool, QueryProcess
 from headwater.duck.query_wire import Channel, Columns, End, Failure, Message, Parsed, Rows
-from headwater.duck.session import Definitions, Resources
+from headwater.duck.sandbox import Resources, SessionDefinitions
 
 ENDLESS = "explain analyze select count(*) from range(10000000000) a, range(1000000) b"
-NOTHING = Definitions(tables=(), views=(), listing="SELECT 1", files=())
+NOTHING = SessionDefinitions(tables=(), views=(), listing="SELECT 1", files=())
 CHECKS, CHECK_SECONDS = 500, 0.02
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.base import limits
 from headwater.ingest.batch_queue import Lane, Party, Ticket
-from headwater.ingest.push import Accepted, Push, PushTable
+from headwater.ingest.push_records import Accepted, Push, PushTable
 
 PATIENCE_SECONDS = 60.0
 WAIT_SECONDS = 0.001

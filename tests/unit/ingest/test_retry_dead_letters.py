@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import DYNAMIC
 from headwater.catalog.dead_letters import Letter
 from headwater.ingest.retry_dead_letters import Again, coerce_again

@@ -13,7 +13,7 @@ from headwater.catalog.inbox import message, send
 from headwater.catalog.standing_triggers import Standing, remove_standing, set_standing
 from headwater.catalog.units import new_holder
 from headwater.freshness.events import Cleared, Completed, Demand, Failed, Trigger
-from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.runtime.compile import Compiled, CompiledPipeline
 from headwater.runtime.engine import Engine, open_engine
 from headwater.runtime.run_history import Cause
@@ -31,8 +31,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def chain(*triggers: Trigger, fingerprint: str = "1") -> Compiled:
     """An Inlet `a` and a model `b` that reads it."""
-    a = PondSpec("a", (RippleSpec("a_table", fingerprint=fingerprint),))
-    b = PondSpec("b", (RippleSpec("b_table", reads=("a",)),), required=("a",))
+    a = PondSpec("a", (RippleNode("a_table", fingerprint=fingerprint),))
+    b = PondSpec("b", (RippleNode("b_table", reads=("a",)),), required=("a",))
     return Compiled({"a": CompiledPipeline("a", a), "b": CompiledPipeline("b", b, triggers)})
 
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.ids import RESCUED
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, STRING
-from headwater.coerce.errors import BadRow
+from headwater.coerce.row_errors import BadRow
 from headwater.connectors.files.changes import is_settled
-from headwater.connectors.files.columns import BadRowList
 from headwater.connectors.files.config import FileFormat
+from headwater.connectors.files.convert_columns import BadRowList
 from headwater.connectors.files.read import open_piece
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.slices import Cut, byte_cuts, cut_partitions

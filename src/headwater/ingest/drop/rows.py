@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, SourceFailed, UnusableColumn
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import STRING, Type
-from headwater.coerce.errors import BadRow
 from headwater.coerce.objects import line_pieces
-from headwater.connectors.files.columns import BadRowList
+from headwater.coerce.row_errors import BadRow
 from headwater.connectors.files.config import FileFormat, compression_of, format_of
+from headwater.connectors.files.convert_columns import BadRowList
 from headwater.connectors.files.read import open_piece
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.streams import OpenFile, Piece, refuse_foreign
@@ -52,7 +52,7 @@ def body_of(data: bytes, source_id: str) -> bytes:
 
 
 @dataclass
-class Room:
+class GroupBudget:
     """What the files of one group may hold together. A file that is small because it is compressed well may not fit;
     alone it may. What comes behind it does not fit either: it would land before it."""
 
@@ -84,7 +84,7 @@ class FileRows:
     file: FoundFile
     sha256: str
     table: str
-    room: Room
+    room: GroupBudget
 
     def __call__(self, schema: TableSchema, most_bad: int | None) -> Prepared:
         how = how_of(self.file.source_id)
@@ -127,7 +127,7 @@ def pieces_of(
 
 
 def _lines(opened: OpenFile, schema: TableSchema, bad: BadRowList, *, evolve: bool) -> Iterator[Prepared]:
-    from headwater.connectors.files.text import line_chunks
+    from headwater.connectors.files.json_lines import line_chunks
 
     piece, source_id = opened.piece, opened.source_id
     start = 0 if piece.whole else opened.line_start(piece.start)

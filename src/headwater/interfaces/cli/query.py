@@ -125,7 +125,7 @@ def query(
     """DuckDB over the store, read-only. `headwater.tables` lists the tables."""
     from headwater.app.query import reader
     from headwater.app.workspace import workspace
-    from headwater.interfaces.cli.rows import write_rows
+    from headwater.interfaces.cli.write_rows import write_rows
 
     face: Face = context.obj
     chosen = Format.JSON if json_ else format_
@@ -151,7 +151,7 @@ def crash_points(json_: JsonOption = False) -> None:
 
 def _interactive(session: duckdb.DuckDBPyConnection, format_: Any) -> None:
     """One statement at a time; a line that ends with `;` ends it."""
-    from headwater.interfaces.cli.rows import write_rows
+    from headwater.interfaces.cli.write_rows import write_rows
 
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  (gives input() history and editing)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headwater.app.ingest import Door
     from headwater.app.serve import EndedRun
     from headwater.app.workspace import Workspace
-    from headwater.interfaces.http.context import Context
+    from headwater.interfaces.http.request_context import Context
 
 _STOP, _OVER = b"s", b"o"
 

@@ -19,13 +19,13 @@ from headwater.app.ingest import Door
 from headwater.app.telemetry import COUNTERS, Counters
 from headwater.app.workspace import Workspace
 from headwater.base import limits
-from headwater.interfaces.http import demand, ingest, read
-from headwater.interfaces.http.context import Context, Given, Opened, answer, answers, opened, shape
+from headwater.interfaces.http import demand, ingest, read_routes
 from headwater.interfaces.http.docs_page import POLICY, docs_page
 from headwater.interfaces.http.feed import Feed
 from headwater.interfaces.http.guard import OPEN, Guard
-from headwater.interfaces.http.metrics import OPENMETRICS, openmetrics
+from headwater.interfaces.http.openmetrics import OPENMETRICS, openmetrics
 from headwater.interfaces.http.problems import NO_STORE, PROBLEM, handle_errors
+from headwater.interfaces.http.request_context import Context, Given, Opened, answer, answers, opened, shape
 
 TITLE = "Headwater"
 DESCRIPTION = "Demand for pipelines, what they do and why, rows that are pushed, and queries over what has landed."
@@ -101,7 +101,7 @@ def api(
     app.add_middleware(Guard, access=access)
     handle_errors(app)
     app.include_router(demand.router)
-    app.include_router(read.router)
+    app.include_router(read_routes.router)
     app.include_router(ingest.router)
     _add_watching(app)
     app.openapi = lambda: _description(app)  # type: ignore[method-assign]

@@ -146,7 +146,7 @@ async def stream(
             yield ": nothing new\n\n"
 
 
-class Listening(StreamingResponse):
+class EventStream(StreamingResponse):
     """An answer to a listener that has joined: it leaves when the answer ends, also if it never began."""
 
     def __init__(self, feed: Feed, events: AsyncIterator[str]):

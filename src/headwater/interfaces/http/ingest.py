@@ -13,9 +13,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from headwater.app.ingest import Accepted, Encoding, TooLarge, decoded, mark_of
-from headwater.interfaces.http.context import Context, Given, answer, answers, shape
-from headwater.interfaces.http.memory import Place
+from headwater.interfaces.http.memory import Reservation
 from headwater.interfaces.http.problems import RequestError
+from headwater.interfaces.http.request_context import Context, Given, answer, answers, shape
 
 router = APIRouter(tags=["push"])
 
@@ -80,7 +80,7 @@ def _land(
     context: Context,
     table: str,
     body: bytes,
-    place: Place,
+    place: Reservation,
     *,
     encoding: Encoding,
     key: str | None,
@@ -113,7 +113,7 @@ async def parts_of(request: Request) -> AsyncIterator[bytes]:
         raise RequestError(400, "the sender went away before all was sent") from error
 
 
-async def body_of(request: Request, place: Place) -> bytes:
+async def body_of(request: Request, place: Reservation) -> bytes:
     """The body, which counts for as long as the place is held."""
     parts = []
     async for part in parts_of(request):

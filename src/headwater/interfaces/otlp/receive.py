@@ -11,7 +11,7 @@ from headwater.app.ingest import Door, Encoding
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.interfaces.http.memory import Place, Room
+from headwater.interfaces.http.memory import MemoryBudget, Reservation
 from headwater.interfaces.http.paths import without_paths
 from headwater.interfaces.http.problems import RequestError, status_of
 
@@ -26,13 +26,13 @@ class Receiver:
     current: Callable[[], Workspace]
     access: Access
     door: Door
-    room: Room
+    room: MemoryBudget
 
     def receive(
         self,
         signal: otlp.Signal,
         body: bytes,
-        place: Place,
+        place: Reservation,
         *,
         encoding: Encoding,
         form: otlp.Form,

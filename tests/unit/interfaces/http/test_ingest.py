@@ -14,7 +14,7 @@ import pytest
 
 from headwater.base import limits
 from headwater.interfaces.http.api import api
-from headwater.interfaces.http.memory import Room
+from headwater.interfaces.http.memory import MemoryBudget
 from headwater.interfaces.http.problems import RequestError
 from headwater.interfaces.http.server import HttpServer
 from unit.interfaces.http.served import HOST, Running
@@ -185,7 +185,7 @@ def test_many_senders_at_once_land_each_batch_once(client: httpx.Client) -> None
 
 
 def test_a_sender_that_finds_no_room_is_told_to_come_again() -> None:
-    room = Room(batches=2, size=10)
+    room = MemoryBudget(batches=2, size=10)
     with room.place() as one, room.place() as two:
         one.grow(6)
         with pytest.raises(RequestError) as full:
@@ -211,7 +211,7 @@ def test_a_sender_that_sends_half_holds_no_room_for_long(
     connection.putheader("Content-Length", "100")
     connection.endheaders()
     connection.send(ROW)
-    room: Room = app.state.context.room
+    room: MemoryBudget = app.state.context.room
     if goes_away:
         eventually(lambda: room.bytes_left < limits.INGEST_MEMORY_BYTES)
         connection.close()

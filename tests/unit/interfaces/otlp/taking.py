@@ -18,12 +18,12 @@ from headwater.app.ingest import Door
 from headwater.app.query import reader
 from headwater.app.workspace import Workspace, workspace
 from headwater.base import limits
-from headwater.duck.session import run_query
+from headwater.duck.sandbox import run_query
 from headwater.ingest.otlp.tables import Signal
-from headwater.interfaces.http.memory import Room
+from headwater.interfaces.http.memory import MemoryBudget
 from headwater.interfaces.otlp.grpc_server import SERVICES
 from headwater.interfaces.otlp.receive import Receiver
-from headwater.interfaces.otlp.servers import Listening, taking_otlp
+from headwater.interfaces.otlp.servers import OtlpAddresses, taking_otlp
 from headwater.manifest.spec import OtlpSection
 from headwater.observe.counters import Counters
 
@@ -45,7 +45,7 @@ class Told:
 class Taking:
     workspace: Workspace
     receiver: Receiver
-    listening: Listening
+    listening: OtlpAddresses
     counters: Counters
     http: httpx.Client
     channel: grpc.Channel = field(repr=False)
@@ -78,7 +78,7 @@ def taking(root: Path, manifest: str = "", *, access: Access | None = None) -> I
     counters = Counters()
     with workspace(root) as opened:
         door = Door(counters)
-        room = Room(limits.INGESTS_AT_ONCE, limits.INGEST_MEMORY_BYTES)
+        room = MemoryBudget(limits.INGESTS_AT_ONCE, limits.INGEST_MEMORY_BYTES)
         opened.store()
         receiver = Receiver(lambda: opened, access or Access(), door, room)
         ports = OtlpSection(grpc_port=0, http_port=0)
