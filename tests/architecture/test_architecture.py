@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,9 @@ LEVELS = {
     "app": 6,
     "interfaces": 7,
 }
+PRIVATE_WORDS = {"door", "lane", "party", "hands", "crew", "looks", "letters", "chronicle", "complaints", "room"}
+PRIVATE_WORDS |= {"place", "stands", "told", "again", "through"}
+"""Words that mean nothing to a reader who knows the field. `letters` is a term in `dead letters`."""
 MAX_LINES = 500
 MAX_FUNCTION_LINES = 60
 
@@ -251,6 +255,29 @@ def twin_classes(found: dict[str, Path]) -> list[str]:
     return [f"{name}: {', '.join(where)}" for name, where in by_name.items() if len(where) > 1]
 
 
+def words(name: str) -> list[str]:
+    """The words of a snake_case or CamelCase name, in small letters; `dead letters` is one word."""
+    found = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)]
+    return re.sub(r"\bdead letters?\b", "dead-letter", " ".join(found)).split()
+
+
+def private_words(found: dict[str, Path]) -> list[str]:
+    """Modules, classes and public functions whose names have one of `PRIVATE_WORDS`, also as a plural or singular."""
+    forbidden = PRIVATE_WORDS | {f"{word}s" for word in PRIVATE_WORDS} | {word.rstrip("s") for word in PRIVATE_WORDS}
+    forbidden -= {"look", "hand", "stand", "throughs"}  # verbs of the field: hand over
+    names = [(module.rpartition(".")[2], module) for module in found]
+    for path in found.values():
+        for node in nodes(path):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                is_private = node.name.startswith("_") and not isinstance(node, ast.ClassDef)
+                names += [] if is_private else [(node.name, f"{path.name}:{node.lineno}")]
+    return [f"{where}: {name}" for name, where in names if not forbidden.isdisjoint(words(name))]
+
+
+def test_names_are_terms_of_the_field() -> None:
+    assert private_words(modules()) == []
+
+
 def test_one_name_means_one_thing() -> None:
     found = {name: path for name, path in modules().items() if path.stem != "__init__"}
     assert twin_modules(found) == []
@@ -316,3 +343,10 @@ def test_the_rules_find_twin_names(tmp_path: Path) -> None:
     found = {f"headwater.{name}": path for name in names}
     assert twin_modules(found) == ["plan: app, interfaces.cli, runtime"]
     assert twin_classes({"headwater.a": path}) == ["Run: a.py:1, a.py:2"]
+
+
+def test_the_rules_find_private_words(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("class TwoLanes: ...\ndef told(): ...\ndef dead_letters(): ...\ndef _told(): ...\n")
+    found = {"headwater.app.kept_letters": path}
+    assert private_words(found) == ["headwater.app.kept_letters: kept_letters", "a.py:1: TwoLanes", "a.py:2: told"]

@@ -28,7 +28,7 @@ from contract.tailing import (
 )
 from forked import exit_code
 from headwater.app.context import gc
-from headwater.app.ingest import Door, show
+from headwater.app.ingest import Ingestor, show
 from headwater.app.refresh_views import is_current, refresh
 from headwater.app.workspace import workspace
 from headwater.base import limits
@@ -355,9 +355,9 @@ def test_commands_that_push_a_file_each_keep_the_tail_short(tmp_path: Path) -> N
     (tmp_path / "headwater.toml").write_text('[project]\nname = "shop"\n')
     for number in range(2 * FULL):
         with workspace(tmp_path) as opened:
-            door = Door()
-            door.ingest(opened, "events", body(number))
-            door.close()
+            ingestor = Ingestor()
+            ingestor.ingest(opened, "events", body(number))
+            ingestor.close()
             show(opened)
             assert len(state_of(opened.store()).files) < FULL
     with workspace(tmp_path) as opened:
@@ -369,10 +369,10 @@ def test_commands_that_push_a_file_each_keep_the_tail_short(tmp_path: Path) -> N
 def test_a_server_merges_in_the_background_and_shows_it(tmp_path: Path) -> None:
     (tmp_path / "headwater.toml").write_text('[project]\nname = "shop"\n')
     with workspace(tmp_path) as opened:
-        door = Door()
+        ingestor = Ingestor()
         for number in range(5 * FULL):
-            door.ingest(opened, "events", body(number))
-        door.close()
+            ingestor.ingest(opened, "events", body(number))
+        ingestor.close()
         store = opened.store()
         assert len(state_of(store).files) < FULL
         assert (store.layout.views / "events.sql").read_text().count(".parquet") == len(state_of(store).files)

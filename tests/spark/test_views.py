@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from headwater.base.errors import HeadwaterError, Place
+from headwater.base.errors import HeadwaterError, Position
 from headwater.base.types import parse_type
 from headwater.catalog.gc import collect
 from headwater.catalog.lookup import runs, table_states, table_versions
@@ -45,7 +45,7 @@ def view(models: Models, name: str, sql: str, *reads: CutInput | str, **more: An
 
 
 def work_of(models: Models, name: str, sql: str, *reads: CutInput | str, **more: Any) -> RippleWork:
-    work = models.work(SqlCode(sql, Place("models/big.sql", 1, 1)), *reads, **more)
+    work = models.work(SqlCode(sql, Position("models/big.sql", 1, 1)), *reads, **more)
     return replace(work, ripple=replace(work.ripple, table=name))
 
 
@@ -187,7 +187,7 @@ def test_an_error_inside_a_view_is_not_placed_in_the_text_of_its_reader(models: 
     view(models, "numbers", "select cast(t as int) as n from texts", "texts")
     with pytest.raises(HeadwaterError, match=r"failed \(`cast\(t as int\)`\)") as caught:
         land_ripple(work_of(models, "out", "select n, 'and so on, and so on' as x from numbers", "numbers"))
-    assert caught.value.places == (Place("models/big.sql", 1, 1),)
+    assert caught.value.places == (Position("models/big.sql", 1, 1),)
 
 
 def test_a_view_does_not_take_the_place_of_a_table_but_a_table_that_of_a_view(models: Models) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from headwater.base.errors import HeadwaterError, Place, raise_all
+from headwater.base.errors import HeadwaterError, Position, raise_all
 from headwater.base.limits import MAX_JSON_DEPTH
 from headwater.freshness.scenario import SECOND, Scenario, ScenarioPipeline
 
@@ -44,7 +44,7 @@ def simulate_file(path: Path) -> Simulated:
         return Simulated(scenario, simulate(scenario).as_json())
     except EndlessScenario as error:
         hint = "shorten `until`, or let a source rest between two looks: `min_interval`"
-        raise HeadwaterError("HW-M13", str(error), hint=hint, places=(Place(str(path)),)) from error
+        raise HeadwaterError("HW-M13", str(error), hint=hint, places=(Position(str(path)),)) from error
 
 
 def demand_to_try(kind: DemandKind, text: str) -> WhatIf:
@@ -141,7 +141,7 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         column = len(raw[raw.rfind(b"\n", 0, error.start) + 1 : error.start].decode("utf-8", "replace")) + 1
-        place = Place(file, line, column)
+        place = Position(file, line, column)
         bad = HeadwaterError("HW-M13", f"`{file}` is not UTF-8 text", hint="save it as UTF-8", places=(place,))
         raise bad from error
 
@@ -176,11 +176,11 @@ def _raise_faults(file: str, text: str, error: ValueError) -> NoReturn:
 
     if not text.strip():
         hint = 'write a scenario into it: `{"pipelines": {...}, "events": [...]}`'
-        raise HeadwaterError("HW-M13", f"`{file}` is empty", hint=hint, places=(Place(file, 1, 1),)) from error
+        raise HeadwaterError("HW-M13", f"`{file}` is empty", hint=hint, places=(Position(file, 1, 1),)) from error
     try:
         found = scan_json(text)
     except JsonFault as fault:
-        place = Positions(text).place(file, fault.offset)
+        place = Positions(text).position(file, fault.offset)
         hint = "JSON has no comments" if fault.message == "a comment" else fault.hint
         message = f"`{file}` is not valid JSON: {fault.message}"
         raise HeadwaterError("HW-M13", message, hint=hint, places=(place,)) from error
@@ -191,7 +191,7 @@ def _raise_faults(file: str, text: str, error: ValueError) -> NoReturn:
             "HW-M13",
             f"the key `{duplicate.path[-1]}` stands twice",
             hint="keep one of them",
-            places=(found.place(file, duplicate.first), found.place(file, duplicate.second)),
+            places=(found.position(file, duplicate.first), found.position(file, duplicate.second)),
         )
         for duplicate in found.duplicates
     ]
@@ -215,10 +215,10 @@ def _raise(file: str, text: str, found: list[ScenarioProblem]) -> NoReturn:
     raise AssertionError("there is a problem")
 
 
-def _places(file: str, positions: Positions, problem: ScenarioProblem) -> tuple[Place, ...]:
+def _places(file: str, positions: Positions, problem: ScenarioProblem) -> tuple[Position, ...]:
     """Where the problem stands, and what it clashes with; the whole file for what has no place in it."""
     if not problem.path:
-        return (Place(file),)
+        return (Position(file),)
     at = positions.of_key(file, problem.path) if problem.key else positions.of_value(file, problem.path)
     return (at, *(positions.of_value(file, path) for path in problem.also))
 
@@ -230,4 +230,4 @@ def _rank(error: HeadwaterError) -> tuple[bool, int, int]:
 
 
 def _unreadable(file: str, reason: str, hint: str = "") -> HeadwaterError:
-    return HeadwaterError("HW-M13", f"cannot read `{file}`: {reason}", hint=hint, places=(Place(file),))
+    return HeadwaterError("HW-M13", f"cannot read `{file}`: {reason}", hint=hint, places=(Position(file),))

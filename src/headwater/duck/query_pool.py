@@ -110,7 +110,7 @@ class QueryPool:
             self._starter.join()
 
     @contextmanager
-    def place(self) -> Iterator[Query]:
+    def reserve(self) -> Iterator[Query]:
         """A place for one query. Raises HW-H05 at once if there is none."""
         with self._changed:
             if self._queries >= self._most:

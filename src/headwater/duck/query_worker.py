@@ -35,12 +35,12 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parse("SELECT 1")  # loads DuckDB, and makes the parser
     _limit_memory(limits.QUERY_MEMORY_BYTES + limits.QUERY_EXTRA_BYTES)
-    worker = _Worker(Channel(socket.socket(fileno=0)))
+    worker = _QueryWorker(Channel(socket.socket(fileno=0)))
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the server is gone
         worker.serve()
 
 
-class _Worker:
+class _QueryWorker:
     """Answers one message after the other; each statement runs in a database of its own."""
 
     def __init__(self, channel: Channel):

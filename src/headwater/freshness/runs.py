@@ -163,7 +163,7 @@ def settle_runs(state: State, pond: Pond) -> None:
         retap(state, pond)
 
 
-def stamp_again(state: State, pond: Pond) -> None:
+def restamp(state: State, pond: Pond) -> None:
     """Runs in flight want every ripple to reach them, also one that is new or due again."""
     for run in pond.runs:
         if not run.gave_up and not run.abandoned:
@@ -299,7 +299,7 @@ def _make_sinks_due(state: State, pond: Pond) -> None:
     """It ran again at the freshness it had, because it had changed: so must those who read it."""
     for sink in pond.sinks:
         make_due(state, sink, [ripple for ripple in sink.ripples if _reads(ripple, pond)])
-        stamp_again(state, sink)
+        restamp(state, sink)
         refresh_pond(state, sink)
         state.touch(sink)
 

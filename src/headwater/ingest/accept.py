@@ -23,7 +23,7 @@ from headwater.catalog.log import heal_log
 from headwater.catalog.lookup import current_seq
 from headwater.catalog.push_writers import end_writer, new_writer, renew_writer
 from headwater.catalog.records import Commit, KeysFree, Requirement, WriterHeld
-from headwater.ingest.batch_queue import Lane, Party, Ticket
+from headwater.ingest.batch_queue import BatchQueue, Ticket, Waiter
 from headwater.ingest.group_commit import (
     Base,
     Files,
@@ -51,7 +51,7 @@ class Acceptor:
     ):
         self._store, self._ttl_seconds, self._on_landed = store, ttl_seconds, on_landed
         self._lock = threading.Lock()
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, BatchQueue] = {}
         self._files: Files | None = None
         self._swept_at: float | None = None
 
@@ -70,17 +70,17 @@ class Acceptor:
         outcomes = [self._begin(push) for push in pushes]
         tickets = [each for each in outcomes if isinstance(each, Ticket) and not each.ended]
         if tickets:
-            self._pass(self._lane(tickets[0].push.target.table), Party(tickets))
+            self._pass(self._lane(tickets[0].push.target.table), Waiter(tickets))
             crash_point("ingest.before_answer")
         return [each.outcome if isinstance(each, Ticket) else each for each in outcomes]
 
-    def _lane(self, table: str) -> Lane:
+    def _lane(self, table: str) -> BatchQueue:
         """Names of tables come from outside, and there may be no end of them. That a lane is forgotten while somebody
         enters it does no harm: two lanes of a table are as two processes."""
         with self._lock:
             if len(self._lanes) >= limits.PUSH_LANES and table not in self._lanes:
                 self._lanes = {name: lane for name, lane in self._lanes.items() if not lane.is_idle}
-            return self._lanes.setdefault(table, Lane())
+            return self._lanes.setdefault(table, BatchQueue())
 
     def _begin(self, push: Push) -> Ticket | Exception:
         """A batch that may land, or what is wrong with it. A large one is prepared at once: those that are small must
@@ -94,11 +94,11 @@ class Acceptor:
         except Exception as error:
             return error
 
-    def _pass(self, lane: Lane, party: Party) -> None:
+    def _pass(self, lane: BatchQueue, waiter: Waiter) -> None:
         """Comes back when all batches of the party have ended."""
         try:
-            lane.join(party)
-            while not party.ended:
+            lane.join(waiter)
+            while not waiter.ended:
                 lane.gather()
                 group = lane.take()
                 try:
@@ -106,10 +106,10 @@ class Acceptor:
                 finally:
                     lane.tell(group)
         finally:
-            if party.leads:
+            if waiter.leads:
                 lane.hand_over()
-            for ticket in party.tickets:
-                ticket.party = None  # each holds the other, and with them what was sent
+            for ticket in waiter.tickets:
+                ticket.waiter = None  # each holds the other, and with them what was sent
 
     def _check(self, push: Push) -> None:
         if not is_table_name(push.target.table):

@@ -22,7 +22,13 @@ from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
-from headwater.catalog.dead_letters import Letter, ensure_table, letter_of, letters_added, write_letters
+from headwater.catalog.dead_letters import (
+    DeadLetter,
+    dead_letter_of,
+    dead_letters_added,
+    ensure_table,
+    write_dead_letters,
+)
 from headwater.catalog.evolution import Evolution, Shown, evolve, refusal
 from headwater.catalog.lookup import TableEntry, table_entries
 from headwater.catalog.schema_decisions import refuse_change
@@ -175,13 +181,13 @@ def write_bad(
     schema_id = ensure_table(store, actor=kept[0][0].actor)
     run_id, directory, number = files.next(LETTERS)
     letters = [_letter(push, row) for push, row in kept]
-    written = write_letters(store.root, directory, letters, run_id=run_id, number=number)
-    return written, letters_added(written, schema_id=schema_id, run_id=run_id)
+    written = write_dead_letters(store.root, directory, letters, run_id=run_id, number=number)
+    return written, dead_letters_added(written, schema_id=schema_id, run_id=run_id)
 
 
-def _letter(push: Push, row: BadRow) -> Letter:
+def _letter(push: Push, row: BadRow) -> DeadLetter:
     place = push.source or push.key or ""
-    return letter_of(row, table=push.target.table, pipeline=push.target.pipeline, place=place, format_=push.format)
+    return dead_letter_of(row, table=push.target.table, pipeline=push.target.pipeline, place=place, format_=push.format)
 
 
 def changes_of(

@@ -179,7 +179,7 @@ def may_be_added(name: str) -> bool:
     )
 
 
-def room_for_columns(schema: TableSchema) -> int:
+def columns_left(schema: TableSchema) -> int:
     """How many columns a batch may add to a table."""
     return limits.NEW_COLUMNS_PER_BATCH if len(schema.columns) < limits.TABLE_COLUMNS else 0
 
@@ -239,5 +239,5 @@ def _sort_out(
     names = set().union(*objects.rows) - {*schema.names(), *before}
     unknown = dict.fromkeys(name for row in objects.rows for name in row if name in names) if names else {}
     new = [name for name in unknown if evolve and may_be_added(name)]
-    added = (*before, *new)[: room_for_columns(schema)]
+    added = (*before, *new)[: columns_left(schema)]
     return added, frozenset(unknown) - frozenset(added)

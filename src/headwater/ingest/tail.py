@@ -26,9 +26,9 @@ from headwater.base.errors import HeadwaterError, LeaseLost
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
-from headwater.catalog.kept_letters import letters_of
 from headwater.catalog.lookup import table_states
 from headwater.catalog.push_writers import end_writer, new_writer, renew_writer
+from headwater.catalog.stored_dead_letters import dead_letter_files
 from headwater.catalog.table_state import TableState
 from headwater.duck.merge_files import Merge, Merged, merge_files, same_rows
 from headwater.ingest.group_commit import Files
@@ -200,7 +200,7 @@ def _letters_tail_of(connection: Connection, table: str) -> TableState | None:
     """The same of its dead letters: those of other tables are in other files."""
     if not is_long(_sizes(connection, (t.file.c.table_name == LETTERS) & (t.file.c.partition == table))):
         return None
-    letters = letters_of(connection, table)
+    letters = dead_letter_files(connection, table)
     return replace(letters.state, files=letters.files) if letters is not None else None
 
 

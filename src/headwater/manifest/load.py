@@ -13,7 +13,7 @@ from pathlib import Path as FilePath
 
 from pydantic import ValidationError
 
-from headwater.base.errors import HeadwaterError, Place, nearest, raise_all
+from headwater.base.errors import HeadwaterError, Position, nearest, raise_all
 from headwater.manifest.checks import CheckConfig, Declared, check_pipeline, check_project, declare, name_warnings
 from headwater.manifest.documents import (
     PROJECT_FILE,
@@ -44,9 +44,9 @@ class LoadedPipeline:
         return self.part.document.file
 
     @property
-    def place(self) -> Place:
+    def position(self) -> Position:
         """Where its definition begins; looked up when it is asked for."""
-        return self.part.place()
+        return self.part.position()
 
 
 @dataclass(frozen=True)

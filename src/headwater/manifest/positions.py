@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from headwater.base.errors import Place
+from headwater.base.errors import Position
 
 Path = tuple[str | int, ...]
 """A way into a document: keys and list positions."""
@@ -60,18 +60,18 @@ class Positions:
             self._lines.append(at + 1)
             at = self.text.find("\n", at + 1)
 
-    def place(self, file: str, offset: int) -> Place:
+    def position(self, file: str, offset: int) -> Position:
         line = bisect_right(self._lines, offset)
-        return Place(file, line, offset - self._lines[line - 1] + 1)
+        return Position(file, line, offset - self._lines[line - 1] + 1)
 
-    def of_key(self, file: str, path: Path) -> Place:
+    def of_key(self, file: str, path: Path) -> Position:
         """Where the last key of `path` is written; its value where it has no key of its own (a list's item)."""
         span = self.keys.get(path)
-        return self.place(file, span.start) if span else self.of_value(file, path)
+        return self.position(file, span.start) if span else self.of_value(file, path)
 
-    def of_value(self, file: str, path: Path) -> Place:
+    def of_value(self, file: str, path: Path) -> Position:
         """Where the value at `path` begins, or the nearest thing around it that is written down."""
         while path and path not in self.values:
             path = path[:-1]
         span = self.values.get(path)
-        return self.place(file, span.start) if span else Place(file, 1, 1)
+        return self.position(file, span.start) if span else Position(file, 1, 1)

@@ -20,8 +20,8 @@ from headwater.base import limits
 from headwater.base.errors import CatalogUnreachable, Conflict, Exit, HeadwaterError, LeaseLost
 from headwater.base.ids import RunId
 from headwater.catalog.commit import Store
-from headwater.catalog.kept_letters import letters_by_run
 from headwater.catalog.lookup import run_record, table_states
+from headwater.catalog.stored_dead_letters import dead_letters_by_run
 from headwater.catalog.units import (
     Lease,
     UnitStatus,
@@ -146,7 +146,7 @@ class PipelineJob:
     def inlet(self) -> Inlet:
         return self.planned.inlet
 
-    def plan_again(self) -> None:
+    def replan(self) -> None:
         """Look at the source and the catalog anew, with a source of its own."""
         self.source.close()
         self.planned, self.source = self.plan()
@@ -219,7 +219,7 @@ class Applier:
         """Plan a pipeline once more: its source moved under a slice, or the run that ended had been planned before
         this apply began. True if there is more to do; a source that can no longer be looked at is a result."""
         try:
-            job.plan_again()
+            job.replan()
         except TransientError as error:
             results[job.pipeline] = PipelineResult(job.pipeline, "failed", error=no_answer(job.pipeline, error))
             return False
@@ -257,7 +257,7 @@ class Applier:
                     return None
                 return begin_run(self.store, job.planned, trigger=self.trigger, actor=self.actor)
             except Conflict:
-                job.plan_again()  # another apply was quicker: see what is left
+                job.replan()  # another apply was quicker: see what is left
         raise HeadwaterError("HW-T02", f"`{job.pipeline}` is being changed by others all the time", retryable=True)
 
     def _work(self, runs: list[_AppliedRun]) -> None:
@@ -385,7 +385,7 @@ class Applier:
 
     def _result(self, run: _AppliedRun) -> PipelineResult:
         with self.store.catalog.snapshot() as connection:
-            record, bad = run_record(connection, run.run_id), letters_by_run(connection, [run.run_id])
+            record, bad = run_record(connection, run.run_id), dead_letters_by_run(connection, [run.run_id])
         statuses = self._statuses(run.run_id)
         done = [unit for unit in statuses if unit.state == "done"]
         state = str(record["state"])

@@ -67,7 +67,7 @@ class Chapter:
 
 
 @dataclass
-class Chronicle:
+class RunHistory:
     """`trace` gives a new run its trace id, if somebody traces. `ended` hears of every run that is over."""
 
     open: dict[str, dict[int, StartedRun]] = field(default_factory=dict)

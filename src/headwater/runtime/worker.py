@@ -70,7 +70,7 @@ class Definitions:
 
 
 @dataclass
-class Workshop:
+class Worker:
     """What jobs need: the store, Spark, the definitions. What came of them is kept, for who waits for it."""
 
     store: Store
@@ -299,7 +299,7 @@ class Workshop:
 
         match ripple.kind:
             case "sql" | "view":
-                return SqlCode(ripple.text, ripple.place)
+                return SqlCode(ripple.text, ripple.position)
             case "python":
                 assert ripple.function is not None
                 return PythonCode(self.definitions.root / ripple.file, ripple.function, ripple.file)

@@ -17,7 +17,7 @@ from headwater.base.types import STRING, TIMESTAMP, Type
 from headwater.coerce.rescued import dynamic_array, rescue_cells, without_rescued
 from headwater.connectors.files.convert_columns import convert_typed, json_texts
 from headwater.ingest.drop.text_values import texts_of
-from headwater.ingest.prepare import TIME, TIME_KEYS, Prepared, has_default_times, may_be_added, room_for_columns
+from headwater.ingest.prepare import TIME, TIME_KEYS, Prepared, columns_left, has_default_times, may_be_added
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +62,7 @@ def prepare_cells(rows: pa.RecordBatch, reading: FileColumns, *, evolve: bool) -
     others: Mapping[str, pa.Array] = {name: rows.column(name) for name in reading.unknown}
     if has_default_times(reading.known):
         batch, others = _with_times(batch, others)
-    added = [name for name in others if evolve and may_be_added(name)][: room_for_columns(reading.known)]
+    added = [name for name in others if evolve and may_be_added(name)][: columns_left(reading.known)]
     for name in added:
         batch = batch.append_column(name, texts_of(others[name]))
     rescued = {name: json_texts(column) for name, column in others.items() if name not in added}

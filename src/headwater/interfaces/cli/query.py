@@ -53,14 +53,14 @@ def validate(context: typer.Context, json_: JsonOption = False) -> None:
     project = check_project(face.start)
     if json_:
         parts = [
-            {"place": str(part.place), "what": part.what, "pipeline": part.pipeline} for part in project.unsupported
+            {"place": str(part.position), "what": part.what, "pipeline": part.pipeline} for part in project.unsupported
         ]
         answer({"ok": True, "pipelines": len(project.pipelines), "unsupported": parts, "warnings": project.warnings})
         return
     for warning in project.warnings:
         say(f"warning: {warning}")
     for part in project.unsupported:
-        show(f"{part.place}: not supported yet: {part.what}")
+        show(f"{part.position}: not supported yet: {part.what}")
     say(f"{count_text(len(project.pipelines), 'pipeline')}, no error")
 
 

@@ -46,8 +46,8 @@ async def ingest(
     """Push rows into a table: all of them land, once, or none does."""
     # The arguments of the key are its description; a header may also come twice.
     key, encoding = key_of(request.headers), encoding_of(request.headers)
-    context.room.check()
-    with context.room.hold() as place:
+    context.memory.check()
+    with context.memory.hold() as place:
         body = await body_of(request, place)
         land = partial(
             _land,
@@ -63,7 +63,7 @@ async def ingest(
             actor=f"http:{request.client.host}" if request.client is not None else "http",
         )
         # A sender that goes away does not undo what it has sent: the thread goes on, and the key finds the answer.
-        with context.room.batch():
+        with context.memory.batch():
             found = await to_thread.run_sync(land, limiter=context.pushes)
     return answer(
         {
@@ -90,17 +90,17 @@ def _land(
     actor: str,
 ) -> Accepted:
     workspace = context.current()
-    if mark is not None and mark != mark_of(context.door.target(workspace, table, auto_create=auto_create)):
+    if mark is not None and mark != mark_of(context.ingestor.target(workspace, table, auto_create=auto_create)):
         # A command that read a newer manifest than this server: it lands its rows itself.
         raise RequestError(412, f"the server knows `{table}` by another manifest", code="HW-T02")
     try:
         rows = decoded(body, encoding, grow=place.grow)
-        door = context.door
-        found = door.ingest(workspace, table, rows, key=key, evolve=evolve, auto_create=auto_create, actor=actor)
+        ingestor = context.ingestor
+        found = ingestor.ingest(workspace, table, rows, key=key, evolve=evolve, auto_create=auto_create, actor=actor)
     except TooLarge as error:
         raise RequestError(413, error.message, error.hint, code=error.code) from error
     if not found.replayed:
-        context.door.show_soon(workspace)
+        context.ingestor.show_soon(workspace)
     return found
 
 

@@ -48,7 +48,7 @@ class MemoryBudget:
                 self._batches += 1
 
     @contextmanager
-    def place(self) -> Iterator[Reservation]:
+    def reserve(self) -> Iterator[Reservation]:
         """Both."""
         with self.batch(), self.hold() as place:
             yield place
@@ -69,11 +69,11 @@ class Reservation:
     """The room of one batch: it grows with what is read, and is given back as a whole."""
 
     def __init__(self, room: MemoryBudget):
-        self._room = room
+        self._budget = room
         self.held = 0
 
     def grow(self, size: int) -> None:
-        self._room.take(size)
+        self._budget.take(size)
         self.held += size
 
 

@@ -118,7 +118,7 @@ async def query(body: QueryBody, request: Request, workspace: Opened, context: G
     """DuckDB over the tables, read-only: one statement, with limits on rows, bytes, memory and time. A client that
     closes its connection ends its query."""
     pool = context.queries
-    with pool.place() as placed:
+    with pool.reserve() as placed:
         async with _when_client_leaves(request, lambda: pool.cancel(placed)):
             return await to_thread.run_sync(_query, workspace, body, pool, placed, limiter=context.query_threads)
 

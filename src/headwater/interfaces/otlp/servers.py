@@ -27,7 +27,7 @@ class OtlpAddresses:
 
 @contextmanager
 def taking_otlp(receiver: Receiver, host: str, grpc_port: int, http_port: int) -> Iterator[OtlpAddresses]:
-    """Raises HW-H01 if one of them cannot listen. Behind it nobody sends any more, and the door can be closed."""
+    """Raises HW-H01 if one of them cannot listen. Behind it nobody sends any more, and the ingestor can be closed."""
     with ExitStack() as stack:
         grpc_server, http_server = GrpcServer(), HttpServer()
         stack.callback(grpc_server.stop)

@@ -14,7 +14,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from headwater.app.access import Access
-from headwater.app.ingest import Door
+from headwater.app.ingest import Ingestor
 from headwater.app.query import reader
 from headwater.app.workspace import Workspace, workspace
 from headwater.base import limits
@@ -77,10 +77,10 @@ def taking(root: Path, manifest: str = "", *, access: Access | None = None) -> I
     (root / "headwater.toml").write_text(manifest)
     counters = Counters()
     with workspace(root) as opened:
-        door = Door(counters)
+        ingestor = Ingestor(counters)
         room = MemoryBudget(limits.INGESTS_AT_ONCE, limits.INGEST_MEMORY_BYTES)
         opened.store()
-        receiver = Receiver(lambda: opened, access or Access(), door, room)
+        receiver = Receiver(lambda: opened, access or Access(), ingestor, room)
         ports = OtlpSection(grpc_port=0, http_port=0)
         options = [("grpc.max_send_message_length", -1)]
         with (
@@ -89,7 +89,7 @@ def taking(root: Path, manifest: str = "", *, access: Access | None = None) -> I
             grpc.insecure_channel(f"{HOST}:{found.grpc_port}", options=options) as channel,
         ):
             yield Taking(opened, receiver, found, counters, client, channel)
-        door.close()
+        ingestor.close()
 
 
 def said(response: httpx.Response, status: int) -> str:
