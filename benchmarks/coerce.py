@@ -21,7 +21,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.coerce.batches import coerce_lines
 from headwater.coerce.infer import infer_lines
 from measure import Claim

@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from headwater.freshness.events import Completed, Demand, Event, StartRipple
-from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.freshness.machine import new_state, step
 from headwater.freshness.read_scenario import scenario_of
-from headwater.freshness.simulate import simulate
 from headwater.freshness.state import State
+from headwater.freshness.virtual_time import simulate
 from measure import Claim, arguments, machine, report
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 SIZES = (100, 1_000, 10_000, 100_000)
 NAIVE_SIZES = (100, 300)
-STEP = (RippleSpec("r"),)
+STEP = (RippleNode("r"),)
 
 
 def chain(ponds: int) -> list[PondSpec]:

@@ -25,7 +25,7 @@ from fastapi import FastAPI, Header, Request
 from starlette.concurrency import run_in_threadpool
 
 from coerce import PLAIN
-from headwater.base.schema import schema_of
+from headwater.base.table_schema import schema_of
 
 SCHEMA = pa.schema([pa.field(field.name, field.type) for field in schema_of(PLAIN).to_arrow()])
 

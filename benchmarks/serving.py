@@ -47,8 +47,8 @@ from headwater.runtime.apply_slices import Applier
 from headwater.runtime.compile import Compiled, compile_pipelines
 from headwater.runtime.engine import Engine, open_engine
 from headwater.runtime.service import Service
-from headwater.runtime.service_errors import Complaints
-from headwater.runtime.worker import Definitions, Workshop
+from headwater.runtime.service_errors import ServiceErrors
+from headwater.runtime.worker import Definitions, Worker
 from measure import Claim, arguments, headwater, machine, report, run_process
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
@@ -87,7 +87,7 @@ def leaves_of(group: int) -> list[str]:
     return [f"g{group}_{middle}_{leaf}" for middle in range(MIDDLES) for leaf in range(LEAVES)]
 
 
-class NoOps(Workshop):
+class NoOps(Worker):
     """Workers whose jobs end as soon as they are claimed."""
 
     def _do(self, lease: JobLease, on_control: object) -> None:
@@ -113,7 +113,7 @@ def pulse(catalog: Any, pipelines: Sequence[str]) -> None:
 def engine_alone(workspace: Workspace, compiled: Compiled, groups: int, rounds: int) -> tuple[float, float]:
     """Events a second: the end of a job told, taken, stepped and stored; and that with the claims of the jobs."""
     store = workspace.store()
-    engine = open_engine(store, compiled, holder=new_holder(), stands=True)
+    engine = open_engine(store, compiled, holder=new_holder(), runs_triggers=True)
     assert engine is not None
     try:
         found = [events_a_second(engine, groups) for _ in range(rounds)]
@@ -192,9 +192,9 @@ def serving(workspace: Workspace, compiled: Compiled) -> Iterator[None]:
 
     applier = Applier(store, no_spark, actor=ACTOR, trigger="serve", cancel=lambda: None)
     definitions = Definitions(compiled=compiled, root=workspace.project.root, look=no_look, declared={})
-    workshop = NoOps(store, definitions, no_spark, applier, ACTOR, "serve")
+    worker = NoOps(store, definitions, no_spark, applier, ACTOR, "serve")
     began = threading.Event()
-    service = Service(workshop, THREADS, Complaints(problems.append), on_ready=began.set)
+    service = Service(worker, THREADS, ServiceErrors(problems.append), on_ready=began.set)
     thread = threading.Thread(target=service.run, name="service")
     thread.start()
     try:

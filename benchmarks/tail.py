@@ -28,7 +28,7 @@ from headwater.catalog.commit import Store, open_store
 from headwater.catalog.evolution import DeclaredColumn
 from headwater.catalog.lookup import table_states
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.push import Push, PushTable
+from headwater.ingest.push_records import Push, PushTable
 from headwater.ingest.tail import Tails
 from measure import COLUMNS, ROW_SQL, Claim, arguments, machine, report
 from query import QUERIES, rounded, seconds
@@ -129,7 +129,7 @@ def main() -> int:
         for how, merges in (("merged", True), ("as pushed", False)):
             store = open_store(Path(scratch) / how.replace(" ", "-"), project="bench")
             pushes[how] = push_all(store, asked.rows, merges=merges)
-            refresh(store)
+            refresh(store, None)
             queries[how] = compare(store.root, plain, asked.rounds if merges else max(1, asked.rounds // 8))
             store.close()
     merged, bare = pushes["merged"], pushes["as pushed"]

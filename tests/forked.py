@@ -15,7 +15,7 @@ IMPORTED = (
     "duckdb",
     "headwater.connectors.registry",
     "headwater.catalog.commit",
-    "headwater.duck.database",
+    "headwater.duck.view_files",
     "headwater.storage.part_writer",
     "pandas",  # pyarrow looks for it when it makes its first array
     "psycopg",

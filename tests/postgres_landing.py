@@ -10,7 +10,7 @@ from typing import Any
 
 from by_hand import Row, Table, as_stored
 from headwater.base.clock import from_text
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.connectors.postgres.source import PostgresSource, open_source
 from headwater.connectors.protocol import ArrowRead, Cursor, Slice, SlicePlan, TableAsk
 

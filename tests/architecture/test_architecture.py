@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,9 @@ LEVELS = {
     "app": 6,
     "interfaces": 7,
 }
+PRIVATE_WORDS = {"door", "lane", "party", "hands", "crew", "looks", "letters", "chronicle", "complaints", "room"}
+PRIVATE_WORDS |= {"place", "stands", "told", "again", "through"}
+"""Words that mean nothing to a reader who knows the field. `letters` is a term in `dead letters`."""
 MAX_LINES = 500
 MAX_FUNCTION_LINES = 60
 
@@ -206,17 +210,79 @@ def compared_codes(found: dict[str, Path]) -> list[str]:
         if room(module) == "interfaces":
             continue
         for node in nodes(path):
-            if isinstance(node, ast.Compare):
-                parts = [node.left, *node.comparators]
-                if any(isinstance(part, ast.Attribute) and part.attr == "code" for part in parts):
-                    wrong.append(f"{path.name}:{node.lineno}: {ast.unparse(node)}")
+            match node:
+                case ast.Compare():
+                    parts = [node.left, *node.comparators]
+                case ast.Match():
+                    parts = [node.subject]
+                case _:
+                    continue
+            if any(isinstance(part, ast.Attribute) and part.attr == "code" for part in parts):
+                wrong.append(f"{path.name}:{node.lineno}: {ast.unparse(node)}")
     return wrong
 
 
 def test_errors_are_told_apart_by_their_type() -> None:
-    checks_only_that_it_exists = {"message.code not in CODES", "self.code in CODES"}
-    wrong = [place for place in compared_codes(modules()) if place.partition(": ")[2] not in checks_only_that_it_exists]
+    # These check that a code exists; the last one is how an error is compared with another.
+    allowed = {"message.code not in CODES", "self.code in CODES", "self.code == other.code"}
+    wrong = [place for place in compared_codes(modules()) if place.partition(": ")[2] not in allowed]
     assert wrong == []
+
+
+def twin_modules(found: dict[str, Path]) -> list[str]:
+    """File stems that occur twice. Allowed: a module of `app` and the interfaces that render it, and the same part of
+    several connectors."""
+    by_stem: dict[str, list[str]] = {}
+    for module in found:
+        package, _, stem = module.rpartition(".")
+        by_stem.setdefault(stem, []).append(package.removeprefix("headwater").lstrip("."))
+    wrong = []
+    for stem, packages in by_stem.items():
+        others = [package for package in packages if not (package == "app" or package.startswith("interfaces."))]
+        is_rendered = not others and packages.count("app") == 1
+        is_connector_part = all(package.startswith("connectors.") for package in packages)
+        if len(packages) > 1 and not is_rendered and not is_connector_part:
+            wrong.append(f"{stem}: {', '.join(sorted(packages))}")
+    return wrong
+
+
+def twin_classes(found: dict[str, Path]) -> list[str]:
+    """Class names that occur twice; a leading underscore makes no other name."""
+    by_name: dict[str, list[str]] = {}
+    for path in found.values():
+        for node in nodes(path):
+            if isinstance(node, ast.ClassDef):
+                by_name.setdefault(node.name.lstrip("_"), []).append(f"{path.name}:{node.lineno}")
+    return [f"{name}: {', '.join(where)}" for name, where in by_name.items() if len(where) > 1]
+
+
+def words(name: str) -> list[str]:
+    """The words of a snake_case or CamelCase name, in small letters; `dead letters` is one word."""
+    found = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)]
+    return re.sub(r"\bdead letters?\b", "dead-letter", " ".join(found)).split()
+
+
+def private_words(found: dict[str, Path]) -> list[str]:
+    """Modules, classes and public functions whose names have one of `PRIVATE_WORDS`, also as a plural or singular."""
+    forbidden = PRIVATE_WORDS | {f"{word}s" for word in PRIVATE_WORDS} | {word.rstrip("s") for word in PRIVATE_WORDS}
+    forbidden -= {"look", "hand", "stand", "throughs"}  # verbs of the field: hand over
+    names = [(module.rpartition(".")[2], module) for module in found]
+    for path in found.values():
+        for node in nodes(path):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                is_private = node.name.startswith("_") and not isinstance(node, ast.ClassDef)
+                names += [] if is_private else [(node.name, f"{path.name}:{node.lineno}")]
+    return [f"{where}: {name}" for name, where in names if not forbidden.isdisjoint(words(name))]
+
+
+def test_names_are_terms_of_the_field() -> None:
+    assert private_words(modules()) == []
+
+
+def test_one_name_means_one_thing() -> None:
+    found = {name: path for name, path in modules().items() if path.stem != "__init__"}
+    assert twin_modules(found) == []
+    assert twin_classes(found) == []
 
 
 def test_files_and_functions_are_short() -> None:
@@ -269,3 +335,19 @@ def test_the_rules_find_what_they_forbid(little_house: dict[str, Path]) -> None:
     ]
     assert cycles(little_house) == ["headwater.base.a -> headwater.catalog.b -> headwater.base.a"]
     assert room_cycles(little_house) == ["base <-> catalog"]
+
+
+def test_the_rules_find_twin_names(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("class Run: ...\nclass _Run: ...\n")
+    names = ("app.plan", "interfaces.cli.plan", "runtime.plan", "connectors.files.read", "connectors.rest.read")
+    found = {f"headwater.{name}": path for name in names}
+    assert twin_modules(found) == ["plan: app, interfaces.cli, runtime"]
+    assert twin_classes({"headwater.a": path}) == ["Run: a.py:1, a.py:2"]
+
+
+def test_the_rules_find_private_words(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("class TwoLanes: ...\ndef told(): ...\ndef dead_letters(): ...\ndef _told(): ...\n")
+    found = {"headwater.app.kept_letters": path}
+    assert private_words(found) == ["headwater.app.kept_letters: kept_letters", "a.py:1: TwoLanes", "a.py:2: told"]

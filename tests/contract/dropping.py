@@ -11,7 +11,7 @@ from pathlib import Path
 
 from contract.stores import PROJECT, Place
 from headwater.app.drop_folder import Dropping, News, PutAway, Taken
-from headwater.app.ingest import Door
+from headwater.app.ingest import Ingestor
 from headwater.app.workspace import Workspace, workspace
 from headwater.base.errors import HeadwaterError
 
@@ -48,8 +48,8 @@ class Shop:
     @contextmanager
     def opened(self) -> Iterator[tuple[Workspace, Dropping, list[News]]]:
         news: list[News] = []
-        with workspace(self.root) as found, closing(Door()) as door:
-            dropping = Dropping(found, news.append, door)
+        with workspace(self.root) as found, closing(Ingestor()) as ingestor:
+            dropping = Dropping(found, news.append, ingestor)
             yield found, dropping, news
             dropping.close()
 

@@ -14,7 +14,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.catalog.commit import Store
 from headwater.catalog.lookup import table_states
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.push import Accepted, Push, PushTable
+from headwater.ingest.push_records import Accepted, Push, PushTable
 
 CRASH_POINTS = ("ingest.after_key", "ingest.before_write", "ingest.before_answer")
 """Those that only pushes pass; `KILLS` has all that they pass."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from headwater.base.blobs import sha256_of
 from headwater.base.ids import RunId, uuid7
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store, open_existing, open_store
 from headwater.catalog.units import Lease

@@ -12,7 +12,7 @@ from headwater.catalog.commit import Store
 from headwater.catalog.lookup import table_states
 from headwater.catalog.table_state import TableState
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.push import PushTable
+from headwater.ingest.push_records import PushTable
 from headwater.ingest.tail import Tails
 from unit.duck.tables import ask
 

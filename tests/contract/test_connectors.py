@@ -11,7 +11,7 @@ import pytest
 from by_hand import Table, as_stored
 from contract.connector_cases import CASES, Case
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.connectors.protocol import ArrowRead, Source, UnknownColumns
 from headwater.connectors.registry import CONNECTORS, open_source
 

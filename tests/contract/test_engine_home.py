@@ -57,7 +57,7 @@ from headwater.freshness.events import (
     TriggerCleared,
     TriggerSet,
 )
-from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.freshness.machine import new_state, step
 from headwater.freshness.saving import load, save, save_header, save_pond
 
@@ -424,9 +424,9 @@ def test_whoever_is_killed_is_followed_by_one_that_finishes_what_was_begun_and_d
 
 
 GRAPH = (
-    PondSpec("orders", (RippleSpec("read"),)),
-    PondSpec("rates", (RippleSpec("read"),)),
-    PondSpec("revenue", (RippleSpec("by_day"), RippleSpec("top", after=("by_day",))), ("orders",), ("rates",)),
+    PondSpec("orders", (RippleNode("read"),)),
+    PondSpec("rates", (RippleNode("read"),)),
+    PondSpec("revenue", (RippleNode("by_day"), RippleNode("top", after=("by_day",))), ("orders",), ("rates",)),
 )
 
 

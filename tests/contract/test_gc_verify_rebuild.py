@@ -33,7 +33,7 @@ from headwater.catalog.database import open_catalog
 from headwater.catalog.lookup import table_states
 from headwater.catalog.rebuild import Rebuilt, dump, rebuild_catalog, replay_log
 from headwater.catalog.units import Lease, claim, renew
-from headwater.catalog.verify import Problem, verify
+from headwater.catalog.verify import StoreProblem, verify
 from headwater.storage.file_record import ColumnStats
 
 
@@ -257,12 +257,12 @@ def test_verify_names_each_problem(store: Store) -> None:
     log.write_bytes(log.read_bytes().replace(b"files_added", b"files_adde4"))
     store.layout.log_record(4).write_bytes(store.layout.log_record(5).read_bytes())
     assert verify(store).problems == (
-        Problem("missing", missing, "orders"),
-        Problem("wrong_size", short, "orders"),
-        Problem("wrong_hash", changed, "orders"),
-        Problem("missing_log", "log/000000000001.json"),
-        Problem("damaged_log", "log/000000000003.json"),
-        Problem("damaged_log", "log/000000000004.json"),
+        StoreProblem("missing", missing, "orders"),
+        StoreProblem("wrong_size", short, "orders"),
+        StoreProblem("wrong_hash", changed, "orders"),
+        StoreProblem("missing_log", "log/000000000001.json"),
+        StoreProblem("damaged_log", "log/000000000003.json"),
+        StoreProblem("damaged_log", "log/000000000004.json"),
     )
 
 
@@ -277,10 +277,10 @@ def test_repair_writes_the_log_again_with_the_bytes_that_it_had(store: Store, pl
     torn.write_bytes(torn.read_bytes()[:20])
     store.layout.log_record(7).write_bytes(before[store.layout.log_record(8)])
     expected = (
-        Problem("missing_log", "log/000000000002.json"),
-        Problem("damaged_log", "log/000000000005.json"),
-        Problem("damaged_log", "log/000000000007.json"),
-        Problem("missing_log", f"log/{last.name}"),
+        StoreProblem("missing_log", "log/000000000002.json"),
+        StoreProblem("damaged_log", "log/000000000005.json"),
+        StoreProblem("damaged_log", "log/000000000007.json"),
+        StoreProblem("missing_log", f"log/{last.name}"),
     )
     assert [problem for problem in verify(store).problems if problem.table is None] == list(expected)
     found = verify(store, repair=True)

@@ -32,9 +32,9 @@ from headwater.catalog.lookup import table_states
 from headwater.catalog.rebuild import dump, rebuild_catalog, replay_log
 from headwater.catalog.verify import verify
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.batch_queue import Lane, Party
+from headwater.ingest.batch_queue import BatchQueue, Waiter
 from headwater.ingest.ledger_rules import clear_keys, sweep
-from headwater.ingest.push import Accepted, PushTable
+from headwater.ingest.push_records import Accepted, PushTable
 
 ROWS = [{"label": "a", "user": "ada"}, {"label": "b", "n": "1"}]
 WAIT_CHECKS, WAIT_SECONDS = 2_000, 0.005
@@ -58,9 +58,9 @@ def furnished(place: Place) -> Store:
 
 
 @contextmanager
-def led(lane: Lane) -> Iterator[None]:
+def led(lane: BatchQueue) -> Iterator[None]:
     """Somebody leads who lands nothing: all who come wait."""
-    lane.join(Party(()))
+    lane.join(Waiter(()))
     yield
     lane.hand_over()
 

@@ -19,11 +19,11 @@ from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.dead_letters import ensure_table
 from headwater.catalog.evolution import DeclaredColumn
 from headwater.catalog.gc import collect, data_files
-from headwater.catalog.kept_letters import count_letters
 from headwater.catalog.lookup import table_states
+from headwater.catalog.stored_dead_letters import count_dead_letters
 from headwater.catalog.verify import verify
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.push import OnBadRow, Push, PushTable
+from headwater.ingest.push_records import OnBadRow, Push, PushTable
 
 NUMBERS = PushTable("numbers", "numbers", declared={"n": DeclaredColumn(LONG)}, in_manifest=True)
 BODY = b'{"n": 1, "new": "x"}\n{"n": "one", "worse": 1}\n\n{"n": 2}\n[3]\r\n{"n": 4, "n": tru}'
@@ -40,7 +40,7 @@ def batch(body: bytes = BODY, *, on_bad_row: OnBadRow = "dead_letter", key: str 
     return Push(target=NUMBERS, body=body, actor=ACTOR, key=key, on_bad_row=on_bad_row, source="drop/numbers/a.ndjson")
 
 
-def letters_of(store: Store) -> list[tuple[Any, ...]]:
+def dead_letter_files(store: Store) -> list[tuple[Any, ...]]:
     shown = ("line", "column_name", "reason", "value_type", "source")
     found = rows_of(store, LETTERS)
     assert {(row["table_name"], row["pipeline"], row["place"], row["format"]) for row in found} <= {
@@ -59,14 +59,14 @@ def test_bad_rows_become_dead_letters_in_the_commit_of_the_good_ones(store: Stor
     assert (found.rows_ingested, found.rows_refused, found.replayed) == (2, 3, False)
     assert [(e.line, e.column, e.reason, e.value_type) for e in found.errors] == [row[:4] for row in BAD]
     assert rows_of(store, LETTERS)[2]["detail"] == "column 16: unexpected character"
-    assert (rows_of(store, "numbers"), letters_of(store)) == (GOOD, BAD)
+    assert (rows_of(store, "numbers"), dead_letter_files(store)) == (GOOD, BAD)
     with store.catalog.snapshot() as connection:
         states = {state.name: state for state in table_states(connection)}
     assert "worse" not in states["numbers"].schema.names()  # a bad row brings no column
     assert {file.added_seq for state in states.values() for file in state.files} == {int(found.snapshot_id)}
     again = Acceptor(store).accept(batch())
     assert (again.snapshot_id, again.rows_ingested, again.rows_refused) == (found.snapshot_id, 2, 3)
-    assert again.replayed and letters_of(store) == BAD
+    assert again.replayed and dead_letter_files(store) == BAD
 
 
 def test_bad_rows_that_the_sender_hears_of_leave_nothing(store: Store) -> None:
@@ -111,7 +111,7 @@ def test_the_letters_of_a_table_that_is_pushed_to_lie_in_few_files(store: Store)
     assert shown(store, LETTERS) == before, "every column of every letter, and the commit that brought it"
     assert len(state_of(store, LETTERS).files) == 2
     with store.catalog.snapshot() as connection:
-        assert count_letters(connection) == {"numbers": 3 * limits.TAIL_CLASS_FILES, "others": 1}
+        assert count_dead_letters(connection) == {"numbers": 3 * limits.TAIL_CLASS_FILES, "others": 1}
     assert not verify(store).problems
 
 
@@ -124,7 +124,7 @@ def test_a_push_with_bad_rows_that_was_killed_and_is_sent_again_leaves_them_once
     store = place.open()
     found = Acceptor(store).accept(batch())
     assert (found.rows_refused, found.replayed) == (3, KILLS[point])
-    assert (rows_of(store, "numbers"), letters_of(store)) == (GOOD, BAD)
+    assert (rows_of(store, "numbers"), dead_letter_files(store)) == (GOOD, BAD)
     collect(store, actor=ACTOR, retention_seconds=-1)
     with store.catalog.snapshot() as connection:
         named = {file.path for state in table_states(connection) for file in state.files}

@@ -8,7 +8,7 @@ import pytest
 
 from contract.stores import ACTOR, PROJECT, begin_run, commit, create_table, done, landed
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import LONG, STRING
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store

@@ -28,7 +28,7 @@ from contract.tailing import (
 )
 from forked import exit_code
 from headwater.app.context import gc
-from headwater.app.ingest import Door, show
+from headwater.app.ingest import Ingestor, show
 from headwater.app.refresh_views import is_current, refresh
 from headwater.app.workspace import workspace
 from headwater.base import limits
@@ -45,7 +45,7 @@ from headwater.duck.merge_files import WAITING_BYTES, Merge, merge_files
 from headwater.duck.merge_files import _rows as rows_to_merge
 from headwater.duck.table_info import table_infos
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.push import PushTable
+from headwater.ingest.push_records import PushTable
 from headwater.ingest.tail import Tails
 
 KEYED = PushTable(
@@ -356,9 +356,9 @@ def test_commands_that_push_a_file_each_keep_the_tail_short(tmp_path: Path) -> N
     (tmp_path / "headwater.toml").write_text('[project]\nname = "shop"\n')
     for number in range(2 * FULL):
         with workspace(tmp_path) as opened:
-            door = Door()
-            door.ingest(opened, "events", body(number))
-            door.close()
+            ingestor = Ingestor()
+            ingestor.ingest(opened, "events", body(number))
+            ingestor.close()
             show(opened)
             assert len(state_of(opened.store()).files) < FULL
     with workspace(tmp_path) as opened:
@@ -370,10 +370,10 @@ def test_commands_that_push_a_file_each_keep_the_tail_short(tmp_path: Path) -> N
 def test_a_server_merges_in_the_background_and_shows_it(tmp_path: Path) -> None:
     (tmp_path / "headwater.toml").write_text('[project]\nname = "shop"\n')
     with workspace(tmp_path) as opened:
-        door = Door()
+        ingestor = Ingestor()
         for number in range(5 * FULL):
-            door.ingest(opened, "events", body(number))
-        door.close()
+            ingestor.ingest(opened, "events", body(number))
+        ingestor.close()
         store = opened.store()
         assert len(state_of(store).files) < FULL
         assert (store.layout.views / "events.sql").read_text().count(".parquet") == len(state_of(store).files)

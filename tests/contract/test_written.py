@@ -25,7 +25,7 @@ from headwater.ingest.accept import Acceptor
 from headwater.ingest.group_commit import Base, Files
 from headwater.ingest.large_batch import WrittenElsewhere, land_written
 from headwater.ingest.prepare import prepare
-from headwater.ingest.push import Accepted, Push
+from headwater.ingest.push_records import Accepted, Push
 from headwater.storage.part_writer import PartWriter
 
 BODY = b'{"label": "a", "label_2": "b"}\nno json\n'

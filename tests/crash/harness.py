@@ -34,7 +34,7 @@ from headwater.catalog.commit import Store, open_existing
 from headwater.catalog.lookup import catalog_view, table_states
 from headwater.catalog.rebuild import dump
 from headwater.catalog.verify import verify
-from headwater.duck.database import view_file_text
+from headwater.duck.view_files import view_file_text
 from headwater.interfaces.cli.main import main
 from serve.serving import Child, Warm
 

@@ -15,7 +15,7 @@ from docs.test_reference import column, rows, sections
 from freshness.graphs import EMPHASES, many, scenarios
 from headwater.app.simulate import simulate_file
 from headwater.freshness.read_scenario import DEEDS, problems, scenario_of
-from headwater.freshness.simulate import simulate
+from headwater.freshness.virtual_time import simulate
 from headwater.interfaces.cli.main import main
 
 EXPLANATION = ROOT / "docs" / "explanation"

@@ -18,9 +18,9 @@ from headwater.app.health import NO_QUEUE, Gauges
 from headwater.base.errors import CODES, HeadwaterError
 from headwater.interfaces.http.api import api
 from headwater.interfaces.http.demand import TriggerBody
-from headwater.interfaces.http.metrics import openmetrics
+from headwater.interfaces.http.openmetrics import openmetrics
 from headwater.interfaces.http.problems import status_of
-from headwater.interfaces.http.read import QueryBody
+from headwater.interfaces.http.read_routes import QueryBody
 from headwater.observe.counters import LABELS, Counters
 from unit.interfaces.http.served import running, served_project, serving
 

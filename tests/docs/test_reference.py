@@ -16,12 +16,12 @@ from headwater.base.text_form import DIRECTIVES, TextForm
 from headwater.base.types import SIMPLE, converts, parse_type, to_arrow, widens
 from headwater.catalog import sql_tables as tables
 from headwater.catalog.records import Change
-from headwater.coerce import errors as coerce_errors
-from headwater.coerce.errors import Refused
-from headwater.coerce.text import coerce_strings
+from headwater.coerce import row_errors as coerce_errors
+from headwater.coerce.row_errors import Refused
+from headwater.coerce.text_columns import coerce_strings
 from headwater.coerce.values import coerce_value
 from headwater.connectors.registry import CONNECTORS
-from headwater.duck.types import shown_type
+from headwater.duck.duck_types import shown_type
 from headwater.interfaces.cli.main import app
 from headwater.manifest import spec
 

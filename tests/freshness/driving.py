@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Iterable
 
 from headwater.freshness.events import Completed, Effect, Event, StartRipple
-from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.freshness.machine import step
 from headwater.freshness.state import State
 
 
 def pond(name: str, *required: str, ripples: int = 1, optional: tuple[str, ...] = ()) -> PondSpec:
     """A pond whose ripples stand in a row."""
-    steps = tuple(RippleSpec(f"r{i}", (f"r{i - 1}",) if i else ()) for i in range(ripples))
+    steps = tuple(RippleNode(f"r{i}", (f"r{i - 1}",) if i else ()) for i in range(ripples))
     return PondSpec(name, steps, required, optional, always_run=True)
 
 

@@ -326,10 +326,10 @@ def set_blocked(pond: Pond, blocked: bool) -> None:
                 changed.append(sink)
     if not blocked:
         for opened in sorted(changed, key=lambda opened: (opened.depth, pond.world.ponds.index(opened))):
-            send_demand_again(opened)
+            resend_demand(opened)
 
 
-def send_demand_again(opened: Pond) -> None:
+def resend_demand(opened: Pond) -> None:
     """What was refused while the pond was blocked, or kept back by it, is asked again."""
     for target in sorted(opened.targets):
         for source in opened.push_sources:

@@ -18,7 +18,7 @@ from freshness.graphs import EMPHASES, Scenario, clears, file_of, many, scenario
 from freshness.rare import RARE
 from freshness.reference import reference_answer
 from headwater.freshness.read_scenario import scenario_of
-from headwater.freshness.simulate import simulate
+from headwater.freshness.virtual_time import simulate
 
 Answer = dict[str, Any]
 

@@ -14,7 +14,7 @@ from freshness.graphs import EMPHASES, LIMITS, NAMES, PUSHED, Scenario, clears, 
 from freshness.test_properties import above, answer_of, holds
 from headwater.freshness.read_scenario import scenario_of
 from headwater.freshness.scenario import SECOND
-from headwater.freshness.simulate import World
+from headwater.freshness.virtual_time import World
 
 Entry = dict[str, Any]
 

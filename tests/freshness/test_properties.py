@@ -24,7 +24,7 @@ def answer_of(scenario: Scenario) -> Answer:
     if os.environ.get("HEADWATER_PROPERTIES_OF") == "reference":
         return reference_answer(scenario)
     from headwater.freshness.read_scenario import scenario_of
-    from headwater.freshness.simulate import simulate
+    from headwater.freshness.virtual_time import simulate
 
     return simulate(scenario_of(scenario)).as_json()
 

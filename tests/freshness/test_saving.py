@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from freshness.graphs import EMPHASES, many, scenarios
 from headwater.freshness.events import Completed, Effect, Event, Failed, RippleFailed, RunCompleted, StartRipple
 from headwater.freshness.explain import pond_states
-from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.freshness.machine import new_state, step
 from headwater.freshness.read_scenario import scenario_of
 from headwater.freshness.saving import load, save, save_header, save_pond
 from headwater.freshness.scenario import Scenario
-from headwater.freshness.simulate import World, pond_of, simulate
+from headwater.freshness.virtual_time import World, pond_of, simulate
 
 
 class RecordingWorld(World):
@@ -110,14 +110,14 @@ def test_a_state_that_an_older_version_saved_goes_on() -> None:
     the run that began again."""
     saved = json.loads((Path(__file__).parent / "saved_before_pond_budgets.json").read_text())
     assert {"abandoned", "retries_left"} <= saved["ponds"]["B"]["runs"][0].keys()
-    b = PondSpec("B", (RippleSpec("b0"), RippleSpec("b1", ("b0",))), ("A",), retry_immediately=1, always_run=True)
-    state = load([PondSpec("A", (RippleSpec("a"),)), b], saved)
+    b = PondSpec("B", (RippleNode("b0"), RippleNode("b1", ("b0",))), ("A",), retry_immediately=1, always_run=True)
+    state = load([PondSpec("A", (RippleNode("a"),)), b], saved)
     assert [run.freshness for run in state.ponds["B"].runs] == [0]
     effects, _ = step(state, [Failed("B", "b1", 0)], saved["now"] + 1)
     assert [type(effect) for effect in effects[:2]] == [RippleFailed, StartRipple]
     effects, _ = step(state, [Completed("B", "b1", 0, changed=True, version=1)], saved["now"] + 2)
     assert RunCompleted("B", 0, 0) in effects and not state.ponds["B"].targets
-    assert load([PondSpec("A", (RippleSpec("a"),)), b], json.loads(json.dumps(save(state))))
+    assert load([PondSpec("A", (RippleNode("a"),)), b], json.loads(json.dumps(save(state))))
 
 
 def test_a_state_of_another_format_is_refused() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from freshness.reference import reference_answer
 from headwater.freshness.read_scenario import problems, scenario_of
-from headwater.freshness.simulate import simulate
+from headwater.freshness.virtual_time import simulate
 from headwater.interfaces.cli.main import main
 
 Json = dict[str, Any]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from contract.stores import ACTOR, PROJECT, Place, attempt_path, begin_run, commit, create_table, done, quick_directory
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import LONG
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store

@@ -11,14 +11,14 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import parse_type
 from headwater.coerce.batches import Coerced, coerce_document, coerce_lines, coerce_objects
-from headwater.coerce.errors import Refused
 from headwater.coerce.infer import finish_inferred, infer_document, infer_lines, merge_inferred
 from headwater.coerce.numbers import BEYOND, integer_of
 from headwater.coerce.objects import read_document, read_lines, without_bom
-from headwater.coerce.text import coerce_strings, infer_csv_strings
+from headwater.coerce.row_errors import Refused
+from headwater.coerce.text_columns import coerce_strings, infer_csv_strings
 from headwater.coerce.times import nanoseconds_of, timestamps
 
 TYPES = [

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import to_arrow
-from headwater.coerce import errors
+from headwater.coerce import row_errors as errors
 from headwater.coerce.batches import coerce_document, coerce_lines
 from headwater.coerce.infer import infer_document, infer_lines
 from headwater.ingest.first_columns import DEFAULT_COLUMNS

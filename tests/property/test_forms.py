@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headwater.base.text_form import TextForm
 from headwater.base.types import TIMESTAMP
-from headwater.coerce.text import coerce_strings
+from headwater.coerce.text_columns import coerce_strings
 
 DATES = ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d %B %Y", "%a, %d %b %Y", "%Y-%j", "%A %e %B %Y"]
 TIMES = [" %H:%M:%S.%f", "T%H%M%S", " %I:%M:%S %p", "", " at %H h %M"]

@@ -19,7 +19,7 @@ from headwater.ingest.otlp.lines import lines
 from headwater.ingest.otlp.requests import Form, rows_of
 from headwater.ingest.otlp.tables import Signal
 from unit.ingest.otlp_requests import logs, metrics, traces
-from unit.ingest.test_otlp_json import in_hex
+from unit.ingest.test_otlp_parse_json import in_hex
 
 VALUES_OF = {
     FieldDescriptor.CPPTYPE_BOOL: (True,),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.base.json_path import Steps, parse_path, path_text
-from headwater.base.schema import PROMOTABLE
+from headwater.base.table_schema import PROMOTABLE
 from headwater.base.types import parse_type
 from headwater.coerce.at_path import value_at
 from headwater.duck import json_paths

@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from contract.stores import ACTOR, PROJECT, quick_directory
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import STRING, Type, to_arrow
 from headwater.catalog.commit import Store, open_store
 from headwater.catalog.evolution import DeclaredColumn
 from headwater.catalog.lookup import table_states
 from headwater.catalog.table_state import TableState
 from headwater.coerce.batches import coerce_lines
-from headwater.duck.query import connect
+from headwater.duck.query_session import connect
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.push import OnBadRow, Push, PushTable
+from headwater.ingest.push_records import OnBadRow, Push, PushTable
 from property.test_coerce import TYPES, array, containers, lines, number_texts, schemas, times
 from unit.coerce.test_cases import rows, shown
 

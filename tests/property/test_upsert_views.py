@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.base.schema import schema_of
+from headwater.base.table_schema import schema_of
 from headwater.base.types import parse_type
 from headwater.duck.table_select import base_prefix, view_select
 from unit.duck.tables import HandMade, database

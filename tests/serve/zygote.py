@@ -35,7 +35,7 @@ IMPORTED = (
     "headwater.runtime.land_slice",
     "headwater.spark.ripples",
     "headwater.spark.write_frame",
-    "headwater.duck.database",
+    "headwater.duck.view_files",
     "pandas",
     "psycopg",
     "pyarrow.parquet",

@@ -15,20 +15,20 @@ import pytest
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import parse_type
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store, open_store
 from headwater.catalog.evolution import DeclaredColumn
 from headwater.catalog.lookup import current_seq, table_entries, table_states
 from headwater.catalog.table_state import TableState
-from headwater.duck.query import connect
+from headwater.duck.query_session import connect
 from headwater.runtime.land_ripple import (
     Closing,
+    CutInput,
     LandedRipple,
-    Ripple,
-    RippleInput,
     RippleOutcome,
+    RippleTable,
     RippleWork,
     land_ripple,
     one_ripple_run,
@@ -113,11 +113,11 @@ class Models:
     def commit(self, *changes: r.Change) -> int:
         return self.store.commit(r.Commit(changes=changes, actor="test"))
 
-    def sql(self, text: str, *reads: RippleInput | str, **more: Any) -> LandedRipple:
+    def sql(self, text: str, *reads: CutInput | str, **more: Any) -> LandedRipple:
         """Land a query as the table `out`, over tables as they are now or as they are given."""
         return land_ripple(self.work(SqlCode(text), *reads, **more))
 
-    def refused(self, sql: str, *reads: RippleInput | str, **more: Any) -> HeadwaterError:
+    def refused(self, sql: str, *reads: CutInput | str, **more: Any) -> HeadwaterError:
         """The error of a query that changes nothing."""
         before = self.seq()
         with pytest.raises(HeadwaterError) as caught:
@@ -126,7 +126,7 @@ class Models:
             assert self.seq() == before
         return caught.value
 
-    def python(self, file: str, text: str, *reads: RippleInput | str, **more: Any) -> LandedRipple:
+    def python(self, file: str, text: str, *reads: CutInput | str, **more: Any) -> LandedRipple:
         """Land the function `out` of a file with this text."""
         return land_ripple(self.work(self.code(file, text), *reads, **more))
 
@@ -139,7 +139,7 @@ class Models:
     def work(
         self,
         code: Code,
-        *reads: RippleInput | str,
+        *reads: CutInput | str,
         mode: str = "replace",
         key: tuple[str, ...] = (),
         columns: Mapping[str, str] | None = None,
@@ -153,8 +153,8 @@ class Models:
         work = RippleWork(
             store=self.store,
             spark=lambda: self.spark,
-            ripple=Ripple("models", "out", code, mode, key, declared),
-            inputs=tuple(read if isinstance(read, RippleInput) else RippleInput(read, seq) for read in reads),
+            ripple=RippleTable("models", "out", code, mode, key, declared),
+            inputs=tuple(read if isinstance(read, CutInput) else CutInput(read, seq) for read in reads),
             run_id=uuid7(),
             job_id=job_id or uuid7(),
             attempt=1,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headwater.coerce.times import FIRST_NS, LAST_NS
-from headwater.runtime.land_ripple import RippleInput
+from headwater.runtime.land_ripple import CutInput
 from headwater.runtime.land_view import land_view
 from headwater.spark.carried_times import exact_frame
 from headwater.spark.nanoseconds import REMAINDER
@@ -173,7 +173,7 @@ def test_a_view_between_two_tables_keeps_the_nanoseconds(tmp_path: Path, spark: 
         work = models.work(SqlCode(sql), "e")
         land_view(replace(work, ripple=replace(work.ripple, table=name)))
     sql = "select x.t, y.t as other, n.u from recent x join recent y using (id) join named n using (id)"
-    models.sql(sql, RippleInput("recent", models.seq()), RippleInput("named", models.seq()))
+    models.sql(sql, CutInput("recent", models.seq()), CutInput("named", models.seq()))
     assert models.shown("t_ns, other_ns, u_ns") == [(-1, -1, None), (N, N, N + 1)]
     models.close()
 

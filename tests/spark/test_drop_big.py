@@ -18,7 +18,7 @@ import pytest
 
 from contract.ingesting import rows_of
 from headwater.app.drop_folder import Dropping, News, PutAway, Taken, take_dropped
-from headwater.app.ingest import Door, clear
+from headwater.app.ingest import Ingestor, clear
 from headwater.app.workspace import workspace
 from headwater.base import limits
 from headwater.catalog.gc import collect, data_files
@@ -128,8 +128,8 @@ def test_a_big_file_is_one_commit_and_lands_once(
     drop(tmp_path, "goods/worse.csv", b"id,price\n" + b"x,1\n" * 101)
     drop(tmp_path, "events/a.ndjson", lines())
     news: list[News] = []
-    with workspace(tmp_path) as opened, closing(Door()) as door:
-        dropping = Dropping(opened, news.append, door)
+    with workspace(tmp_path) as opened, closing(Ingestor()) as ingestor:
+        dropping = Dropping(opened, news.append, ingestor)
         look(dropping)
         assert [(each.table, each.rows) for each in news if isinstance(each, Taken)] == [("events", 42)]
         assert [each.error.code for each in news if isinstance(each, PutAway)] == ["HW-I02"]
@@ -146,7 +146,7 @@ def test_a_big_file_is_one_commit_and_lands_once(
         look(dropping)
         assert [(each.table, each.rows) for each in news if isinstance(each, Taken)] == [("events", 42)]
         dropping.close()
-        door.close()
+        ingestor.close()
         collect(store, actor="operator:ada", retention_seconds=-1)
         with store.catalog.snapshot() as connection:
             named = {file.path for state in table_states(connection) for file in state.files}

@@ -19,7 +19,7 @@ from headwater.catalog.lookup import runs, schema_events
 from headwater.catalog.rebuild import rebuild_catalog
 from headwater.catalog.schema_decisions import accept_change
 from headwater.catalog.verify import verify
-from headwater.runtime.cut_inputs import RippleInput
+from headwater.runtime.cut_inputs import CutInput
 from headwater.runtime.land_ripple import Closing, land_ripple
 from headwater.spark.user_code import SqlCode
 from spark.models import NANOS, ORDERS, Models, orders_landed
@@ -202,7 +202,7 @@ def test_a_key_that_stands_twice_is_refused_also_if_one_of_the_rows_is_there_alr
 def test_the_cut_decides_what_is_read(models: Models) -> None:
     cut = models.seq()
     models.put("orders", ORDERS, [(3, 30.0, 0)])
-    models.sql("select id from orders", RippleInput("orders", cut))
+    models.sql("select id from orders", CutInput("orders", cut))
     assert models.shown("id") == [(1,), (2,)]
     models.sql("select id from orders", "orders")
     assert models.shown("id") == [(1,), (2,), (3,)]
@@ -212,17 +212,17 @@ def test_two_inputs_may_be_of_two_sequences(models: Models) -> None:
     cut = models.seq()
     models.put("rates", {"r": "long"}, [(5,)])
     models.put("orders", ORDERS, [(3, 30.0, 0)])
-    models.sql("select id * r as x from orders, rates", RippleInput("orders", cut), "rates")
+    models.sql("select id * r as x from orders, rates", CutInput("orders", cut), "rates")
     assert models.shown("x") == [(5,), (10,)]
 
 
 def test_an_optional_source_that_never_ran_is_an_empty_table_with_its_columns(models: Models) -> None:
     columns = {"id": parse_type("long"), "rate": parse_type("real"), "at": parse_type("timestamp")}
-    absent = RippleInput("rates", None, declared=columns)
+    absent = CutInput("rates", None, declared=columns)
     models.sql("select o.id, r.rate, r.at from orders o left join rates r using (id)", "orders", absent)
     assert models.shown("id, rate, at_ns") == [(1, None, None), (2, None, None)]
     assert models.types() == {"id": "long", "rate": "real", "at": "timestamp"}
-    never = models.refused("select * from rates", RippleInput("rates", models.seq()))
+    never = models.refused("select * from rates", CutInput("rates", models.seq()))
     assert (never.code, "never landed a row" in never.message) == ("HW-T07", True)
 
 
@@ -300,9 +300,9 @@ def out(context):
 def test_a_python_ripple_can_work_incrementally(models: Models) -> None:
     code = models.code("models/m.py", INCREMENTAL)
     first = models.seq()
-    land_ripple(models.work(code, RippleInput("orders", first), mode="append"))
+    land_ripple(models.work(code, CutInput("orders", first), mode="append"))
     models.put("orders", ORDERS, [(3, 30.0, 0)])
-    landed = land_ripple(models.work(code, RippleInput("orders", models.seq(), since_seq=first), mode="append"))
+    landed = land_ripple(models.work(code, CutInput("orders", models.seq(), since_seq=first), mode="append"))
     assert landed.rows == 1
     assert models.shown("id, amount") == [(1, 10.0), (2, 20.0), (3, 30.0)]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.base.schema import schema_of
+from headwater.base.table_schema import schema_of
 from headwater.catalog.table_state import TableState
 from headwater.spark.frames import table_frame
 from unit.duck.tables import HandMade, ask

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.app.ingest import Door
+from headwater.app.ingest import Ingestor
 from headwater.app.workspace import workspace
 from spark.scenario import command
 
@@ -67,9 +67,9 @@ def test_what_reads_a_pushed_table_runs_before_its_first_row(tmp_path: Path, spa
 
 def push(root: Path, *rows: dict[str, Any], table: str = "clicks") -> None:
     with workspace(root) as opened:
-        door = Door()
-        door.ingest(opened, table, "".join(json.dumps(row) + "\n" for row in rows).encode())
-        door.close()
+        ingestor = Ingestor()
+        ingestor.ingest(opened, table, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        ingestor.close()
 
 
 def states(root: Path) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.base.errors import HeadwaterError, Place
+from headwater.base.errors import HeadwaterError, Position
 from headwater.catalog import records as r
 from headwater.spark.ripples import TableInput, running
 from headwater.spark.user_code import Code, SqlCode
@@ -125,12 +125,12 @@ def test_runs_of_several_threads_see_each_their_own_table(models: Models) -> Non
 def test_an_error_of_a_query_says_where_in_the_users_text_and_no_value(
     models: Models, sql: str, place: tuple[int, int], message: str, hint: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    error = failure(models, SqlCode(sql, Place("headwater.toml", 10, 8)))
+    error = failure(models, SqlCode(sql, Position("headwater.toml", 10, 8)))
     assert error.code == "HW-R01"
     assert message in error.message
     assert "`out`" in error.message
     assert hint in error.hint
-    assert error.places == (Place("headwater.toml", *place),)
+    assert error.places == (Position("headwater.toml", *place),)
     assert capfd.readouterr() == ("", "")
 
 
@@ -199,7 +199,7 @@ def test_rows_that_were_only_written_again_have_not_arrived(models: Models) -> N
 def test_a_table_that_the_ripple_does_not_read_has_no_changed_rows(models: Models) -> None:
     error = failure(models, models.code("models/m.py", "\n" + CHANGED))
     assert error.message == "the ripple does not read a table `t`"
-    assert error.places == (Place("models/m.py", 3),)
+    assert error.places == (Position("models/m.py", 3),)
 
 
 def test_a_changed_file_is_read_again_with_the_files_beside_it(models: Models) -> None:
@@ -252,7 +252,7 @@ def test_functions_of_the_users_files_run_in_sparks_workers(models: Models) -> N
     helper.write_text("\n\ndef shout(text):\n    return text.upper()\n")
     error = failure(models, code)
     assert error.message == "`out` failed: a function for rows raised AttributeError at `return text.upper()`"
-    assert error.places == (Place("models/words.py", 4),)
+    assert error.places == (Position("models/words.py", 4),)
 
 
 def test_arrow_and_pandas_results_are_taken(models: Models) -> None:
@@ -295,7 +295,7 @@ def test_an_error_of_python_says_where_in_the_users_file_and_no_value(
     error = failure(models, models.code("models/m.py", text))
     assert error.code == "HW-R01"
     assert message in error.message
-    assert error.places == (Place("models/m.py", line),)
+    assert error.places == (Position("models/m.py", line),)
     assert capfd.readouterr().err == ""
 
 

@@ -15,7 +15,7 @@ import pytest
 from headwater.base.errors import HeadwaterError
 from headwater.spark.gateway import MODULE_OPTIONS, spark_home
 from headwater.spark.java import find_java
-from headwater.spark.machine import cores, heap_bytes, local_cores, memory_bytes
+from headwater.spark.machine_size import cores, heap_bytes, local_cores, memory_bytes
 from headwater.spark.session import SparkSettings, cancel_jobs, fast_start_fits, session_conf, spark_session
 from spark.children import finished, python, running, wait_until
 

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.app.ingest import Door
+from headwater.app.ingest import Ingestor
 from headwater.app.workspace import workspace
 from headwater.base import limits
 from headwater.catalog.commit import Store
 from headwater.catalog.gc import collect
 from headwater.catalog.lookup import table_states
-from headwater.runtime.cut_inputs import RippleInput, read_inputs
+from headwater.runtime.cut_inputs import CutInput, read_inputs
 from headwater.spark.frames import table_frame
 from headwater.spark.ripples import RippleContext
 from spark.scenario import command
@@ -45,10 +45,10 @@ def test_a_merge_makes_nothing_run_and_hides_nothing(tmp_path: Path, spark: Spar
     """Also after gc has taken the files that were replaced."""
     (tmp_path / "headwater.toml").write_text(MANIFEST)
     with workspace(tmp_path) as opened:
-        store, door = opened.store(), Door()
-        seqs = [push(door, opened, [n % 3, 100 + n, n % 3], f"/{n}") for n in range(FULL)]
+        store, ingestor = opened.store(), Ingestor()
+        seqs = [push(ingestor, opened, [n % 3, 100 + n, n % 3], f"/{n}") for n in range(FULL)]
         assert states(tmp_path) == {"clicks": "unchanged", "pages": "success"}
-        door.close()  # merges
+        ingestor.close()  # merges
         (state,) = read_states(store)
         assert [file.merged for file in state.files] == [True]
         assert states(tmp_path) == {"clicks": "unchanged", "pages": "unchanged"}
@@ -57,14 +57,14 @@ def test_a_merge_makes_nothing_run_and_hides_nothing(tmp_path: Path, spark: Spar
         manifest.write('[[pipeline.ripples]]\nname = "urls"\nsql = "select distinct url from clicks"\n')
     assert states(tmp_path) == {"clicks": "unchanged", "pages": "success"}, "it reads the table as of its last push"
     with workspace(tmp_path) as opened:
-        push(door, opened, [0, 500], "/later")
+        push(ingestor, opened, [0, 500], "/later")
         must_be_the_same(opened.store(), spark)
         must_have_arrived(opened.store(), spark, since=seqs[4])
 
 
-def push(door: Door, opened: Any, ids: list[int], url: str) -> int:
+def push(ingestor: Ingestor, opened: Any, ids: list[int], url: str) -> int:
     body = "".join(json.dumps({"id": id_, "url": f"{url}-{place}"}) + "\n" for place, id_ in enumerate(ids))
-    return int(door.ingest(opened, "clicks", body.encode()).snapshot_id)
+    return int(ingestor.ingest(opened, "clicks", body.encode()).snapshot_id)
 
 
 def read_states(store: Store) -> list[Any]:
@@ -85,7 +85,7 @@ def must_have_arrived(store: Store, spark: SparkSession, since: int) -> None:
     (state,) = read_states(store)
     assert [file.merged for file in state.files] == [True, False]
     expected = ask(store.root, state, f"SELECT id, url FROM t WHERE _commit_seq > {since} ORDER BY id")
-    inputs = read_inputs(store, "test", [RippleInput("clicks", state.changed_seq, since)])
+    inputs = read_inputs(store, "test", [CutInput("clicks", state.changed_seq, since)])
     found = RippleContext(0, None, spark, inputs).changed_rows("clicks").orderBy("id").collect()
     assert [tuple(row) for row in found] == expected
 

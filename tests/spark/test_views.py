@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from headwater.base.errors import HeadwaterError, Place
+from headwater.base.errors import HeadwaterError, Position
 from headwater.base.types import parse_type
 from headwater.catalog.gc import collect
 from headwater.catalog.lookup import runs, table_states, table_versions
 from headwater.catalog.rebuild import dump, rebuild_catalog
 from headwater.catalog.verify import verify
-from headwater.duck.database import refresh_views
-from headwater.duck.query import connect
+from headwater.duck.query_session import connect
 from headwater.duck.ripple_views import view_states
 from headwater.duck.statement import parse
 from headwater.duck.table_info import table_infos
-from headwater.runtime.cut_inputs import RippleInput
+from headwater.duck.view_files import refresh_views
+from headwater.runtime.cut_inputs import CutInput
 from headwater.runtime.land_ripple import LandedRipple, RippleWork, land_ripple
 from headwater.runtime.land_view import land_view
 from headwater.spark.user_code import SqlCode
@@ -40,12 +40,12 @@ def models(tmp_path: Path, spark: SparkSession) -> Iterator[Models]:
         yield opened
 
 
-def view(models: Models, name: str, sql: str, *reads: RippleInput | str, **more: Any) -> LandedRipple:
+def view(models: Models, name: str, sql: str, *reads: CutInput | str, **more: Any) -> LandedRipple:
     return land_view(work_of(models, name, sql, *reads, **more))
 
 
-def work_of(models: Models, name: str, sql: str, *reads: RippleInput | str, **more: Any) -> RippleWork:
-    work = models.work(SqlCode(sql, Place("models/big.sql", 1, 1)), *reads, **more)
+def work_of(models: Models, name: str, sql: str, *reads: CutInput | str, **more: Any) -> RippleWork:
+    work = models.work(SqlCode(sql, Position("models/big.sql", 1, 1)), *reads, **more)
     return replace(work, ripple=replace(work.ripple, table=name))
 
 
@@ -59,7 +59,7 @@ def shown(models: Models, sql: str, *, as_of: int | None = None, narrow: bool = 
         return session.sql(sql).fetchall()
 
 
-def read_by_spark(models: Models, sql: str, *reads: RippleInput | str) -> list[Row]:
+def read_by_spark(models: Models, sql: str, *reads: CutInput | str) -> list[Row]:
     """What a ripple sees of its inputs, landed as the table `out`."""
     models.sql(sql, *reads)
     return models.shown()
@@ -114,7 +114,7 @@ def test_a_ripple_of_an_older_cut_reads_the_view_as_it_was_then(models: Models) 
     first = view(models, "big", "select id from orders", "orders").seq
     models.put("orders", ORDERS, [(3, 30.0, NANOS)])
     view(models, "big", "select id * 10 as id from orders", "orders")
-    assert [row[0] for row in read_by_spark(models, "select id from big", RippleInput("big", first))] == [1, 2]
+    assert [row[0] for row in read_by_spark(models, "select id from big", CutInput("big", first))] == [1, 2]
     assert shown(models, "from big order by id", as_of=first) == [(1,), (2,)]
     assert shown(models, "from big order by id") == [(10,), (20,), (30,)]
 
@@ -132,11 +132,11 @@ def test_a_python_ripple_gets_a_view_as_a_data_frame(models: Models) -> None:
     seq = view(models, "big", BIG, "orders").seq
     text = "def out(big, context):\n    return context.changed_rows('big').join(big, 'id').select('id')\n"
     assert models.python("out.py", text, "big").rows == 2
-    unchanged = RippleInput("big", models.seq(), since_seq=seq)
+    unchanged = CutInput("big", models.seq(), since_seq=seq)
     assert models.python("out.py", text, unchanged).rows == 0
     models.put("orders", ORDERS, [(3, 30.0, NANOS)])
     view(models, "big", BIG, "orders")
-    assert models.python("out.py", text, RippleInput("big", models.seq(), since_seq=seq)).rows == 3
+    assert models.python("out.py", text, CutInput("big", models.seq(), since_seq=seq)).rows == 3
 
 
 def test_a_view_changes_with_its_query_and_with_what_it_reads_and_else_not(models: Models) -> None:
@@ -144,14 +144,14 @@ def test_a_view_changes_with_its_query_and_with_what_it_reads_and_else_not(model
         with models.store.catalog.snapshot() as connection:
             return table_versions(connection)["big"]
 
-    cut = RippleInput("orders", models.seq())
+    cut = CutInput("orders", models.seq())
     first = view(models, "big", BIG, cut)
     assert version() == first.seq
     again = view(models, "big", BIG, cut)
     assert (again.changed, again.seq > first.seq, version()) == (False, True, first.seq)
-    moved = view(models, "big", BIG, RippleInput("orders", models.put("orders", ORDERS, [(3, 1.0, NANOS)])))
+    moved = view(models, "big", BIG, CutInput("orders", models.put("orders", ORDERS, [(3, 1.0, NANOS)])))
     assert (moved.changed, version()) == (True, moved.seq)
-    edited = view(models, "big", BIG + " having sum(amount) > 1", RippleInput("orders", models.seq()))
+    edited = view(models, "big", BIG + " having sum(amount) > 1", CutInput("orders", models.seq()))
     assert (edited.changed, version()) == (True, edited.seq)
 
 
@@ -187,7 +187,7 @@ def test_an_error_inside_a_view_is_not_placed_in_the_text_of_its_reader(models: 
     view(models, "numbers", "select cast(t as int) as n from texts", "texts")
     with pytest.raises(HeadwaterError, match=r"failed \(`cast\(t as int\)`\)") as caught:
         land_ripple(work_of(models, "out", "select n, 'and so on, and so on' as x from numbers", "numbers"))
-    assert caught.value.places == (Place("models/big.sql", 1, 1),)
+    assert caught.value.places == (Position("models/big.sql", 1, 1),)
 
 
 def test_a_view_does_not_take_the_place_of_a_table_but_a_table_that_of_a_view(models: Models) -> None:
@@ -210,7 +210,7 @@ def test_declared_columns_are_those_that_the_query_gives(models: Models) -> None
 
 
 def test_a_view_over_a_source_that_never_ran_is_empty_until_it_has(models: Models) -> None:
-    absent = RippleInput("rates", None, declared={"id": parse_type("long"), "r": parse_type("real")})
+    absent = CutInput("rates", None, declared={"id": parse_type("long"), "r": parse_type("real")})
     view(models, "rated", "select o.id, r from orders o left join rates using (id)", "orders", absent)
     assert shown(models, "from rated order by id") == [(1, None), (2, None)]
     assert read_by_spark(models, "select count(r) as n from rated", "rated")[0][0] == 0

@@ -15,8 +15,8 @@ from headwater.base.errors import HeadwaterError
 from headwater.catalog.commit import Store
 from headwater.catalog.lookup import CatalogView
 from headwater.manifest.load import LoadedPipeline
+from headwater.runtime.apply_events import Event, RunBegan, RunFinished, SliceBegan, SliceEnded, SliceRetried, Waiting
 from headwater.runtime.apply_slices import ApplyResult, PipelineJob, PipelineResult
-from headwater.runtime.events import Event, RunBegan, RunEnded, SliceBegan, SliceEnded, SliceRetried, Waiting
 from headwater.runtime.plan import Plan, failed_plan, plan_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ __all__ = [
     "Event",
     "Plan",
     "RunBegan",
-    "RunEnded",
+    "RunFinished",
     "SliceBegan",
     "SliceEnded",
     "SliceRetried",

@@ -24,8 +24,8 @@ def answer_query(
 ) -> Answer:
     """The first rows of one statement that reads, in JSON. Raises HW-Q02 once it has taken too long or `query` was
     cancelled, HW-Q03 if it takes too much memory, and HW-H05 if no process is free."""
-    from headwater.duck.query import define
-    from headwater.duck.session import Resources
+    from headwater.duck.query_session import define
+    from headwater.duck.sandbox import Resources
 
     with pool.process(limits.QUERY_WAIT_SECONDS, query) as process:
         statement = process.parse(sql, seconds=timeout_seconds)

@@ -23,14 +23,21 @@ from headwater.catalog.commit import Store, commit_files
 from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.dead_letters import WHOLE_FILE
 from headwater.catalog.evolution import Evolution
-from headwater.catalog.kept_letters import KeptLetter, Letters, letters_of, read_letters, take_out, take_out_all
 from headwater.catalog.lookup import table_entry
 from headwater.catalog.push_writers import end_writer, new_writer
 from headwater.catalog.records import Commit, ItemsLanded
+from headwater.catalog.stored_dead_letters import (
+    DeadLetterFiles,
+    StoredDeadLetter,
+    dead_letter_files,
+    read_dead_letters,
+    take_out,
+    take_out_all,
+)
 from headwater.connectors.files.changes import unread_version
 from headwater.ingest.group_commit import Base, Files, base_of, changes_of, refuse_change_of, write
-from headwater.ingest.push import PushTable
-from headwater.ingest.retry_dead_letters import coerce_again
+from headwater.ingest.push_records import PushTable
+from headwater.ingest.retry_dead_letters import retry_coercion
 from headwater.manifest.spec import TableSpec
 from headwater.runtime.model import MadeTable, project_tables
 from headwater.runtime.ripple_fingerprint import declared_columns
@@ -42,7 +49,7 @@ UPSERT_WARNING = "a row that landed now is newer than rows with its key that cam
 
 
 @dataclass(frozen=True)
-class LetterView:
+class DeadLetterView:
     """A bad row that was kept: where it stood, the first thing that is wrong with it, and the row if it was asked for."""
 
     place: str
@@ -57,11 +64,11 @@ class LetterView:
 
 
 @dataclass(frozen=True)
-class LetterList:
+class DeadLetterList:
     """The newest letters of a table, the oldest of them first, and how many there are."""
 
     table: str
-    letters: tuple[LetterView, ...]
+    letters: tuple[DeadLetterView, ...]
     total: int
 
 
@@ -78,23 +85,23 @@ class Retried:
     files_to_read: int = 0
 
 
-def list_letters(
+def list_dead_letters(
     workspace: Workspace,
     table: str,
     *,
     place: str | None = None,
     limit: int = limits.LETTERS_SHOWN,
     rows: bool = False,
-) -> LetterList:
+) -> DeadLetterList:
     """The letters of a table, or those from one place. The rows themselves only where they are asked for."""
     store = workspace.landed_store()
-    newest: list[tuple[int, int, LetterView]] = []
+    newest: list[tuple[int, int, DeadLetterView]] = []
     total = 0
     for total, kept in enumerate(_from(store, _letters(store, table), place), 1):
         heapq.heappush(newest, (kept.at_us, total, _view(kept, rows=rows)))
         if total > limit:
             heapq.heappop(newest)
-    return LetterList(table, tuple(view for _, _, view in sorted(newest)), total)
+    return DeadLetterList(table, tuple(view for _, _, view in sorted(newest)), total)
 
 
 def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retried:
@@ -136,7 +143,7 @@ def drop(workspace: Workspace, table: str, *, place: str | None = None) -> int:
 
 
 def _retry(
-    workspace: Workspace, store: Store, files: Files, letters: Letters, place: str | None
+    workspace: Workspace, store: Store, files: Files, letters: DeadLetterFiles, place: str | None
 ) -> tuple[Retried, Sequence[FileRecord]]:
     """One commit; also the files of letters that had to be written again."""
     table = letters.table
@@ -159,7 +166,7 @@ def _retry(
         )
     forms, exclude = _text_settings(made)
     schema = base.schema.formed(forms)
-    found = coerce_again([each.letter for each in kept], schema, pushed=pushed, exclude=exclude)
+    found = retry_coercion([each.letter for each in kept], schema, pushed=pushed, exclude=exclude)
     still_bad = len(kept) - len(found.fits)
     if not found.fits:
         return Retried(table, 0, still_bad), ()
@@ -176,7 +183,7 @@ def _retry(
 
 
 def _read_again(
-    store: Store, files: Files, letters: Letters, kept: Sequence[KeptLetter]
+    store: Store, files: Files, letters: DeadLetterFiles, kept: Sequence[StoredDeadLetter]
 ) -> tuple[Retried, Sequence[FileRecord]]:
     """Mark files as unread, and take their letters out, in one commit. Only a run knows how to read a file."""
     gone = {(each.path, each.row) for each in kept}
@@ -228,23 +235,23 @@ def _text_settings(made: MadeTable | None) -> tuple[Mapping[str, TextForm | None
     return forms, made.settings.exclude if isinstance(made.settings, TableSpec) else ()
 
 
-def _letters(store: Store, table: str, *, must_exist: bool = True) -> Letters | None:
+def _letters(store: Store, table: str, *, must_exist: bool = True) -> DeadLetterFiles | None:
     """The letters of a table, if there are any. Raises HW-T07 if there is neither a letter nor a table that must
     exist."""
     with store.catalog.snapshot() as connection:
-        letters = letters_of(connection, table)
+        letters = dead_letter_files(connection, table)
         if letters is None and must_exist:
             table_entry(connection, table)
         return letters
 
 
-def _from(store: Store, letters: Letters | None, place: str | None) -> Iterator[KeptLetter]:
+def _from(store: Store, letters: DeadLetterFiles | None, place: str | None) -> Iterator[StoredDeadLetter]:
     """One letter after the other: all of them, or those from one place."""
     if letters is not None:
-        yield from (kept for kept in read_letters(store.root, letters) if place in (None, kept.letter.place))
+        yield from (kept for kept in read_dead_letters(store.root, letters) if place in (None, kept.letter.place))
 
 
-def _unseen(letters: Letters | None, seen: Collection[str]) -> Letters | None:
+def _unseen(letters: DeadLetterFiles | None, seen: Collection[str]) -> DeadLetterFiles | None:
     """The first files that were not seen, as many as can be held at once; None if there is none."""
     files: list[LiveFile] = []
     rows = size = 0
@@ -284,9 +291,9 @@ def _directory(files: Files) -> str:
     return f"{directory}/{number}"
 
 
-def _view(kept: KeptLetter, *, rows: bool) -> LetterView:
+def _view(kept: StoredDeadLetter, *, rows: bool) -> DeadLetterView:
     letter = kept.letter
-    return LetterView(
+    return DeadLetterView(
         place=letter.place,
         line=letter.line,
         column=letter.column_name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from headwater.app.workspace import Workspace
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import Type
 from headwater.catalog.table_state import TableState
 from headwater.ingest.first_columns import first_columns

@@ -159,7 +159,7 @@ def remove_trigger(workspace: Workspace, pipeline: str, trigger_id: str | None, 
     store = workspace.existing_store()
     if trigger_id is not None and any(view.trigger_id == trigger_id for view in _declared(loaded)):
         raise HeadwaterError(
-            "HW-U01", f"`{trigger_id}` stands in the manifest", hint="remove it there", places=(loaded.place,)
+            "HW-U01", f"`{trigger_id}` stands in the manifest", hint="remove it there", places=(loaded.position,)
         )
     gone = 0
     if store is not None:

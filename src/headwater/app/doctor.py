@@ -24,7 +24,7 @@ from headwater.connectors.registry import CONNECTORS
 from headwater.manifest.load import Project, find_project
 from headwater.spark.gateway import spark_home
 from headwater.spark.java import ask_version, find_java
-from headwater.spark.machine import cores, heap_bytes, local_cores, memory_bytes
+from headwater.spark.machine_size import cores, heap_bytes, local_cores, memory_bytes
 
 Verdict = Literal["ok", "warning", "problem"]
 

@@ -15,12 +15,12 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from headwater.app.dropped_big_files import KEY, hash_in, land_big
-from headwater.app.ingest import Door
+from headwater.app.ingest import Ingestor
 from headwater.app.workspace import Workspace
 from headwater.app.workspace import actor as this_actor
 from headwater.base import limits
 from headwater.base.clock import now_us
-from headwater.base.errors import HeadwaterError, PassingFailure, Place, RejectedBatch, as_headwater
+from headwater.base.errors import HeadwaterError, PassingFailure, Position, RejectedBatch, as_headwater
 from headwater.base.printable import printable
 from headwater.catalog.ledger import cleared_since, taken_keys
 from headwater.catalog.lookup import current_seq
@@ -30,8 +30,8 @@ from headwater.ingest.decode import TooLarge
 from headwater.ingest.drop.due_files import Memory
 from headwater.ingest.drop.folder import Changed, DropFolder, Dropped, Listing
 from headwater.ingest.drop.hashes import Hashes
-from headwater.ingest.drop.rows import FileRows, Room, body_of, is_lines
-from headwater.ingest.push import Accepted, Push, PushTable
+from headwater.ingest.drop.rows import FileRows, GroupBudget, body_of, is_lines
+from headwater.ingest.push_records import Accepted, Push, PushTable
 
 HASHES = ".headwater/drop.json"
 LISTING_SHARE = 10
@@ -91,7 +91,7 @@ class Dropping:
 
     workspace: Workspace
     on_news: Callable[[News], None]
-    door: Door
+    ingestor: Ingestor
     ended: threading.Event = field(default_factory=threading.Event)
     _memory: Memory = field(default_factory=Memory)
     _told: dict[str, HeadwaterError] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class Dropping:
         """How many of the files will be tried again."""
         taking = _Taking(self, folder, table)
         try:
-            taking.target = self.door.target(self.workspace, table)
+            taking.target = self.ingestor.target(self.workspace, table)
             for i in range(0, len(files), limits.PUSH_GROUP_BATCHES):
                 if not self.ended.is_set():
                     taking.take(files[i : i + limits.PUSH_GROUP_BATCHES])
@@ -215,24 +215,24 @@ class Dropping:
 
     def _put_away(self, folder: DropFolder, file: Dropped, error: HeadwaterError) -> None:
         self._memory.given_up(file)
-        hint = f"fix the file, and move it back to `{folder.place(file.table)}/`"
-        place = folder.place(file.path)
+        hint = f"fix the file, and move it back to `{folder.shown_path(file.table)}/`"
+        place = folder.shown_path(file.path)
         message = error.message.replace(place, printable(place))  # a line break in a name begins no line of a log
         error = HeadwaterError(error.code, message, hint=hint, detail=error.detail)
         try:
-            error.places = (Place(folder.put_away(file, error.as_json())),)
+            error.places = (Position(folder.put_away(file, error.as_json())),)
             self.on_news(PutAway(error))
         except Changed:
             return  # another process has put it away
         except HeadwaterError as problem:  # it stays where it is, and is not tried again as it is
             self.on_news(problem)
-            error.hint, error.places = "fix the file", (Place(folder.place(file.path)),)
+            error.hint, error.places = "fix the file", (Position(folder.shown_path(file.path)),)
             self.on_news(PutAway(error))
 
     def begin_big(self, folder: DropFolder, file: Dropped, push: Callable[[], Push], looked_at_ns: int) -> None:
         """Leave a file to the thread for big ones, which asks for the push when it is its turn."""
         found = found_file(folder, file)
-        big = _Big(file, looked_at_ns, lambda: land_big(self.workspace, self.door, push(), found))
+        big = _Big(file, looked_at_ns, lambda: land_big(self.workspace, self.ingestor, push(), found))
         if self._hands is None:
             self._hands = queue.SimpleQueue()
             threading.Thread(target=_land_all, args=(self._hands,), name="drop-big", daemon=True).start()
@@ -292,7 +292,7 @@ class Dropping:
         for news in taken.values():
             self.on_news(news)
         if taken:
-            self.door.show_soon(self.workspace)
+            self.ingestor.show_soon(self.workspace)
 
 
 @dataclass
@@ -306,7 +306,7 @@ class _Taking:
     again: int = 0
     _group: list[tuple[Dropped, Push, int]] = field(default_factory=list)
     _weight: int = 0
-    _room: Room = field(default_factory=Room)
+    _room: GroupBudget = field(default_factory=GroupBudget)
 
     def take(self, files: Sequence[Dropped]) -> None:
         """Land those that the ledger does not know. Raises `_TableWaits`, or what is wrong with the store."""
@@ -363,10 +363,10 @@ class _Taking:
         return is_lines(file.name) and not is_lines(self._group[-1][0].name)
 
     def _flush(self) -> None:
-        group, self._group, self._weight, self._room = self._group, [], 0, Room()
+        group, self._group, self._weight, self._room = self._group, [], 0, GroupBudget()
         if not group or self.dropping.ended.is_set():
             return
-        outcomes = self.dropping.door.ingest_together(self.dropping.workspace, [push for _, push, _ in group])
+        outcomes = self.dropping.ingestor.ingest_together(self.dropping.workspace, [push for _, push, _ in group])
         waits = False
         for (file, push, looked_at_ns), outcome in zip(group, outcomes):
             if isinstance(outcome, Accepted):
@@ -405,7 +405,7 @@ class _Taking:
             key_expires=False,
             fingerprint=f"sha256:{sha256}",
             on_bad_row=self.target.on_bad_row or "dead_letter",
-            source=self.folder.place(file.path),
+            source=self.folder.shown_path(file.path),
             format=format_of(file.name) or "ndjson",
             reader=None if lines else FileRows(root, found, sha256, self.table, self._room),
         )
@@ -415,13 +415,13 @@ class _Taking:
             data = opened.read()
         if hashlib.sha256(data).hexdigest() != sha256:
             raise Changed
-        return body_of(data, self.folder.place(file.path))
+        return body_of(data, self.folder.shown_path(file.path))
 
 
 def take_dropped(workspace: Workspace, on_news: Callable[[News], None]) -> None:
     """Land what is in the drop folder, once: what `apply` does before it looks at sources. Files that are still being
     written are waited for a moment, and else left for the next time."""
-    with closing(Door()) as door, closing(Dropping(workspace, on_news, door)) as dropping:
+    with closing(Ingestor()) as ingestor, closing(Dropping(workspace, on_news, ingestor)) as dropping:
         for _ in range(2 ** (limits.DROP_TRIES - 1) + 1):  # time enough for all tries of a file
             left = dropping.look()
             if not dropping.finish() and not left:
@@ -431,7 +431,7 @@ def take_dropped(workspace: Workspace, on_news: Callable[[News], None]) -> None:
 
 def found_file(folder: DropFolder, file: Dropped) -> FoundFile:
     """The file under the name that the `files` connector reads it by."""
-    return FoundFile(folder.place(file.path), file.size, file.mtime_ns)
+    return FoundFile(folder.shown_path(file.path), file.size, file.mtime_ns)
 
 
 def _weight(file: Dropped) -> int:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headwater.app.ingest import Door
+from headwater.app.ingest import Ingestor
 from headwater.app.workspace import Workspace
 from headwater.base.clock import now_us
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.protocol import BadRows, Observed, TransientError
 from headwater.duck.unique_keys import keys_are_unique
 from headwater.ingest.drop.big import big_read, wider
 from headwater.ingest.drop.folder import Changed
-from headwater.ingest.drop.rows import told
+from headwater.ingest.drop.rows import translated_errors
 from headwater.ingest.group_commit import Base, Files
 from headwater.ingest.large_batch import WrittenElsewhere
 from headwater.ingest.prepare import refuse_rows
-from headwater.ingest.push import Accepted, Push
+from headwater.ingest.push_records import Accepted, Push
 from headwater.storage.part_writer import discard_files
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def hash_in(push: Push) -> str:
     return push.key.removeprefix(KEY)
 
 
-def land_big(workspace: Workspace, door: Door, push: Push, file: FoundFile) -> Accepted:
+def land_big(workspace: Workspace, ingestor: Ingestor, push: Push, file: FoundFile) -> Accepted:
     """Lands the file, or finds that it has landed. Raises what `Acceptor.accept` raises, `Changed`, and HW-J03 if Spark
     cannot do it."""
     store = workspace.store()
@@ -43,7 +43,7 @@ def land_big(workspace: Workspace, door: Door, push: Push, file: FoundFile) -> A
         run_id, directory, number = files.next(push.target.table)
         schema = base.schema
         most_bad = push.target.max_bad_rows if push.on_bad_row == "dead_letter" else 0
-        with told():
+        with translated_errors():
             written = _write(workspace, push, file, schema, f"{directory}/big-{number}", run_id, most_bad, evolve=True)
             if written.unknown:
                 discard_files(store.root, written.files)
@@ -58,7 +58,7 @@ def land_big(workspace: Workspace, door: Door, push: Push, file: FoundFile) -> A
         unique = base.mode == "upsert" and keys_are_unique(store.root, written.files, schema)
         return WrittenElsewhere(run_id, schema, tuple(written.files), tuple(written.bad), unique)
 
-    return door.ingest_written(workspace, push, write)
+    return ingestor.ingest_written(workspace, push, write)
 
 
 def _write(
@@ -95,7 +95,7 @@ def _check(written: Written, push: Push, file: FoundFile, most_bad: int) -> None
 
     if written.gone is not None:
         raise Changed
-    with told():
+    with translated_errors():
         if written.transient is not None:
             raise TransientError(written.transient)
         try:

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 
 from headwater.app.workspace import Workspace
-from headwater.catalog.history import ToldEvent, engine_events, last_event_id
+from headwater.catalog.history import StoredEvent, engine_events, last_event_id
 from headwater.catalog.wakeups import Waker, changes
 
-__all__ = ["ToldEvent"]
+__all__ = ["StoredEvent"]
 
 
-def events(workspace: Workspace, *, after: int, limit: int) -> list[ToldEvent]:
+def events(workspace: Workspace, *, after: int, limit: int) -> list[StoredEvent]:
     """The events after that one, oldest first."""
     store = workspace.existing_store()
     if store is None:
@@ -40,7 +40,7 @@ class EventWatch:
         self._waker: Waker | None = None
         self._lock = threading.Lock()
 
-    def read(self) -> list[ToldEvent]:
+    def read(self) -> list[StoredEvent]:
         """The events since the last call, oldest first, at most a page of them. The first call returns none."""
         store = self._current().existing_store()
         if store is None:

@@ -24,7 +24,7 @@ from headwater.ingest.decode import Encoding, TooLarge, decoded
 from headwater.ingest.large_batch import Write, land_written
 from headwater.ingest.ledger_rules import clear_keys
 from headwater.ingest.prepare import Prepared
-from headwater.ingest.push import Accepted, OnBadRow, Push, PushTable
+from headwater.ingest.push_records import Accepted, OnBadRow, Push, PushTable
 from headwater.ingest.tail import Tails
 from headwater.manifest.durations import duration_us
 from headwater.manifest.load import Project
@@ -52,7 +52,7 @@ class KeyView:
     expired: bool
 
 
-class Door:
+class Ingestor:
     """Takes pushed rows for a project, for as long as its process lives. Any thread may come in."""
 
     def __init__(self, counters: Counters = COUNTERS) -> None:
@@ -207,7 +207,7 @@ def target_of(
                 "HW-I03",
                 f"`{table}` is the name of a pipeline that does not make a table `{table}`",
                 hint="push to a table of another name",
-                places=(namesake.place,),
+                places=(namesake.position,),
             )
         return PushTable(table, table, declared=columns or {}, may_create=auto_create)
     spec = made.pipeline.spec
@@ -217,7 +217,7 @@ def target_of(
             f"table `{table}` is filled by pipeline `{spec.id}`, not by pushes",
             hint="push to a table of another name",
             detail={"table": table, "pipeline": spec.id},
-            places=(made.pipeline.place,),
+            places=(made.pipeline.position,),
         )
     project.refuse_unsupported([spec.id])
     assert isinstance(made.settings, TableSpec)

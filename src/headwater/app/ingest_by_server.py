@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from headwater.app.ingest import Door, mark_of, show
+from headwater.app.ingest import Ingestor, mark_of, show
 from headwater.app.server_address import served_at
 from headwater.app.workspace import Workspace
 from headwater.base import limits
-from headwater.base.errors import CODES, HeadwaterError, Place
+from headwater.base.errors import CODES, HeadwaterError, Position
 from headwater.base.ids import is_table_name
-from headwater.ingest.push import Accepted
+from headwater.ingest.push_records import Accepted
 from headwater.manifest.load import Project
 from headwater.manifest.references import resolve_reference
 
@@ -38,7 +38,7 @@ class Sender:
     """Sends the batches of one command."""
 
     def __init__(self, workspace: Workspace):
-        self._workspace, self._door = workspace, Door()
+        self._workspace, self._door = workspace, Ingestor()
         self._server = reach(workspace.project)
         self._landed_here = False
         self.warning: HeadwaterError | None = None
@@ -184,7 +184,7 @@ def _answer(status: int, told: Any) -> Accepted:
         code, detail = error["code"], dict(error["detail"])
         if status == 412 or status >= 500 or code.startswith("HW-H") or code not in CODES:
             raise Unanswered
-        places = tuple(Place(p["file"], p["line"], p["column"]) for p in detail.pop("places", ()))
+        places = tuple(Position(p["file"], p["line"], p["column"]) for p in detail.pop("places", ()))
         refused = HeadwaterError(code, error["message"], error["hint"], error["retryable"], detail, places)
     except (KeyError, TypeError, ValueError, AttributeError) as wrong:
         raise Unanswered from wrong

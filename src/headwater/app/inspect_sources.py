@@ -33,7 +33,7 @@ def look_at(workspace: Workspace, loaded: LoadedPipeline, view: CatalogView) -> 
             source.close()
             raise
 
-    def again() -> tuple[Planned, Source]:
+    def replan() -> tuple[Planned, Source]:
         return look(view_now(workspace.store(), loaded))
 
     try:
@@ -42,7 +42,7 @@ def look_at(workspace: Workspace, loaded: LoadedPipeline, view: CatalogView) -> 
         return no_answer(loaded.spec.id, error, hint="run the same command again when it is back")
     except HeadwaterError as error:
         return error
-    return PipelineJob(loaded.spec.id, again, planned, source)
+    return PipelineJob(loaded.spec.id, replan, planned, source)
 
 
 def unless_refused(store: Store, job: PipelineJob | HeadwaterError) -> PipelineJob | HeadwaterError:

@@ -1,4 +1,4 @@
-"""What does the work in a process of this project: an applier for slices, a workshop for jobs."""
+"""What does the work in a process of this project: an applier for slices, a worker for jobs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from headwater.app.declared_tables import columns_by_table
 from headwater.app.workspace import Workspace, actor
 from headwater.catalog.queue import Slots
 from headwater.manifest.secret_values import mask_of, secret_values
+from headwater.runtime.apply_events import Event
 from headwater.runtime.apply_slices import Applier
 from headwater.runtime.compile import Compiled
-from headwater.runtime.events import Event
 from headwater.runtime.spark_start import measuring
 from headwater.runtime.user_output import Mask
-from headwater.runtime.worker import Definitions, Look, Workshop
+from headwater.runtime.worker import Definitions, Look, Worker
 
 OnEvent = Callable[[Event], None]
 
@@ -29,14 +29,14 @@ def definitions_of(workspace: Workspace, compiled: Compiled, look: Look) -> Defi
     return Definitions(compiled=compiled, root=project.root, look=look, declared=declared, mask=mask)
 
 
-def make_workshop(
+def make_worker(
     workspace: Workspace,
     definitions: Definitions,
     *,
     trigger: str,
     on_event: OnEvent = lambda _event: None,
     slots: Slots | None = None,
-) -> Workshop:
+) -> Worker:
     store, spark = workspace.store(), measuring(workspace.spark)
     applier = Applier(
         store,
@@ -47,7 +47,7 @@ def make_workshop(
         on_event=on_event,
         threads=worker_threads(),
     )
-    return Workshop(
+    return Worker(
         store=store,
         definitions=definitions,
         spark=spark,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from headwater.app.ingest import Accepted, DeclaredColumn, Door, Encoding, TooLarge, decoded
+from headwater.app.ingest import Accepted, DeclaredColumn, Encoding, Ingestor, TooLarge, decoded
 from headwater.app.workspace import Workspace
 from headwater.base import limits
-from headwater.coerce.errors import RowError
-from headwater.ingest.otlp.json_form import Message
+from headwater.coerce.row_errors import RowError
 from headwater.ingest.otlp.lines import lines
+from headwater.ingest.otlp.parse_json import Message
 from headwater.ingest.otlp.requests import Form, response, rows_of, written
 from headwater.ingest.otlp.tables import COLUMNS, TABLES, Signal
 
@@ -27,10 +27,12 @@ def read_rows(signal: Signal, body: bytes, *, encoding: Encoding, form: Form, gr
     return lines(rows_of(signal, request, form, grow=grow), grow=grow)
 
 
-def land(workspace: Workspace, door: Door, signal: Signal, rows: bytes, *, key: str | None, actor: str) -> Message:
+def land(
+    workspace: Workspace, ingestor: Ingestor, signal: Signal, rows: bytes, *, key: str | None, actor: str
+) -> Message:
     """Land the rows of a request and return the answer to it, when they are durable. Rows that do not fit their
     columns are named in the answer, and the others land without them."""
-    found = door.ingest(
+    found = ingestor.ingest(
         workspace,
         TABLES[signal],
         rows,
@@ -42,7 +44,7 @@ def land(workspace: Workspace, door: Door, signal: Signal, rows: bytes, *, key: 
         columns=_MADE_WITH[signal],
     )
     if not found.replayed:
-        door.show_soon(workspace)
+        ingestor.show_soon(workspace)
     return response(signal, refused=found.rows_refused, message=_refusals(found))
 
 

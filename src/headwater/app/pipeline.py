@@ -33,7 +33,7 @@ def list_pipelines(start: Path) -> list[PipelineLine]:
         reads = spec.source.connector if spec.source is not None else ", ".join(ref.pipeline for ref in spec.sources)
         tables = [t.table for t in spec.tables] or [r.name for r in spec.ripples]
         kind = "inlet" if spec.is_inlet else "model"
-        found.append(PipelineLine(spec.id, kind, reads, tuple(tables), str(loaded.place)))
+        found.append(PipelineLine(spec.id, kind, reads, tuple(tables), str(loaded.position)))
     return found
 
 

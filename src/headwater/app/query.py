@@ -16,7 +16,7 @@ from headwater.base.errors import StoreDamaged, StoreUnwritable
 from headwater.catalog.lookup import TableInfo, current_seq, freshness_by_pipeline, table_entries, table_states
 from headwater.catalog.table_state import TableState
 from headwater.duck.ripple_views import ViewState, view_states
-from headwater.duck.session import run_query, run_to_arrow
+from headwater.duck.sandbox import run_query, run_to_arrow
 from headwater.duck.table_info import table_infos
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def reader(
     """A session in this process that sees the tables of the store as of one sequence (default: now), and nothing else.
     With `sql`, the one query that will be asked, only its tables are made ready. A declared table that
     nothing has landed in is there, and empty."""
-    from headwater.duck.query import connect
+    from headwater.duck.query_session import connect
     from headwater.duck.statement import parse
 
     statement = parse(sql) if sql is not None else None

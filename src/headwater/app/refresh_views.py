@@ -32,8 +32,8 @@ def refresh(store: Store, project: Project | None, *, force: bool = False) -> li
 
 
 def _refresh(store: Store, project: Project | None, *, force: bool) -> list[str]:
-    from headwater.duck.database import refresh_views
     from headwater.duck.table_info import table_infos
+    from headwater.duck.view_files import refresh_views
 
     with store.catalog.snapshot() as connection:
         states, views = table_states(connection), view_states(connection)
@@ -61,7 +61,7 @@ def refresh_landed(store: Store, project: Project) -> HeadwaterError | None:
 def is_current(store: Store, project: Project | None, tables: Mapping[str, TableEntry]) -> bool:
     """True if what is derived was made after the last change of any table, its files or a view, and shows the tables
     of the manifest that have not landed: one small file tells. A crash between a commit and its views shows here."""
-    from headwater.duck.database import empty_tables_shown, views_seq
+    from headwater.duck.view_files import empty_tables_shown, views_seq
 
     with store.catalog.snapshot() as connection:
         last, views = last_view_change(connection), view_names(connection)

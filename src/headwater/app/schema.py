@@ -13,7 +13,7 @@ from headwater.base.clock import to_text
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.types import parse_type
 from headwater.catalog.lookup import schema_events, table_entries, table_entry
-from headwater.catalog.schema_decisions import Accepted, accept_change
+from headwater.catalog.schema_decisions import AcceptedChange, accept_change
 from headwater.duck.promote_column import Promoted
 from headwater.duck.promote_column import promote as promote_column
 from headwater.duck.ripple_views import view_events, view_names, view_states
@@ -63,7 +63,7 @@ def log(workspace: Workspace, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def accept(workspace: Workspace, table: str) -> Accepted:
+def accept(workspace: Workspace, table: str) -> AcceptedChange:
     """Make the change of a table that was refused; the schema log keeps who decided it."""
     store = workspace.landed_store(writable=True)
     accepted = accept_change(store, table, actor=actor())

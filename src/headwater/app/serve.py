@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater.app.drop_folder import Dropping, News
-from headwater.app.ingest import Door
+from headwater.app.ingest import Ingestor
 from headwater.app.inspect_sources import look_patiently
-from headwater.app.make_workers import definitions_of, make_workshop, worker_threads
+from headwater.app.make_workers import definitions_of, make_worker, worker_threads
 from headwater.app.refresh_views import refresh
 from headwater.app.workspace import Workspace, load
 from headwater.base import limits
@@ -23,9 +23,9 @@ from headwater.manifest.load import Project
 from headwater.manifest.spec import OtlpSection
 from headwater.runtime.compile import Compiled, compile_pipelines
 from headwater.runtime.service import Service
-from headwater.runtime.service_errors import Complaints
-from headwater.runtime.worker import Workshop
-from headwater.runtime.worker_threads import Crew
+from headwater.runtime.service_errors import ServiceErrors
+from headwater.runtime.worker import Worker
+from headwater.runtime.worker_threads import WorkerThreads
 
 Tell = Callable[[HeadwaterError], None]
 Stamp = tuple[tuple[str, int, int], ...]
@@ -133,23 +133,23 @@ class ManifestWatch:
 
 def open_service(
     workspace: Workspace,
-    door: Door,
+    ingestor: Ingestor,
     *,
     tell: Tell,
     on_run: Callable[[EndedRun], None] = lambda _run: None,
     on_dropped: Callable[[News], None] = lambda _news: None,
 ) -> Served:
     """The engine, workers, a watch over the manifest and one over the drop folder, ready to run. The engine hears of
-    what comes in by the door. Every pipeline must be one that this version can run."""
-    workshop = _workshop(workspace)
+    what comes in through `ingestor`. Every pipeline must be one that this version can run."""
+    worker = _worker(workspace)
 
     def show() -> None:
-        refresh(workshop.store, workspace.project)
+        refresh(worker.store, workspace.project)
 
     service = Service(
-        workshop,
+        worker,
         _threads(workspace),
-        Complaints(tell),
+        ServiceErrors(tell),
         on_run=lambda run: on_run(_ended_run(run)),
         on_pass=lambda pipeline: on_run(EndedRun(pipeline, "passed")),
         on_landed=show,
@@ -159,9 +159,9 @@ def open_service(
         tell(error)
         service.announce(EngineEvent(kind="manifest_invalid", body=error.as_json()))
 
-    watch = _watch(workspace, workshop, then=service.offer, on_problem=problem)
-    door.on_landed = service.deliver
-    return Served(workspace, service, watch, Dropping(workspace, on_dropped, door))
+    watch = _watch(workspace, worker, then=service.offer, on_problem=problem)
+    ingestor.on_landed = service.deliver
+    return Served(workspace, service, watch, Dropping(workspace, on_dropped, ingestor))
 
 
 def _ended_run(run: PondRun) -> EndedRun:
@@ -185,27 +185,27 @@ def otlp_ports(workspace: Workspace, *, asked: bool) -> tuple[int, int] | None:
 
 def open_worker(workspace: Workspace, *, tell: Tell) -> WorkerProcess:
     """Workers alone: they take jobs from the queue that a `serve` elsewhere fills."""
-    workshop = _workshop(workspace)
+    worker = _worker(workspace)
 
-    watch = _watch(workspace, workshop, then=lambda _compiled: None, on_problem=tell)
-    return WorkerProcess(workspace, workshop, watch, Complaints(tell))
+    watch = _watch(workspace, worker, then=lambda _compiled: None, on_problem=tell)
+    return WorkerProcess(workspace, worker, watch, ServiceErrors(tell))
 
 
 @dataclass
 class WorkerProcess:
     workspace: Workspace
-    workshop: Workshop
+    worker: Worker
     watch: ManifestWatch
-    complain: Complaints
+    complain: ServiceErrors
     ended: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
         """Until `stop`; jobs in hand are then given back."""
-        with Crew(self.workshop, _threads(self.workspace), on_error=self.complain) as crew:
+        with WorkerThreads(self.worker, _threads(self.workspace), on_error=self.complain) as workers:
             try:
                 self.watch.run(self.ended)
             finally:
-                crew.end(give_back=True)
+                workers.end(give_back=True)
 
     def stop(self) -> None:
         self.ended.set()
@@ -217,25 +217,25 @@ def _compiled(workspace: Workspace) -> Compiled:
     return compile_pipelines(project, now_us=now_us())
 
 
-def _workshop(workspace: Workspace) -> Workshop:
+def _worker(workspace: Workspace) -> Worker:
     compiled = _compiled(workspace)
     section = workspace.project.spec.serve
     slots = Slots(total=section.max_jobs, per_pond=section.max_jobs_per_pipeline)
     definitions = definitions_of(workspace, compiled, look_patiently(workspace))
-    return make_workshop(workspace, definitions, trigger="serve", slots=slots)
+    return make_worker(workspace, definitions, trigger="serve", slots=slots)
 
 
 def _watch(
-    workspace: Workspace, workshop: Workshop, *, then: Callable[[Compiled], None], on_problem: Tell
+    workspace: Workspace, worker: Worker, *, then: Callable[[Compiled], None], on_problem: Tell
 ) -> ManifestWatch:
-    """A watch that gives the workshop its definitions anew; `then` hears of them."""
+    """A watch that gives the worker its definitions anew; `then` hears of them."""
 
     def changed(new: Compiled) -> None:
-        workshop.definitions = definitions_of(workspace, new, look_patiently(workspace))
+        worker.definitions = definitions_of(workspace, new, look_patiently(workspace))
         then(new)
 
-    watch = ManifestWatch(workspace, workshop.definitions.compiled, changed, on_problem)
-    workshop.reload = watch.look
+    watch = ManifestWatch(workspace, worker.definitions.compiled, changed, on_problem)
+    worker.reload = watch.look
     return watch
 
 

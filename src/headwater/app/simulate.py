@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from headwater.base.errors import HeadwaterError, Place, raise_all
+from headwater.base.errors import HeadwaterError, Position, raise_all
 from headwater.base.limits import MAX_JSON_DEPTH
 from headwater.freshness.scenario import SECOND, Scenario, ScenarioPipeline
 
 if TYPE_CHECKING:
     from headwater.app.workspace import Workspace
     from headwater.catalog.standing_triggers import Standing
-    from headwater.freshness.scenario_problems import Problem
+    from headwater.freshness.scenario_problems import ScenarioProblem
     from headwater.manifest.positions import Positions
     from headwater.runtime.project_scenario import Durations, WhatIf
 
@@ -37,14 +37,14 @@ class Simulated:
 
 def simulate_file(path: Path) -> Simulated:
     """Run the scenario of a file. Raises HW-M13 with everything that is wrong with it."""
-    from headwater.freshness.simulate import EndlessScenario, simulate
+    from headwater.freshness.virtual_time import EndlessScenario, simulate
 
     scenario = read_scenario(path)
     try:
         return Simulated(scenario, simulate(scenario).as_json())
     except EndlessScenario as error:
         hint = "shorten `until`, or let a source rest between two looks: `min_interval`"
-        raise HeadwaterError("HW-M13", str(error), hint=hint, places=(Place(str(path)),)) from error
+        raise HeadwaterError("HW-M13", str(error), hint=hint, places=(Position(str(path)),)) from error
 
 
 def demand_to_try(kind: DemandKind, text: str) -> WhatIf:
@@ -66,7 +66,7 @@ def simulate_project(
     """The project's own pipelines from now on: its graph, its windows, the demand that stands, the durations that its
     runs measured. `what_if` is demand to try on top of what stands; `alone`, instead of it. Writes nothing."""
     from headwater.base.clock import now_us
-    from headwater.freshness.simulate import EndlessScenario, simulate
+    from headwater.freshness.virtual_time import EndlessScenario, simulate
     from headwater.manifest.durations import given_duration_us
     from headwater.runtime.compile import compile_pipelines
     from headwater.runtime.project_scenario import own_scenario
@@ -141,7 +141,7 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         column = len(raw[raw.rfind(b"\n", 0, error.start) + 1 : error.start].decode("utf-8", "replace")) + 1
-        place = Place(file, line, column)
+        place = Position(file, line, column)
         bad = HeadwaterError("HW-M13", f"`{file}` is not UTF-8 text", hint="save it as UTF-8", places=(place,))
         raise bad from error
 
@@ -176,11 +176,11 @@ def _raise_faults(file: str, text: str, error: ValueError) -> NoReturn:
 
     if not text.strip():
         hint = 'write a scenario into it: `{"pipelines": {...}, "events": [...]}`'
-        raise HeadwaterError("HW-M13", f"`{file}` is empty", hint=hint, places=(Place(file, 1, 1),)) from error
+        raise HeadwaterError("HW-M13", f"`{file}` is empty", hint=hint, places=(Position(file, 1, 1),)) from error
     try:
         found = scan_json(text)
     except JsonFault as fault:
-        place = Positions(text).place(file, fault.offset)
+        place = Positions(text).position(file, fault.offset)
         hint = "JSON has no comments" if fault.message == "a comment" else fault.hint
         message = f"`{file}` is not valid JSON: {fault.message}"
         raise HeadwaterError("HW-M13", message, hint=hint, places=(place,)) from error
@@ -191,7 +191,7 @@ def _raise_faults(file: str, text: str, error: ValueError) -> NoReturn:
             "HW-M13",
             f"the key `{duplicate.path[-1]}` stands twice",
             hint="keep one of them",
-            places=(found.place(file, duplicate.first), found.place(file, duplicate.second)),
+            places=(found.position(file, duplicate.first), found.position(file, duplicate.second)),
         )
         for duplicate in found.duplicates
     ]
@@ -199,7 +199,7 @@ def _raise_faults(file: str, text: str, error: ValueError) -> NoReturn:
     raise _unreadable(file, "it has a number that is too long") from error
 
 
-def _raise(file: str, text: str, found: list[Problem]) -> NoReturn:
+def _raise(file: str, text: str, found: list[ScenarioProblem]) -> NoReturn:
     from headwater.manifest.positions import Positions
     from headwater.manifest.scan_json import scan_json
 
@@ -215,10 +215,10 @@ def _raise(file: str, text: str, found: list[Problem]) -> NoReturn:
     raise AssertionError("there is a problem")
 
 
-def _places(file: str, positions: Positions, problem: Problem) -> tuple[Place, ...]:
+def _places(file: str, positions: Positions, problem: ScenarioProblem) -> tuple[Position, ...]:
     """Where the problem stands, and what it clashes with; the whole file for what has no place in it."""
     if not problem.path:
-        return (Place(file),)
+        return (Position(file),)
     at = positions.of_key(file, problem.path) if problem.key else positions.of_value(file, problem.path)
     return (at, *(positions.of_value(file, path) for path in problem.also))
 
@@ -230,4 +230,4 @@ def _rank(error: HeadwaterError) -> tuple[bool, int, int]:
 
 
 def _unreadable(file: str, reason: str, hint: str = "") -> HeadwaterError:
-    return HeadwaterError("HW-M13", f"cannot read `{file}`: {reason}", hint=hint, places=(Place(file),))
+    return HeadwaterError("HW-M13", f"cannot read `{file}`: {reason}", hint=hint, places=(Position(file),))

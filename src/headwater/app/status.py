@@ -11,10 +11,10 @@ from headwater.base.clock import now_us, to_text
 from headwater.catalog.engine_lease import engine_owner
 from headwater.catalog.engine_state import load_engine
 from headwater.catalog.history import PondRun, newest_runs, pond_runs, short_ids
-from headwater.catalog.kept_letters import count_letters
 from headwater.catalog.lookup import OpenRun, TableSize, freshness_by_pipeline, open_runs, table_sizes
 from headwater.catalog.queue import last_error
 from headwater.catalog.standing_triggers import Standing, standing
+from headwater.catalog.stored_dead_letters import count_dead_letters
 from headwater.freshness.explain import PondState, pond_states
 from headwater.freshness.saving import load
 from headwater.manifest.load import LoadedPipeline
@@ -151,7 +151,7 @@ def _known(workspace: Workspace, names: Sequence[str] | None) -> _Known:
             short_ids=short_ids(connection, [run.run_id for each in runs.values() for run in each]),
             errors=errors,
             standing=standing(connection),
-            letters=count_letters(connection),
+            letters=count_dead_letters(connection),
         )
 
 

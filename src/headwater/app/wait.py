@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.app.inspect_sources import look_patiently
-from headwater.app.make_workers import OnEvent, definitions_of, make_workshop, worker_threads
+from headwater.app.make_workers import OnEvent, definitions_of, make_worker, worker_threads
 from headwater.app.workspace import Workspace, actor
 from headwater.base import limits
 from headwater.base.clock import now_us, to_text
@@ -18,16 +18,16 @@ from headwater.base.holder import new_holder
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_state import load_engine
 from headwater.catalog.history import PondRun, engine_events, last_event_id, pond_runs
-from headwater.catalog.kept_letters import letters_by_engine_run
+from headwater.catalog.stored_dead_letters import dead_letters_by_engine_run
 from headwater.catalog.wakeups import changes
 from headwater.freshness.explain import explain
 from headwater.freshness.state import State
 from headwater.observe.tracing import tracing
+from headwater.runtime.apply_events import RunBegan, RunFinished, Waiting
 from headwater.runtime.apply_slices import PipelineJob, PipelineResult
 from headwater.runtime.compile import Compiled
 from headwater.runtime.drive import Drive
 from headwater.runtime.engine import Engine, open_engine, restored
-from headwater.runtime.events import RunBegan, RunEnded, Waiting
 from headwater.runtime.send_demand import Request, outcome, send_demand, window_of
 from headwater.runtime.worker import Look
 
@@ -81,18 +81,18 @@ class Settling:
     def _drive(self, engine: Engine, request: Request, looked: Looked) -> dict[str, PipelineResult]:
         """This process runs the engine until all has settled."""
         definitions = definitions_of(self.workspace, self.compiled, _look_first(looked, look_patiently(self.workspace)))
-        workshop = make_workshop(self.workspace, definitions, trigger=self.trigger, on_event=self.on_event)
+        worker = make_worker(self.workspace, definitions, trigger=self.trigger, on_event=self.on_event)
 
         def stay() -> bool:
             request.listen(engine.store.catalog)
             return self.wait and any(self._window(engine.state, request, name) is not None for name in self.asked)
 
         try:
-            Drive(engine, workshop, worker_threads()).until_settled(stay=stay)
+            Drive(engine, worker, worker_threads()).until_settled(stay=stay)
             if self._ask_the_held(request):
-                Drive(engine, workshop, worker_threads()).until_settled(stay=stay)
+                Drive(engine, worker, worker_threads()).until_settled(stay=stay)
             request.listen(engine.store.catalog)
-            return {name: self._outcome(engine.state, request, name, workshop.result_of(name)) for name in self.asked}
+            return {name: self._outcome(engine.state, request, name, worker.result_of(name)) for name in self.asked}
         finally:
             engine.release()
 
@@ -120,7 +120,7 @@ class Settling:
                     case "run_started":
                         self.on_event(RunBegan(event.pond, event.run_id, 1))
                     case "run_completed" | "run_passed" | "run_failed":
-                        self.on_event(RunEnded(event.pond, event.run_id, event.kind.removeprefix("run_")))
+                        self.on_event(RunFinished(event.pond, event.run_id, event.kind.removeprefix("run_")))
         return events[-1].id if events else after
 
     def _seen(self, request: Request, began_us: int) -> dict[str, PipelineResult] | None:
@@ -131,7 +131,7 @@ class Settling:
         with store.catalog.snapshot() as connection:
             saved = load_engine(connection)
             runs = pond_runs(connection, since_us=began_us, limit=None)
-            bad = letters_by_engine_run(connection, [run.run_id for run in runs])
+            bad = dead_letters_by_engine_run(connection, [run.run_id for run in runs])
         state = restored(self.compiled, saved)
         for name in request.sent:
             if request.refused(name) is None and outcome(state, name, request.target(name)) == "under way":

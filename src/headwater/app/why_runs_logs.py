@@ -24,9 +24,9 @@ from headwater.catalog.history import (
 )
 from headwater.catalog.inbox import take
 from headwater.catalog.job_output import outputs_of
-from headwater.catalog.kept_letters import letters_by_engine_run
 from headwater.catalog.lookup import run_record
 from headwater.catalog.queue import Job, jobs, last_error
+from headwater.catalog.stored_dead_letters import dead_letters_by_engine_run
 from headwater.freshness.events import Demand
 from headwater.freshness.explain import explain
 from headwater.runtime.compile import compile_pipelines
@@ -152,7 +152,7 @@ def runs(
             before = _one_run(connection, before).run_id
         found = pond_runs(connection, pond=pipeline, before=before, limit=limit)
         ids = [run.run_id for run in found]
-        bad, short = letters_by_engine_run(connection, ids), short_ids(connection, ids)
+        bad, short = dead_letters_by_engine_run(connection, ids), short_ids(connection, ids)
     return [run_status(run, short[run.run_id], bad.get(run.run_id)) for run in found]
 
 
@@ -178,7 +178,7 @@ def run_log(workspace: Workspace, run_id: str) -> RunLog:
         run = _one_run(connection, run_id)
         work = sorted(jobs(connection, run_id=run.run_id, limit=None), key=lambda job: job.job_id)
         told = engine_events(connection, run_id=run.run_id)
-        bad = letters_by_engine_run(connection, [run.run_id])
+        bad = dead_letters_by_engine_run(connection, [run.run_id])
         cuts = {job.job_id: _cut(run_record(connection, job.landed_run_id)) for job in work if job.landed_run_id}
         short, said = short_ids(connection, [run.run_id]), outputs_of(connection, run.run_id)
     return RunLog(

@@ -158,7 +158,7 @@ def _too_many_tables(loaded: LoadedPipeline) -> HeadwaterError | None:
         "HW-C01",
         f"pipeline `{spec.id}` has {len(spec.tables)} tables, and the `{spec.source.connector}` connector fills one",
         hint="write a pipeline for each table",
-        places=(loaded.place,),
+        places=(loaded.position,),
     )
 
 

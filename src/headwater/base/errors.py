@@ -91,7 +91,7 @@ CODES: dict[str, tuple[str, Exit]] = {
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """A position in a file a user wrote; line and column count from 1, 0 means the whole file."""
 
     file: str
@@ -117,7 +117,7 @@ class HeadwaterError(Exception):
     hint: str = ""
     retryable: bool = False
     detail: dict[str, object] = field(default_factory=dict)
-    places: tuple[Place, ...] = ()
+    places: tuple[Position, ...] = ()
 
     def __new__(cls, *args: Any, **named: Any) -> HeadwaterError:
         code = args[0] if args else named.get("code")
@@ -270,7 +270,7 @@ def raise_all(errors: Sequence[HeadwaterError], *, code: str = "HW-M10", where: 
 def error_of(told: Mapping[str, Any]) -> HeadwaterError:
     """The error that `as_json` made this object of; one of a code that this version does not know is HW-R01."""
     detail = dict(told.get("detail") or {})
-    places = tuple(Place(p["file"], p["line"], p["column"]) for p in detail.pop("places", ()))
+    places = tuple(Position(p["file"], p["line"], p["column"]) for p in detail.pop("places", ()))
     code = str(told.get("code"))
     return HeadwaterError(
         code if code in CODES else "HW-R01",

@@ -49,7 +49,7 @@ class TextForm:
 
 
 @dataclass(frozen=True)
-class Part:
+class FormatPart:
     """A piece of a format: a directive, or the bytes that a value has there. `is_tight` number directives are next to
     another one, so that they must have all of their digits."""
 
@@ -67,7 +67,7 @@ class BadFormat(ValueError):
 
 
 @lru_cache(maxsize=1024)
-def parse_format(text: str) -> tuple[Part, ...]:
+def parse_format(text: str) -> tuple[FormatPart, ...]:
     """The parts of a format. Raises `BadFormat` where a value could not be read by it: a directive that is unknown or
     says a thing twice, one that lacks its partner, no whole date."""
     found: list[tuple[str, int]] = []
@@ -93,12 +93,12 @@ def parse_format(text: str) -> tuple[Part, ...]:
     return _tightened([part for part, _ in found])
 
 
-def has_time(parts: tuple[Part, ...]) -> bool:
+def has_time(parts: tuple[FormatPart, ...]) -> bool:
     """Whether a format has more than a date."""
     return any(part.directive and part.directive in _TIMES + _EPOCHS for part in parts)
 
 
-def has_zone(parts: tuple[Part, ...]) -> bool:
+def has_zone(parts: tuple[FormatPart, ...]) -> bool:
     """Whether each value says by itself which instant it is."""
     return any(part.directive and part.directive in "z" + _EPOCHS for part in parts)
 
@@ -144,17 +144,17 @@ def _check_whole(found: list[tuple[str, int]]) -> None:
         raise BadFormat("hours of 12 need to say AM or PM", at=places[_HOURS] + 1, hint=hint)
 
 
-def _tightened(found: list[str]) -> tuple[Part, ...]:
-    parts: list[Part] = []
+def _tightened(found: list[str]) -> tuple[FormatPart, ...]:
+    parts: list[FormatPart] = []
     for index, part in enumerate(found):
         if len(part) == 2:
             beside = [found[place] for place in (index - 1, index + 1) if 0 <= place < len(found)]
             is_number = part[1] in _NUMBERS
-            parts.append(Part(part[1], is_tight=is_number and any(map(_is_number, beside))))
+            parts.append(FormatPart(part[1], is_tight=is_number and any(map(_is_number, beside))))
         elif parts and parts[-1].literal:
-            parts[-1] = Part(literal=parts[-1].literal + part.encode())
+            parts[-1] = FormatPart(literal=parts[-1].literal + part.encode())
         else:
-            parts.append(Part(literal=part.encode()))
+            parts.append(FormatPart(literal=part.encode()))
     return tuple(parts)
 
 

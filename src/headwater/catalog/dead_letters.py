@@ -15,13 +15,13 @@ import msgspec
 
 from headwater.base.clock import now_us
 from headwater.base.errors import Conflict
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import BINARY, LONG, STRING, Type
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.evolution import Shown, evolve
 from headwater.catalog.lookup import table_entries
-from headwater.coerce.errors import BadRow
+from headwater.coerce.row_errors import BadRow
 from headwater.storage.file_record import FileRecord
 
 TABLE = "_dead_letters"
@@ -32,7 +32,7 @@ WHOLE_FILE = "file"
 
 
 @dataclass(frozen=True)
-class Letter:
+class DeadLetter:
     """A bad row: whose it was, where it stood, the first thing that is wrong with it, and the row itself as it came.
     `format` tells how to read it again."""
 
@@ -48,8 +48,8 @@ class Letter:
     source: bytes
 
 
-def letter_of(row: BadRow, *, table: str, pipeline: str, place: str, format_: str) -> Letter:
-    return Letter(
+def dead_letter_of(row: BadRow, *, table: str, pipeline: str, place: str, format_: str) -> DeadLetter:
+    return DeadLetter(
         table_name=table,
         pipeline=pipeline,
         place=place,
@@ -99,8 +99,8 @@ def _schema_id(store: Store) -> int | None:
     return None if entry is None else entry.schema_id
 
 
-def write_letters(
-    root: Path, directory: str, letters: Sequence[Letter], *, run_id: str, number: int
+def write_dead_letters(
+    root: Path, directory: str, letters: Sequence[DeadLetter], *, run_id: str, number: int
 ) -> tuple[FileRecord, ...]:
     """The letters of one table as a file (none for no letters). `directory` is one of `_dead_letters`, and `number` is
     free in it."""
@@ -110,7 +110,7 @@ def write_letters(
 
     tables = {letter.table_name for letter in letters}
     assert len(tables) < 2
-    schema = letters_schema()
+    schema = dead_letters_schema()
     rows = pa.RecordBatch.from_pylist([vars(letter) for letter in letters], schema=schema.to_arrow())
     writer = PartWriter(
         root,
@@ -127,11 +127,11 @@ def write_letters(
     return tuple(msgspec.structs.replace(file, partition=next(iter(tables))) for file in writer.close())
 
 
-def letters_schema() -> TableSchema:
+def dead_letters_schema() -> TableSchema:
     return evolve(None, Shown(_COLUMNS), declared={}, primary_key=()).schema
 
 
-def letters_added(files: Sequence[FileRecord], *, schema_id: int, run_id: str) -> tuple[r.Change, ...]:
+def dead_letters_added(files: Sequence[FileRecord], *, schema_id: int, run_id: str) -> tuple[r.Change, ...]:
     """What a commit says of files of letters; nothing for none."""
     if not files:
         return ()

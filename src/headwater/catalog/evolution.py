@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED, is_column_name
-from headwater.base.schema import Column, TableSchema
+from headwater.base.table_schema import Column, TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, Type, converts, widens
 from headwater.catalog.records import SchemaEvent
@@ -77,7 +77,7 @@ def evolve(
     _check_names([*declared, *(name for name, type_ in shown.columns.items() if (name, type_) != (RESCUED, DYNAMIC))])
     if stored is None:
         return _create(shown, declared, primary_key)
-    step = _Step(stored, stored)
+    step = _Reconciliation(stored, stored)
     step.rename_all(_renames(shown, declared))
     for name, column in declared.items():
         step.settle(name, column.type, column, observed=name in shown.columns)
@@ -161,7 +161,7 @@ def _check_names(names: list[str]) -> None:
             )
 
 
-class _Step:
+class _Reconciliation:
     """One reconciliation in progress: the schema so far, and the one with the refused changes made too."""
 
     def __init__(self, schema: TableSchema, proposal: TableSchema):

@@ -55,7 +55,7 @@ class PondRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToldEvent:
+class StoredEvent:
     """An event of the engine as a listener gets it."""
 
     id: int
@@ -165,13 +165,13 @@ def newest_runs(connection: Connection) -> dict[str, PondRun]:
 
 def engine_events(
     connection: Connection, *, after: int = 0, run_id: str | None = None, limit: int = limits.EVENTS_PAGE
-) -> list[ToldEvent]:
+) -> list[StoredEvent]:
     """The events later than that id, oldest first."""
     query = select(t.engine_event).where(t.engine_event.c.id > after).order_by(t.engine_event.c.id).limit(limit)
     if run_id is not None:
         query = query.where(t.engine_event.c.run_id == run_id)
     return [
-        ToldEvent(
+        StoredEvent(
             id=row.id,
             at_us=row.at_us,
             kind=row.kind,

@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import Connection, Row, Select, case, func, or_, select
 
 from headwater.base.errors import HeadwaterError, nearest
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.catalog import sql_tables as t
 from headwater.catalog.table_state import TableState
 from headwater.storage.file_record import ColumnStats, FileRecord, LiveFile

@@ -11,7 +11,7 @@ from typing import Any, assert_never
 import msgspec
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 

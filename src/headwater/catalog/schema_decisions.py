@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
@@ -29,7 +29,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Accepted:
+class AcceptedChange:
     table: str
     schema_id: int
     seq: int
@@ -73,7 +73,7 @@ def open_proposal(connection: Connection, table: str) -> Proposal | None:
     )
 
 
-def accept_change(store: Store, table: str, *, actor: str) -> Accepted:
+def accept_change(store: Store, table: str, *, actor: str) -> AcceptedChange:
     """Make the refused change of a table, in the name of `actor`, with the changes that came with it. Raises HW-S03
     if there is none, or if it would make a column the key that is not there."""
     with store.catalog.snapshot() as connection:
@@ -101,7 +101,7 @@ def accept_change(store: Store, table: str, *, actor: str) -> Accepted:
         changes.append(r.TableModeSet(table=table, mode=proposal.mode))
     requires = (r.SchemaIs(table=table, schema_id=entry.schema_id),)
     seq = store.commit(r.Commit(changes=tuple(changes), requires=requires, actor=actor))
-    return Accepted(table, schema_id, seq, tuple(event.note for event in proposal.events), actor)
+    return AcceptedChange(table, schema_id, seq, tuple(event.note for event in proposal.events), actor)
 
 
 def _companions(before: TableSchema, proposal: Proposal) -> tuple[r.SchemaEvent, ...]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.storage.file_record import LiveFile
 
 

@@ -18,7 +18,7 @@ from headwater.catalog.lookup import named_paths
 
 
 @dataclass(frozen=True)
-class Problem:
+class StoreProblem:
     """`kind`: missing, wrong_size, wrong_hash, missing_log, damaged_log."""
 
     kind: str
@@ -33,9 +33,9 @@ class Verification:
     files_checked: int
     bytes_checked: int
     log_records_checked: int
-    problems: tuple[Problem, ...]
+    problems: tuple[StoreProblem, ...]
     extra: tuple[str, ...]
-    repaired: tuple[Problem, ...] = ()
+    repaired: tuple[StoreProblem, ...] = ()
     """What was wrong with the log and was made right."""
 
 
@@ -55,7 +55,7 @@ def verify(
     for path, table, size, digest in files:
         problem = _check_file(store, path, size=size, digest=digest)
         if problem is not None:
-            problems.append(Problem(problem, path, table))
+            problems.append(StoreProblem(problem, path, table))
         checked += size
         progress(size)
     damaged = _check_log(store, commits)
@@ -79,20 +79,20 @@ def _check_file(store: Store, path: str, *, size: int, digest: str | None) -> st
     return None
 
 
-def _check_log(store: Store, commits: list[int]) -> dict[int, Problem]:
+def _check_log(store: Store, commits: list[int]) -> dict[int, StoreProblem]:
     """What is wrong with the log, by sequence."""
     problems = {}
     for seq in commits:
         path = store.layout.log_record(seq)
         if not path.is_file():
-            problems[seq] = Problem("missing_log", f"log/{path.name}")
+            problems[seq] = StoreProblem("missing_log", f"log/{path.name}")
             continue
         try:
             whole = read_log_record(path).seq == seq
         except HeadwaterError:
             whole = False
         if not whole:
-            problems[seq] = Problem("damaged_log", f"log/{path.name}")
+            problems[seq] = StoreProblem("damaged_log", f"log/{path.name}")
     return problems
 
 

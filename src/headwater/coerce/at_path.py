@@ -18,7 +18,7 @@ from headwater.base.json_path import Steps
 from headwater.base.limits import MAX_JSON_DEPTH
 from headwater.base.types import Type
 from headwater.coerce.columns import column_from_values
-from headwater.coerce.errors import Refused
+from headwater.coerce.row_errors import Refused
 from headwater.coerce.values import Value, coerce_value, nesting
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.base.limits import MAX_BAD_ROWS
-from headwater.base.schema import Column, TableSchema
+from headwater.base.table_schema import Column, TableSchema
 from headwater.base.types import STRING, Type
 from headwater.coerce.columns import NULL, Decoded, column_exactly, column_from_decoded, column_from_sources, row_type
-from headwater.coerce.errors import Refused, RowError, Unfit, first_of_each_row
 from headwater.coerce.forms import sources_by_form, texts_by_form
 from headwater.coerce.infer import infer_members
 from headwater.coerce.objects import Objects, read_document, read_lines, typed_document, typed_lines, without_bom
+from headwater.coerce.row_errors import Refused, RowError, Unfit, first_of_each_row
 
 if TYPE_CHECKING:
     import pyarrow as pa

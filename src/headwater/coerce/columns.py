@@ -18,8 +18,8 @@ from msgspec import Meta, Raw
 
 from headwater.base.limits import MAX_JSON_DEPTH
 from headwater.base.types import Type, to_arrow
-from headwater.coerce.errors import Refused, Unfit
 from headwater.coerce.numbers import castable_decimal
+from headwater.coerce.row_errors import Refused, Unfit
 from headwater.coerce.times import FIRST_NS, INT64_MAX, INT64_MIN, LAST_NS, days_of, nanoseconds_of, timestamps
 from headwater.coerce.values import INT32_MAX, INT32_MIN, Value, coerce_value, nesting
 

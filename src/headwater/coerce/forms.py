@@ -25,7 +25,7 @@ from msgspec import Raw
 from headwater.base.text_form import TextForm, parse_format
 from headwater.base.types import TIMESTAMP, Type, to_arrow
 from headwater.coerce.columns import NULL, column_exactly
-from headwater.coerce.errors import Refused
+from headwater.coerce.row_errors import Refused
 from headwater.coerce.strptime import read_texts
 from headwater.coerce.times import FIRST_NS, LAST_NS, TIME_FORM, nanoseconds_of, timestamps
 from headwater.coerce.values import type_of

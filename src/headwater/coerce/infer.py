@@ -20,9 +20,9 @@ from msgspec import Raw
 from headwater.base.limits import MAX_BAD_ROWS
 from headwater.base.types import BOOL, DYNAMIC, LONG, REAL, STRING, Type
 from headwater.coerce.columns import INT64, column_from_decoded, row_type
-from headwater.coerce.errors import Refused, RowError, Unfit
 from headwater.coerce.numbers import integer_of, is_plain_integer, real_of
 from headwater.coerce.objects import Objects, read_document, read_lines, typed_lines, without_bom
+from headwater.coerce.row_errors import Refused, RowError, Unfit
 from headwater.coerce.times import INT64_MAX, INT64_MIN
 from headwater.coerce.values import type_of
 

@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 
 from headwater.base.types import Type
-from headwater.coerce.errors import Refused
+from headwater.coerce.row_errors import Refused
 
 PLAIN_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 """What a text must be to count as a number. Leading zeros are allowed here, as a text may have them."""

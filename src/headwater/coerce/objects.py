@@ -18,8 +18,8 @@ from msgspec import Raw
 
 from headwater.base.errors import HeadwaterError
 from headwater.base.limits import MAX_JSON_DEPTH
-from headwater.coerce.errors import BadRow, Refused, RowError
 from headwater.coerce.malformed import fault_in
+from headwater.coerce.row_errors import BadRow, Refused, RowError
 from headwater.coerce.values import nesting, type_of
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Raw
 
 from headwater.base.ids import RESCUED, is_column_name
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import DYNAMIC, to_arrow
 from headwater.coerce.batches import record_batch
-from headwater.coerce.errors import RowError
 from headwater.coerce.objects import Objects
+from headwater.coerce.row_errors import RowError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.base.text_form import Part
+from headwater.base.text_form import FormatPart
 from headwater.coerce.times import civil_days
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ class Read:
     offset: Ints | None = None
 
 
-def read_texts(texts: pa.Array, parts: Sequence[Part]) -> Read:
+def read_texts(texts: pa.Array, parts: Sequence[FormatPart]) -> Read:
     """Read every text by the parts of a format. A null fits nothing."""
-    cursor = _Cursor(texts)
+    cursor = _TextOffsets(texts)
     found: dict[str, Ints] = {}
     for part in parts:
         if part.literal:
@@ -96,7 +96,7 @@ def _days(found: dict[str, Ints], good: Bools) -> Ints:
     return days
 
 
-class _Cursor:
+class _TextOffsets:
     """A place in each text of a column. `good` turns False where a text does not go on as it should."""
 
     def __init__(self, texts: pa.Array):
@@ -124,7 +124,7 @@ class _Cursor:
             self.good &= self.byte(ahead) == code
         self.at += len(text)
 
-    def directive(self, part: Part) -> Ints:
+    def directive(self, part: FormatPart) -> Ints:
         match part.directive:
             case "Y":
                 return self.number(4, 4)

@@ -11,7 +11,7 @@ import re
 from datetime import date
 from typing import TYPE_CHECKING
 
-from headwater.coerce.errors import Refused
+from headwater.coerce.row_errors import Refused
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,7 +19,6 @@ from msgspec import Raw
 
 from headwater.base.limits import NAME_BYTES
 from headwater.base.types import Type
-from headwater.coerce.errors import Refused
 from headwater.coerce.numbers import (
     decimal_of,
     integer_of,
@@ -28,6 +27,7 @@ from headwater.coerce.numbers import (
     is_plain_number,
     real_of,
 )
+from headwater.coerce.row_errors import Refused
 from headwater.coerce.times import FIRST_NS, INT64_MAX, INT64_MIN, LAST_NS, days_of, nanoseconds_of
 
 Value = Any

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import LONG, REAL, STRING, TIMESTAMP, to_arrow
 from headwater.connectors.protocol import (
     ArrowRead,

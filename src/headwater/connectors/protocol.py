@@ -17,14 +17,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.base.errors import HeadwaterError, nearest
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headwater.coerce.errors import BadRow, RowError
+    from headwater.coerce.row_errors import BadRow, RowError
 
 Json = Any
 """A value that `json.dumps` takes and gives back equal. (`Any`, because Python cannot say it shorter.)"""

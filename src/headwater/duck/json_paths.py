@@ -12,7 +12,7 @@ from __future__ import annotations
 from headwater.base.json_path import Steps
 from headwater.base.types import Type
 from headwater.coerce.times import FIRST_NS, LAST_NS
-from headwater.duck.types import literal
+from headwater.duck.duck_types import literal
 
 _INTEGERS = "'UBIGINT', 'BIGINT'"
 _NUMBERS = f"{_INTEGERS}, 'DOUBLE'"
@@ -31,7 +31,7 @@ _NUMBER_TOKEN = r"""'(?s)((?:[^"0-9-]|"(?:[^"\\]|\\.)*")*)(-?[0-9][0-9.eE+-]*|$)
 def value_at(expression: str, steps: Steps, type_: Type) -> str:
     """The value of type `type_` at a place inside a JSON column: as a view shows it, but a timestamp as its
     nanoseconds. The type is one that a promoted column can have."""
-    place = _Place(expression, steps)
+    place = _JsonValue(expression, steps)
     match type_.kind:
         case "bool":
             value = f"CASE {place.kind} WHEN 'BOOLEAN' THEN {place.text} = 'true' END"
@@ -65,7 +65,7 @@ def floored_micros(nanoseconds: str) -> str:
     return f"list_transform([{nanoseconds}], lambda {_PART}: make_timestamptz({floor}))[1]"
 
 
-class _Place:
+class _JsonValue:
     """The expressions for what DuckDB finds at a place: the kind of value, its text, and the text of a number exactly
     as it stands in the document."""
 
@@ -81,14 +81,14 @@ def _key(key: str) -> str:
     return '."' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _long(place: _Place) -> str:
+def _long(place: _JsonValue) -> str:
     return (
         f"CASE WHEN {place.kind} <> 'VARCHAR' THEN {_integer(place)}"
         f" WHEN regexp_full_match({place.text}, {_PLAIN_INTEGER}) THEN TRY_CAST({place.text} AS BIGINT) END"
     )
 
 
-def _integer(place: _Place) -> str:
+def _integer(place: _JsonValue) -> str:
     """A number that is integral. `lambda` gives its parts a name: digits that do not end in 0, times a power of ten."""
     parts = f"regexp_extract({place.source}, {_PARTS}, ['sign', 'whole', 'rest', 'power'])"
     kept = f"rtrim({_PART}.whole || {_PART}.rest, '0')"
@@ -103,7 +103,7 @@ def _integer(place: _Place) -> str:
     )
 
 
-def _real(place: _Place) -> str:
+def _real(place: _JsonValue) -> str:
     """An integer has no negative zero, be it a number or a text."""
     number = f"TRY_CAST({place.text} AS DOUBLE)"
     known = f"{place.kind} IN ({_NUMBERS}) OR ({place.kind} = 'VARCHAR' AND regexp_full_match({place.text}, {_PLAIN_NUMBER}))"

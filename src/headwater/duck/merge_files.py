@@ -17,7 +17,7 @@ import msgspec
 from headwater.base import limits
 from headwater.base.crash import crash_point
 from headwater.base.errors import Conflict, HeadwaterError
-from headwater.base.schema import Column, TableSchema
+from headwater.base.table_schema import Column, TableSchema
 from headwater.catalog.commit import Store, commit_files
 from headwater.catalog.lease import Lease
 from headwater.catalog.records import Commit, FilesLive, FilesMerged

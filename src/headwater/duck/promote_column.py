@@ -12,7 +12,7 @@ from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.ids import is_column_name
 from headwater.base.json_path import parse_path, path_text
-from headwater.base.schema import PROMOTABLE, Column, Promotion, TableSchema
+from headwater.base.table_schema import PROMOTABLE, Column, Promotion, TableSchema
 from headwater.base.types import DYNAMIC, Type
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store

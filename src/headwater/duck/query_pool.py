@@ -36,9 +36,9 @@ from headwater.duck.query_wire import (
     Parsed,
     Ready,
     Rows,
-    Run,
+    RunStatement,
 )
-from headwater.duck.session import Definitions, Resources
+from headwater.duck.sandbox import Resources, SessionDefinitions
 from headwater.duck.statement import Statement, too_deep
 
 _LOG = logging.getLogger("headwater.query")
@@ -110,7 +110,7 @@ class QueryPool:
             self._starter.join()
 
     @contextmanager
-    def place(self) -> Iterator[Query]:
+    def reserve(self) -> Iterator[Query]:
         """A place for one query. Raises HW-H05 at once if there is none."""
         with self._changed:
             if self._queries >= self._most:
@@ -249,10 +249,12 @@ class QueryProcess:
                 case _:
                     raise ValueError("not an answer")
 
-    def run(self, definitions: Definitions, *, root: Path, resources: Resources, rows: int, seconds: float) -> Answer:
+    def run(
+        self, definitions: SessionDefinitions, *, root: Path, resources: Resources, rows: int, seconds: float
+    ) -> Answer:
         """Answer the statement that was parsed last, with at most `rows` rows and `QUERY_ANSWER_BYTES`."""
         most = limits.QUERY_ANSWER_BYTES
-        run = Run(seconds, str(root), definitions, resources, rows, most)
+        run = RunStatement(seconds, str(root), definitions, resources, rows, most)
         with self._watched(seconds):
             self._channel.send(run)
             match self._receive():

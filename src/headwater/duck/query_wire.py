@@ -1,6 +1,6 @@
 """Messages between a server and the processes that run its clients' queries.
 
-A message is its length, a byte for its kind, and JSON. A process answers `Ask` with `Parsed`; then `Run`, for the
+A message is its length, a byte for its kind, and JSON. A process answers `Ask` with `Parsed`; then `RunStatement`, for the
 statement that was parsed last, with `Columns`, any number of `Rows` and `End`. A `Failure` may come in place of each
 answer. The server does not trust a length that a process sends.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from headwater.base import limits
-from headwater.duck.session import Definitions, Resources
+from headwater.duck.sandbox import Resources, SessionDefinitions
 
 _HEAD = struct.Struct("!Ic")
 _CHUNK = 1 << 20
@@ -46,12 +46,12 @@ class Parsed:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunStatement:
     """Answer the statement with at most `rows` rows and `bytes` bytes of JSON. Paths are relative to `root`."""
 
     seconds: float
     root: str
-    definitions: Definitions
+    definitions: SessionDefinitions
     resources: Resources
     rows: int
     bytes: int
@@ -86,12 +86,12 @@ class Failure:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
-Message = Ready | Ask | Parsed | Run | Columns | Rows | End | Failure
+Message = Ready | Ask | Parsed | RunStatement | Columns | Rows | End | Failure
 _KINDS: dict[bytes, type[Any]] = {
     b"y": Ready,
     b"a": Ask,
     b"p": Parsed,
-    b"u": Run,
+    b"u": RunStatement,
     b"c": Columns,
     b"r": Rows,
     b"e": End,

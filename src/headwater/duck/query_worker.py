@@ -21,8 +21,8 @@ from typing import Any
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.json_form import distinct, json_value, plain
-from headwater.duck.query_wire import Ask, Channel, Columns, End, Failure, Message, Parsed, Ready, Rows, Run
-from headwater.duck.session import FETCH_ROWS, QueryResult, new_database, open_session, out_of_memory, run_statement
+from headwater.duck.query_wire import Ask, Channel, Columns, End, Failure, Message, Parsed, Ready, Rows, RunStatement
+from headwater.duck.sandbox import FETCH_ROWS, QueryResult, new_database, open_session, out_of_memory, run_statement
 from headwater.duck.statement import Statement, parse, too_deep
 
 _SET_PDEATHSIG = 1
@@ -35,12 +35,12 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parse("SELECT 1")  # loads DuckDB, and makes the parser
     _limit_memory(limits.QUERY_MEMORY_BYTES + limits.QUERY_EXTRA_BYTES)
-    worker = _Worker(Channel(socket.socket(fileno=0)))
+    worker = _QueryWorker(Channel(socket.socket(fileno=0)))
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the server is gone
         worker.serve()
 
 
-class _Worker:
+class _QueryWorker:
     """Answers one message after the other; each statement runs in a database of its own."""
 
     def __init__(self, channel: Channel):
@@ -64,7 +64,7 @@ class _Worker:
                     with _alarm(message.seconds):
                         self._statement = parse(message.sql)
                     self._channel.send(Parsed(tuple(sorted(self._statement.names)), self._statement.lists))
-                case Run():
+                case RunStatement():
                     try:
                         with _alarm(message.seconds):
                             self._run(message)
@@ -77,7 +77,7 @@ class _Worker:
         except RecursionError as error:
             raise too_deep() from error
 
-    def _run(self, run: Run) -> None:
+    def _run(self, run: RunStatement) -> None:
         assert self._statement is not None
         # No absolute path is in the session: not in its views, its plans or its errors.
         os.chdir(run.root)
@@ -97,7 +97,7 @@ class _Worker:
 class _Pieces:
     """The rows of an answer as JSON arrays, cut where there are too many."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: RunStatement):
         self._rows, self._bytes = run.rows, run.bytes
         self._step = FIRST_ROWS
         self.truncated = False

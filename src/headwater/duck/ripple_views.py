@@ -18,8 +18,8 @@ from headwater.base.types import parse_type
 from headwater.catalog import sql_tables as t
 from headwater.catalog.records import VIEW_INPUT, ViewDefinition
 from headwater.catalog.table_state import TableState
+from headwater.duck.duck_types import literal, quote, shown_type
 from headwater.duck.table_select import column_names, meta_name, view_select
-from headwater.duck.types import literal, quote, shown_type
 from headwater.storage.system_columns import SYSTEM_COLUMNS
 
 _Source = Callable[[str], str]

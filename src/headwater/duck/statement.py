@@ -211,7 +211,7 @@ def parse(sql: str) -> Statement:
         raise HeadwaterError("HW-Q01", "there is no statement", hint="give one, such as `SELECT * FROM orders`")
     if len(tree) > 1:
         raise HeadwaterError("HW-Q01", f"one statement at a time, not {len(tree)}", hint="ask them one by one")
-    found = _Walk()
+    found = _StatementWalk()
     found.check(tree[0])
     return Statement(prefix + inner, frozenset(found.names), found.lists)
 
@@ -246,7 +246,7 @@ def _parser(_pid: int) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(":memory:", config=locked)
 
 
-class _Walk:
+class _StatementWalk:
     """Checks every node of a tree, without recursion: a statement can be deeper than Python's stack."""
 
     def __init__(self) -> None:

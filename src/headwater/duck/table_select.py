@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from headwater.base.schema import Column, TableSchema
+from headwater.base.table_schema import Column, TableSchema
 from headwater.catalog.table_state import TableState
+from headwater.duck.duck_types import default_value, exact, literal, nanoseconds, quote, shown, shown_type, stored_type
 from headwater.duck.json_paths import floored_micros, value_at
-from headwater.duck.types import default_value, exact, literal, nanoseconds, quote, shown, shown_type, stored_type
 from headwater.storage.file_record import LiveFile
 from headwater.storage.system_columns import COMMIT_SEQ, RUN_ID, SYSTEM_COLUMNS
 
@@ -110,7 +110,7 @@ def _split_near(
         if key is None or None in theirs:
             continue
         for file in base:
-            ours = _key_range(_Commit((file,), 0, 0), key, state)
+            ours = _key_range(_CommitFiles((file,), 0, 0), key, state)
             if ours is not None and not any(other is not None and ours.touches(other) for other in theirs):
                 apart.add(file.path)
     return [file for file in base if file.path in apart], [file for file in base if file.path not in apart]
@@ -128,7 +128,7 @@ def _duplicate_free(files: Sequence[LiveFile], state: TableState) -> bool:
 
 
 @dataclass(frozen=True)
-class _Commit:
+class _CommitFiles:
     """The files of one commit; its rows were committed between the two sequences (merged files hold older rows)."""
 
     files: tuple[LiveFile, ...]
@@ -140,12 +140,12 @@ class _Commit:
         return all(file.unique_keys for file in self.files)
 
 
-def _commits(files: Sequence[LiveFile]) -> list[_Commit]:
+def _commits(files: Sequence[LiveFile]) -> list[_CommitFiles]:
     found = []
     for seq, group in groupby(files, key=lambda file: file.added_seq):
         members = tuple(group)
         bounds = [_row_seqs(file) if file.merged else (seq, seq) for file in members]
-        found.append(_Commit(members, min(low for low, _ in bounds), max(high for _, high in bounds)))
+        found.append(_CommitFiles(members, min(low for low, _ in bounds), max(high for _, high in bounds)))
     return found
 
 
@@ -177,7 +177,7 @@ class _KeyRange:
         return self.low <= other.high and other.low <= self.high  # type: ignore[operator]
 
 
-def _key_range(commit: _Commit, key: Column, state: TableState) -> _KeyRange | None:
+def _key_range(commit: _CommitFiles, key: Column, state: TableState) -> _KeyRange | None:
     """None if it is not known. Reals are not used: a NaN is in no bounds."""
     lows: list[int | str] = []
     highs: list[int | str] = []

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.catalog.table_state import TableState
+from headwater.duck.duck_types import quote
 from headwater.duck.table_select import base_prefix, column_names, view_select
-from headwater.duck.types import quote
 from headwater.storage.file_record import FileRecord, LiveFile
 
 

@@ -11,13 +11,13 @@ from headwater.freshness.events import (
     Demanded,
     DemandRefused,
     Effect,
+    PondRunStarted,
     RippleCompleted,
     RippleFailed,
     RipplePassed,
     RunCompleted,
     RunFailed,
     RunPassed,
-    RunStarted,
     RunSuperseded,
     SourceCut,
     StartRipple,
@@ -35,7 +35,7 @@ _NAMES: dict[type[Effect], str] = {
     RippleCompleted: "ripple_completed",
     RippleFailed: "ripple_failed",
     RipplePassed: "ripple_passed",
-    RunStarted: "run_started",
+    PondRunStarted: "run_started",
     RunCompleted: "run_completed",
     RunPassed: "run_passed",
     RunFailed: "run_failed",
@@ -115,7 +115,7 @@ class Account:
                     account.starts[effect.ripple] += 1
                 case RippleCompleted():
                     account.executions[effect.ripple] += 1
-                case RunStarted():
+                case PondRunStarted():
                     for source in state.ponds[effect.pond].sources:
                         self.pipelines[source.name].unread = False
                 case RunCompleted() | RunPassed():

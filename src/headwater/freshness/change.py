@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headwater.freshness.demand import send_demand_again
 from headwater.freshness.due import forget_execution, make_due
 from headwater.freshness.events import GraphChanged
 from headwater.freshness.faults import set_blocked
 from headwater.freshness.gates import refresh_pond, refresh_ripple
 from headwater.freshness.graph import PondSpec, check_graph, depths
-from headwater.freshness.runs import settle_runs, stamp_again
+from headwater.freshness.runs import restamp, settle_runs
 from headwater.freshness.state import Pond, Ripple, State
+from headwater.freshness.upstream import resend_demand
 
 
 def change_graph(state: State, change: GraphChanged) -> None:
@@ -109,10 +109,10 @@ def _change_pond(state: State, pond: Pond, spec: PondSpec) -> None:
 
 def _go_on(state: State, pond: Pond) -> None:
     """Demand that the pond holds reaches its new ripples and sources, and a run may turn out to be complete."""
-    stamp_again(state, pond)
+    restamp(state, pond)
     settle_runs(state, pond)
     if not pond.blocked:
-        send_demand_again(state, pond)
+        resend_demand(state, pond)
     state.touch(pond)
 
 

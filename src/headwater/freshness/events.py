@@ -142,7 +142,7 @@ class RipplePassed(NamedTuple):
     freshness: int
 
 
-class RunStarted(NamedTuple):
+class PondRunStarted(NamedTuple):
     """A pond run began; it is known by its freshness."""
 
     pond: str
@@ -220,7 +220,7 @@ Effect = (
     | RippleCompleted
     | RippleFailed
     | RipplePassed
-    | RunStarted
+    | PondRunStarted
     | RunCompleted
     | RunPassed
     | RunFailed

@@ -5,10 +5,10 @@ A failure blocks the pond and everything downstream that requires it. It is the 
 
 from __future__ import annotations
 
-from headwater.freshness.demand import receive_target, send_demand_again, stamp
 from headwater.freshness.events import Blocked, RippleFailed, RunFailed, Unblocked
 from headwater.freshness.gates import refresh_pond, refresh_ripple
 from headwater.freshness.state import NEVER, Pond, Ripple, State, add_target
+from headwater.freshness.upstream import receive_target, resend_demand, stamp
 
 
 def fail_ripple_run(state: State, ripple: Ripple) -> None:
@@ -79,7 +79,7 @@ def set_blocked(state: State, pond: Pond) -> None:
     # Only when the flags have settled does anybody ask: a pond asked too early would still refuse.
     for pond in sorted(changed, key=lambda changed_pond: (changed_pond.depth, -changed_pond.order)):
         if not pond.blocked:
-            send_demand_again(state, pond)
+            resend_demand(state, pond)
 
 
 def culprit(pond: Pond) -> str:

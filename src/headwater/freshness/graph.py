@@ -16,7 +16,7 @@ class GraphError(ValueError):
 
 
 @dataclass(frozen=True)
-class RippleSpec:
+class RippleNode:
     """One step. `reads` names the sources whose tables it reads: all of them for a root ripple if not said.
 
     `fingerprint` stands for what the ripple does; a change of it makes the ripple due.
@@ -33,7 +33,7 @@ class PondSpec:
     """One pond. `min_interval` is the least time between two runs of an Inlet without windows, in microseconds."""
 
     name: str
-    ripples: tuple[RippleSpec, ...]
+    ripples: tuple[RippleNode, ...]
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     windows: Windows | None = field(default=None, compare=False)

@@ -16,7 +16,7 @@ from headwater.freshness.scenario import SECOND, Deed, Scenario, ScenarioEvent, 
 from headwater.freshness.scenario_problems import (
     Found,
     Path,
-    Problem,
+    ScenarioProblem,
     Table,
     circles,
     shown,
@@ -35,7 +35,7 @@ _OWN_KEYS: dict[str, tuple[str, ...]] = {
 _PIPELINE_KEYS = ("sources", "optional", "ripples", "windows", "min_interval", "retry", "always_run")
 
 
-def problems(value: object) -> list[Problem]:
+def problems(value: object) -> list[ScenarioProblem]:
     """All that is wrong with a scenario, in the order of reading: pipelines, events, then what concerns several.
 
     Beyond `MAX_PROBLEMS` they are only counted, in a last one."""
@@ -50,7 +50,7 @@ def scenario_of(value: object) -> Scenario:
     return scenario
 
 
-def _read(value: object) -> tuple[Scenario, list[Problem]]:
+def _read(value: object) -> tuple[Scenario, list[ScenarioProblem]]:
     """The scenario as far as it can be understood, and what cannot."""
     found = Found()
     if not isinstance(value, dict):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from headwater.freshness.demand import pull_sources, stamp, take_pull
 from headwater.freshness.due import make_due
 from headwater.freshness.events import (
+    PondRunStarted,
     RippleCompleted,
     RipplePassed,
     RunCompleted,
     RunPassed,
-    RunStarted,
     RunSuperseded,
     SourceCut,
     StartRipple,
@@ -19,6 +18,7 @@ from headwater.freshness.faults import recover
 from headwater.freshness.gates import refresh_pond, refresh_ripple, release_children, release_sinks
 from headwater.freshness.state import NEVER, Inputs, Pond, Ripple, Run, State, take_targets
 from headwater.freshness.triggers import retap
+from headwater.freshness.upstream import pull_sources, stamp, take_pull
 
 
 def source_freshness(pond: Pond, now: int) -> tuple[int, int] | None:
@@ -163,7 +163,7 @@ def settle_runs(state: State, pond: Pond) -> None:
         retap(state, pond)
 
 
-def stamp_again(state: State, pond: Pond) -> None:
+def restamp(state: State, pond: Pond) -> None:
     """Runs in flight want every ripple to reach them, also one that is new or due again."""
     for run in pond.runs:
         if not run.gave_up and not run.abandoned:
@@ -181,7 +181,7 @@ def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> Non
         run.taken = take_targets(pond.targets, freshness)
     pond.due = pond.delivered = False
     pond.runs.append(run)
-    state.effects.append(RunStarted(pond.name, freshness, delay))
+    state.effects.append(PondRunStarted(pond.name, freshness, delay))
     refresh_pond(state, pond)
     state.touch(pond)
     # A blocked pond consumes what its sources have, but never asks them for more.
@@ -299,7 +299,7 @@ def _make_sinks_due(state: State, pond: Pond) -> None:
     """It ran again at the freshness it had, because it had changed: so must those who read it."""
     for sink in pond.sinks:
         make_due(state, sink, [ripple for ripple in sink.ripples if _reads(ripple, pond)])
-        stamp_again(state, sink)
+        restamp(state, sink)
         refresh_pond(state, sink)
         state.touch(sink)
 

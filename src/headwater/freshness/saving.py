@@ -12,7 +12,7 @@ from typing import Any
 
 from headwater.freshness.change import derive, link_ripples
 from headwater.freshness.events import GraphChanged, SourceCut, Trigger, Version
-from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.freshness.machine import set_timers
 from headwater.freshness.state import NEVER, Pond, Ripple, Run, State
 
@@ -92,7 +92,7 @@ def graph_change(state: State, ponds: Iterable[PondSpec]) -> GraphChanged | None
 
 def _saved_spec(declared: PondSpec | None, name: str, record: Saved) -> PondSpec:
     ripples = tuple(
-        RippleSpec(
+        RippleNode(
             ripple,
             tuple(saved["after"]),
             None if saved["reads"] is None else tuple(saved["reads"]),
@@ -173,7 +173,7 @@ def _in_flight(runs: list[Run]) -> list[Run]:
     return begun
 
 
-def _load_ripple(pond: Pond, spec: RippleSpec, record: Saved) -> Ripple:
+def _load_ripple(pond: Pond, spec: RippleNode, record: Saved) -> Ripple:
     ripple = Ripple(pond, spec)
     ripple.start_f, ripple.end_f = _loaded(record["start_f"]), _loaded(record["end_f"])
     ripple.pull, ripple.targets = record["pull"], list(record["targets"])

@@ -29,7 +29,7 @@ _Word = TypeVar("_Word", bound=str)
 
 
 @dataclass(frozen=True)
-class Problem:
+class ScenarioProblem:
     """One mistake. `path` leads to the value that is wrong, or with `key` to its key; `also` to what it clashes with."""
 
     path: Path
@@ -43,19 +43,19 @@ class Found:
     """The problems so far; no more than `MAX_PROBLEMS` are kept."""
 
     def __init__(self) -> None:
-        self._kept: list[Problem] = []
+        self._kept: list[ScenarioProblem] = []
         self._left_out = 0
 
     def add(self, path: Path, message: str, *, hint: str = "", key: bool = False, also: tuple[Path, ...] = ()) -> None:
         if len(self._kept) < MAX_PROBLEMS:
-            self._kept.append(Problem(path, message, hint, key, also))
+            self._kept.append(ScenarioProblem(path, message, hint, key, also))
         else:
             self._left_out += 1
 
-    def listed(self) -> list[Problem]:
+    def listed(self) -> list[ScenarioProblem]:
         if not self._left_out:
             return self._kept
-        return [*self._kept, Problem((), f"there are {self._left_out:,} more mistakes")]
+        return [*self._kept, ScenarioProblem((), f"there are {self._left_out:,} more mistakes")]
 
     def nearest(self, name: str, known: Iterable[str], *, otherwise: str | None = None) -> str:
         """A hint with the name that was meant; else what there is, or what to say instead."""

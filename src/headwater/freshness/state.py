@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right, insort
 from heapq import heappush
 
 from headwater.freshness.events import Effect, SourceCut, Trigger, Version
-from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.graph import PondSpec, RippleNode
 
 NEVER = -(2**63)
 """The freshness of what has never run: below every other."""
@@ -46,7 +46,7 @@ class Ripple:
         "version",
     )
 
-    def __init__(self, pond: Pond, spec: RippleSpec) -> None:
+    def __init__(self, pond: Pond, spec: RippleNode) -> None:
         self.pond = pond
         self.spec = spec
         self.start_f = NEVER

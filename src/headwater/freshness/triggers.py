@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Literal, assert_never
 
-from headwater.freshness.demand import receive_pull, receive_target
 from headwater.freshness.events import Demanded, DemandRefused, Trigger
 from headwater.freshness.faults import culprit
 from headwater.freshness.state import NEVER, Pond, State
+from headwater.freshness.upstream import receive_pull, receive_target
 
 
 def demand_once(state: State, pond: Pond, kind: Literal["tap", "pulse"], target: int | None = None) -> None:

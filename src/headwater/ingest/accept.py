@@ -24,7 +24,7 @@ from headwater.catalog.log import heal_log
 from headwater.catalog.lookup import current_seq
 from headwater.catalog.push_writers import end_writer, new_writer
 from headwater.catalog.records import Commit, KeysFree, Requirement
-from headwater.ingest.batch_queue import Lane, Party, Ticket
+from headwater.ingest.batch_queue import BatchQueue, Ticket, Waiter
 from headwater.ingest.group_commit import (
     Base,
     Files,
@@ -37,7 +37,7 @@ from headwater.ingest.group_commit import (
 )
 from headwater.ingest.ledger_rules import check_key, fingerprint, replay, sweep
 from headwater.ingest.prepare import Prepared, prepare, prepare_together
-from headwater.ingest.push import Accepted, Push
+from headwater.ingest.push_records import Accepted, Push
 
 
 class Acceptor:
@@ -52,7 +52,7 @@ class Acceptor:
     ):
         self._store, self._ttl_seconds, self._on_landed = store, ttl_seconds, on_landed
         self._lock = threading.Lock()
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, BatchQueue] = {}
         self._files: Files | None = None
         self._swept_at: float | None = None
 
@@ -71,17 +71,17 @@ class Acceptor:
         outcomes = [self._begin(push) for push in pushes]
         tickets = [each for each in outcomes if isinstance(each, Ticket) and not each.ended]
         if tickets:
-            self._pass(self._lane(tickets[0].push.target.table), Party(tickets))
+            self._pass(self._lane(tickets[0].push.target.table), Waiter(tickets))
             crash_point("ingest.before_answer")
         return [each.outcome if isinstance(each, Ticket) else each for each in outcomes]
 
-    def _lane(self, table: str) -> Lane:
+    def _lane(self, table: str) -> BatchQueue:
         """Names of tables come from outside, and there may be no end of them. That a lane is forgotten while somebody
         enters it does no harm: two lanes of a table are as two processes."""
         with self._lock:
             if len(self._lanes) >= limits.PUSH_LANES and table not in self._lanes:
                 self._lanes = {name: lane for name, lane in self._lanes.items() if not lane.is_idle}
-            return self._lanes.setdefault(table, Lane())
+            return self._lanes.setdefault(table, BatchQueue())
 
     def _begin(self, push: Push) -> Ticket | Exception:
         """A batch that may land, or what is wrong with it. A large one is prepared at once: those that are small must
@@ -95,11 +95,11 @@ class Acceptor:
         except Exception as error:
             return error
 
-    def _pass(self, lane: Lane, party: Party) -> None:
+    def _pass(self, lane: BatchQueue, waiter: Waiter) -> None:
         """Comes back when all batches of the party have ended."""
         try:
-            lane.join(party)
-            while not party.ended:
+            lane.join(waiter)
+            while not waiter.ended:
                 lane.gather()
                 group = lane.take()
                 try:
@@ -107,10 +107,10 @@ class Acceptor:
                 finally:
                     lane.tell(group)
         finally:
-            if party.leads:
+            if waiter.leads:
                 lane.hand_over()
-            for ticket in party.tickets:
-                ticket.party = None  # each holds the other, and with them what was sent
+            for ticket in waiter.tickets:
+                ticket.waiter = None  # each holds the other, and with them what was sent
 
     def _check(self, push: Push) -> None:
         if not is_table_name(push.target.table):

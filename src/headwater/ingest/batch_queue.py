@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from headwater.base import limits
 from headwater.ingest.group_commit import Base
 from headwater.ingest.prepare import Prepared
-from headwater.ingest.push import Accepted, Push
+from headwater.ingest.push_records import Accepted, Push
 
 
 @dataclass(eq=False)
@@ -27,7 +27,7 @@ class Ticket:
     prepared: Prepared | None = None
     answer: Accepted | None = None
     error: BaseException | None = None
-    party: Party | None = None
+    waiter: Waiter | None = None
 
     @property
     def ended(self) -> bool:
@@ -47,7 +47,7 @@ class Ticket:
 
 
 @dataclass(eq=False)
-class Party:
+class Waiter:
     """The batches that one thread brings. It sleeps until they have all ended, or it `leads`; `gone` if it was
     interrupted meanwhile, and can do neither."""
 
@@ -61,7 +61,7 @@ class Party:
         return all(ticket.ended for ticket in self.tickets)
 
 
-class Lane:
+class BatchQueue:
     """The batches of one table. There is a leader whenever a batch waits whose thread is there."""
 
     def __init__(self) -> None:
@@ -79,23 +79,23 @@ class Lane:
     def is_idle(self) -> bool:
         return not self._led and not self._waiting
 
-    def join(self, party: Party) -> None:
+    def join(self, waiter: Waiter) -> None:
         """Comes back when all batches of the party have ended, or when its thread leads. Who `leads` must `hand_over`,
         also if it was interrupted here."""
-        for ticket in party.tickets:
-            ticket.party = party
+        for ticket in waiter.tickets:
+            ticket.waiter = waiter
         with self._lock:
-            self._waiting.extend(party.tickets)
+            self._waiting.extend(waiter.tickets)
             if 0 < self._wanted <= len(self._waiting):
                 self._enough.set()
             if not self._led:
-                self._led = party.leads = True
+                self._led = waiter.leads = True
                 return
         try:
-            party.woken.wait()
+            waiter.woken.wait()
         except BaseException:
             with self._lock:
-                party.gone = True
+                waiter.gone = True
             raise
 
     def gather(self) -> None:
@@ -136,16 +136,16 @@ class Lane:
     def tell(self, group: Sequence[Ticket]) -> None:
         """For the leader, when what it took has ended: those who have all their answers wake up."""
         self._expected = min(len(group) + len(self._waiting), limits.PUSH_GROUP_BATCHES)
-        for party in {ticket.party for ticket in group}:
-            if party is not None and not party.leads and party.ended:
-                party.woken.set()
+        for waiter in {ticket.waiter for ticket in group}:
+            if waiter is not None and not waiter.leads and waiter.ended:
+                waiter.woken.set()
 
     def hand_over(self) -> None:
         """For the leader: the first whose batch waits leads from now on. A batch whose thread is gone waits for the
         next that comes."""
         with self._lock:
-            parties = (ticket.party for ticket in self._waiting)
-            following = next((party for party in parties if party is not None and not party.gone), None)
+            waiters = (ticket.waiter for ticket in self._waiting)
+            following = next((waiter for waiter in waiters if waiter is not None and not waiter.gone), None)
             self._led = following is not None
             if following is not None:
                 following.leads = True

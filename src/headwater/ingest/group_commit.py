@@ -16,22 +16,28 @@ from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED, uuid7
 from headwater.base.node import this_node
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import DYNAMIC, STRING
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
-from headwater.catalog.dead_letters import Letter, ensure_table, letter_of, letters_added, write_letters
+from headwater.catalog.dead_letters import (
+    DeadLetter,
+    dead_letter_of,
+    dead_letters_added,
+    ensure_table,
+    write_dead_letters,
+)
 from headwater.catalog.evolution import Evolution, Shown, evolve, refusal
 from headwater.catalog.lease import Lease, lease_seconds
 from headwater.catalog.lookup import TableEntry, table_entries
 from headwater.catalog.schema_decisions import refuse_change
-from headwater.coerce.errors import BadRow
+from headwater.coerce.row_errors import BadRow
 from headwater.ingest.first_columns import undeclared
 from headwater.ingest.ledger_rules import key_record
 from headwater.ingest.prepare import Prepared
-from headwater.ingest.push import Push, PushTable
+from headwater.ingest.push_records import Push, PushTable
 from headwater.storage.file_record import FileRecord
 from headwater.storage.layout import attempt_directory
 from headwater.storage.part_writer import PartWriter
@@ -175,13 +181,13 @@ def write_bad(
     schema_id = ensure_table(store, actor=kept[0][0].actor)
     run_id, directory, number = files.next(LETTERS)
     letters = [_letter(push, row) for push, row in kept]
-    written = write_letters(store.root, directory, letters, run_id=run_id, number=number)
-    return written, letters_added(written, schema_id=schema_id, run_id=run_id)
+    written = write_dead_letters(store.root, directory, letters, run_id=run_id, number=number)
+    return written, dead_letters_added(written, schema_id=schema_id, run_id=run_id)
 
 
-def _letter(push: Push, row: BadRow) -> Letter:
+def _letter(push: Push, row: BadRow) -> DeadLetter:
     place = push.source or push.key or ""
-    return letter_of(row, table=push.target.table, pipeline=push.target.pipeline, place=place, format_=push.format)
+    return dead_letter_of(row, table=push.target.table, pipeline=push.target.pipeline, place=place, format_=push.format)
 
 
 def changes_of(

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.errors import Conflict, HeadwaterError, LeaseLost
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.catalog.commit import Store, commit_files
 from headwater.catalog.database import Catalog
 from headwater.catalog.lease import Lease, lease_seconds, renew
 from headwater.catalog.ledger import taken_keys
 from headwater.catalog.push_writers import end_writer, new_writer
 from headwater.catalog.records import Commit, KeysFree
-from headwater.coerce.errors import BadRow
+from headwater.coerce.row_errors import BadRow
 from headwater.ingest.group_commit import (
     Base,
     Files,
@@ -34,7 +34,7 @@ from headwater.ingest.group_commit import (
 )
 from headwater.ingest.ledger_rules import fingerprint, replay
 from headwater.ingest.prepare import Prepared
-from headwater.ingest.push import Accepted, Push
+from headwater.ingest.push_records import Accepted, Push
 from headwater.storage.file_record import FileRecord
 
 

@@ -16,7 +16,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.catalog.commit import Store
 from headwater.catalog.ledger import LedgerKey, clock_is_confirmed, count_keys, oldest_expiry, taken_keys
 from headwater.catalog.records import Commit, LedgerKeysCleared, LedgerKeySet, LedgerSwept
-from headwater.ingest.push import Accepted, Push
+from headwater.ingest.push_records import Accepted, Push
 
 
 def fingerprint(push: Push) -> str:

@@ -16,12 +16,12 @@ from msgspec import Raw
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED, is_reserved_column
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import STRING, TIMESTAMP
 from headwater.coerce.batches import Coerced, coerce_lines, coerce_objects, coerce_pieces
-from headwater.coerce.errors import BadRow, Refused, RowError
 from headwater.coerce.objects import Objects, bad_lines, line_pieces, read_lines, without_bom
 from headwater.coerce.rescued import dynamic_array, good_rows, rescue, without_rescued
+from headwater.coerce.row_errors import BadRow, Refused, RowError
 from headwater.coerce.values import coerce_value
 from headwater.ingest.decode import TooLarge
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
@@ -179,7 +179,7 @@ def may_be_added(name: str) -> bool:
     )
 
 
-def room_for_columns(schema: TableSchema) -> int:
+def columns_left(schema: TableSchema) -> int:
     """How many columns a batch may add to a table."""
     return limits.NEW_COLUMNS_PER_BATCH if len(schema.columns) < limits.TABLE_COLUMNS else 0
 
@@ -239,5 +239,5 @@ def _sort_out(
     names = set().union(*objects.rows) - {*schema.names(), *before}
     unknown = dict.fromkeys(name for row in objects.rows for name in row if name in names) if names else {}
     new = [name for name in unknown if evolve and may_be_added(name)]
-    added = (*before, *new)[: room_for_columns(schema)]
+    added = (*before, *new)[: columns_left(schema)]
     return added, frozenset(unknown) - frozenset(added)

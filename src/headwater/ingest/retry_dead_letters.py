@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headwater.base.ids import RESCUED
-from headwater.base.schema import TableSchema
-from headwater.catalog.dead_letters import Letter
+from headwater.base.table_schema import TableSchema
+from headwater.catalog.dead_letters import DeadLetter
 from headwater.coerce.batches import coerce_objects, record_batch
 from headwater.coerce.objects import Objects, read_sources
 from headwater.coerce.rescued import good_rows, nameless, rescue, rescue_cells, with_rescued, without_rescued
-from headwater.coerce.text import coerce_text_batch
+from headwater.coerce.text_columns import coerce_text_batch
 from headwater.ingest.prepare import Prepared, prepare
 from headwater.storage.system_columns import SOURCE_ID
 
@@ -29,16 +29,16 @@ _NULL = b"null"
 
 
 @dataclass(frozen=True)
-class Again:
+class RetriedRows:
     """The rows that fit now, and the positions of the letters that they were."""
 
     batches: tuple[Prepared, ...]
     fits: frozenset[int]
 
 
-def coerce_again(
-    letters: Sequence[Letter], schema: TableSchema, *, pushed: bool, exclude: Collection[str] = ()
-) -> Again:
+def retry_coercion(
+    letters: Sequence[DeadLetter], schema: TableSchema, *, pushed: bool, exclude: Collection[str] = ()
+) -> RetriedRows:
     """The rows keep the order of the letters; those of a table that is not `pushed` are from where they were, and what
     they hold in the columns that are left out is left out."""
     schema = replace(schema, columns=tuple(column for column in schema.columns if column.name not in exclude))
@@ -55,10 +55,10 @@ def coerce_again(
         if fits:
             places = [letters[place].place for place in fits]
             batches.append(prepared if pushed else Prepared(_from(prepared.batch, places), prepared.rows))
-    return Again(tuple(batches), frozenset(place for _, fits in parts for place in fits))
+    return RetriedRows(tuple(batches), frozenset(place for _, fits in parts for place in fits))
 
 
-def _pushed(letters: Sequence[Letter], places: Sequence[int], schema: TableSchema) -> tuple[Prepared, list[int]]:
+def _pushed(letters: Sequence[DeadLetter], places: Sequence[int], schema: TableSchema) -> tuple[Prepared, list[int]]:
     # A text with a line break in it is a row of a document: there the break is nothing but space.
     lines = [letter.source.replace(b"\n", b" ") for letter in letters]
     # None of them is the first line of a file: a byte order mark is a part of its row.
@@ -69,7 +69,7 @@ def _pushed(letters: Sequence[Letter], places: Sequence[int], schema: TableSchem
 
 
 def _pulled(
-    letters: Sequence[Letter], places: Sequence[int], schema: TableSchema, exclude: Collection[str]
+    letters: Sequence[DeadLetter], places: Sequence[int], schema: TableSchema, exclude: Collection[str]
 ) -> tuple[Prepared, list[int]]:
     found = read_sources(letter.source for letter in letters)
     stored = without_rescued(schema)
@@ -88,7 +88,7 @@ def _pulled(
 
 
 def _cells(
-    letters: Sequence[Letter], places: Sequence[int], schema: TableSchema, exclude: Collection[str]
+    letters: Sequence[DeadLetter], places: Sequence[int], schema: TableSchema, exclude: Collection[str]
 ) -> tuple[Prepared, list[int]]:
     import pyarrow as pa
 

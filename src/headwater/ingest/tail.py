@@ -26,10 +26,10 @@ from headwater.base.errors import HeadwaterError, LeaseLost
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
-from headwater.catalog.kept_letters import letters_of
 from headwater.catalog.lease import renew
 from headwater.catalog.lookup import table_states
 from headwater.catalog.push_writers import end_writer, new_writer
+from headwater.catalog.stored_dead_letters import dead_letter_files
 from headwater.catalog.table_state import TableState
 from headwater.duck.merge_files import Merge, Merged, merge_files, same_rows
 from headwater.ingest.group_commit import Files
@@ -37,7 +37,7 @@ from headwater.storage.file_record import LiveFile
 
 
 @dataclass(frozen=True)
-class _Landed:
+class _TailCommit:
     """The files of one commit: they are merged together or not at all."""
 
     files: tuple[LiveFile, ...]
@@ -55,7 +55,7 @@ def choose(state: TableState) -> Merge | None:
     """What should be merged next; None if the tail is short. Files whose columns are the same are merged with each
     other. Only a tail that is too long all the same is merged over new columns too, and then, if all that does not
     help, a class need not be full."""
-    landed = [_Landed(tuple(group)) for _, group in groupby(state.files, key=lambda file: file.added_seq)]
+    landed = [_TailCommit(tuple(group)) for _, group in groupby(state.files, key=lambda file: file.added_seq)]
     tail = [each for each in landed if _class_of(each.bytes) is not None]
     long = sum(len(each.files) for each in tail) > limits.LIVE_TAIL_FILES
     for columns_added in (False, True) if long else (False,):
@@ -201,7 +201,7 @@ def _letters_tail_of(connection: Connection, table: str) -> TableState | None:
     """The same of its dead letters: those of other tables are in other files."""
     if not is_long(_sizes(connection, (t.file.c.table_name == LETTERS) & (t.file.c.partition == table))):
         return None
-    letters = letters_of(connection, table)
+    letters = dead_letter_files(connection, table)
     return replace(letters.state, files=letters.files) if letters is not None else None
 
 
@@ -216,9 +216,9 @@ def _class_of(size: int) -> int | None:
     return place if place < len(limits.TAIL_CLASS_BYTES) else None
 
 
-def _full_class(group: Sequence[_Landed]) -> list[_Landed]:
+def _full_class(group: Sequence[_TailCommit]) -> list[_TailCommit]:
     """All of the smallest class that is full, and of those above it that are full with what comes of that."""
-    classes: dict[int, list[_Landed]] = {}
+    classes: dict[int, list[_TailCommit]] = {}
     for each in group:
         classes.setdefault(_class_of(each.bytes) or 0, []).append(each)
     full = [place for place, found in classes.items() if len(found) >= limits.TAIL_CLASS_FILES]
@@ -231,7 +231,9 @@ def _full_class(group: Sequence[_Landed]) -> list[_Landed]:
     return found
 
 
-def _by_target(state: TableState, tail: Sequence[_Landed], *, columns_added: bool) -> Mapping[int, Sequence[_Landed]]:
+def _by_target(
+    state: TableState, tail: Sequence[_TailCommit], *, columns_added: bool
+) -> Mapping[int, Sequence[_TailCommit]]:
     """The parts of the tail by the schema that they can be written with: the newest in which their rows are the
     same."""
     newest_first = sorted(state.schemas, reverse=True)
@@ -242,7 +244,7 @@ def _by_target(state: TableState, tail: Sequence[_Landed], *, columns_added: boo
         return next(fitting)
 
     targets = {old: target(old) for old in {schema_id for each in tail for schema_id in each.schema_ids}}
-    found: dict[int, list[_Landed]] = {}
+    found: dict[int, list[_TailCommit]] = {}
     for each in tail:
         wanted = {targets[schema_id] for schema_id in each.schema_ids}
         if len(wanted) == 1:
@@ -250,7 +252,7 @@ def _by_target(state: TableState, tail: Sequence[_Landed], *, columns_added: boo
     return found
 
 
-def _merge(landed: Sequence[_Landed], schema_id: int) -> Merge:
+def _merge(landed: Sequence[_TailCommit], schema_id: int) -> Merge:
     """The oldest of them, as many as one merge takes."""
     files: list[LiveFile] = []
     size = 0

@@ -36,7 +36,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeSpan:
     start: int
     end: int
 
@@ -58,10 +58,10 @@ class PipelineTrack:
     pipeline: ScenarioPipeline
     ripples: dict[str, RippleTrack]
     marks: list[Mark] = field(default_factory=list)
-    standing: list[Span] = field(default_factory=list)
-    unchanged: list[Span] = field(default_factory=list)
-    windows: list[Span] = field(default_factory=list)
-    blocked: list[Span] = field(default_factory=list)
+    standing: list[TimeSpan] = field(default_factory=list)
+    unchanged: list[TimeSpan] = field(default_factory=list)
+    windows: list[TimeSpan] = field(default_factory=list)
+    blocked: list[TimeSpan] = field(default_factory=list)
     drops: list[tuple[int, int]] = field(default_factory=list)
     limits: tuple[int, ...] = ()
 
@@ -96,7 +96,9 @@ def tracks_of(scenario: Scenario, answer: Mapping[str, Any]) -> Tracks:
         for pipeline in in_order(scenario.pipelines)
     }
     for track in tracks.values():
-        track.windows = [Span(max(0, start), min(end, stop)) for start, stop in track.pipeline.windows if start < end]
+        track.windows = [
+            TimeSpan(max(0, start), min(end, stop)) for start, stop in track.pipeline.windows if start < end
+        ]
     _replay(tracks, timeline, end)
     _events(tracks, scenario, end)
     return Tracks(tuple(tracks.values()), end)
@@ -142,12 +144,12 @@ def _merged(bars: Sequence[Bar], cell: float) -> list[Bar]:
     return kept
 
 
-def merged_spans(spans: Sequence[Span], cell: float) -> list[Span]:
+def merged_spans(spans: Sequence[TimeSpan], cell: float) -> list[TimeSpan]:
     """The spans, with those shorter than `cell` and nearer to each other than that made into one."""
-    kept: list[Span] = []
+    kept: list[TimeSpan] = []
     for span in spans:
         if kept and span.end - span.start < cell and span.start - kept[-1].end < cell:
-            kept[-1] = Span(kept[-1].start, span.end)
+            kept[-1] = TimeSpan(kept[-1].start, span.end)
         else:
             kept.append(span)
     return kept
@@ -190,13 +192,13 @@ def _replay(tracks: Mapping[str, PipelineTrack], timeline: Sequence[Mapping[str,
             case "blocked":
                 now.blocked_since = at
             case "unblocked" if now.blocked_since is not None:
-                track.blocked.append(Span(now.blocked_since, at))
+                track.blocked.append(TimeSpan(now.blocked_since, at))
                 now.blocked_since = None
     for name, now in running.items():
         for ripple in list(now.started):
             _end_bar(tracks[name], now, ripple, end, "running")
         if now.blocked_since is not None:
-            tracks[name].blocked.append(Span(now.blocked_since, end))
+            tracks[name].blocked.append(TimeSpan(now.blocked_since, end))
 
 
 def _end_bar(track: PipelineTrack, now: _Running, ripple: str, at: int, outcome: Outcome) -> None:
@@ -236,17 +238,17 @@ def _events(tracks: Mapping[str, PipelineTrack], scenario: Scenario, end: int) -
             case "untrigger":
                 for key in [key for key in standing if key[0] == event.pipeline]:
                     if event.trigger_id in ("", key[1]):
-                        track.standing.append(Span(standing.pop(key), event.at))
+                        track.standing.append(TimeSpan(standing.pop(key), event.at))
             case "clear":
                 track.marks.append(Mark(event.at, "clear"))
             case "unchanged":
                 unchanged.setdefault(event.pipeline, event.at)
             case "changed" if event.pipeline in unchanged:
-                track.unchanged.append(Span(unchanged.pop(event.pipeline), event.at))
+                track.unchanged.append(TimeSpan(unchanged.pop(event.pipeline), event.at))
     for (name, _), start in standing.items():
-        tracks[name].standing.append(Span(start, end))
+        tracks[name].standing.append(TimeSpan(start, end))
     for name, start in unchanged.items():
-        tracks[name].unchanged.append(Span(start, end))
+        tracks[name].unchanged.append(TimeSpan(start, end))
     for track in tracks.values():
         track.marks.sort(key=lambda mark: mark.at)
         track.limits = tuple(sorted(set(track.limits)))

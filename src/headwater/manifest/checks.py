@@ -106,7 +106,7 @@ def name_warnings(pipeline: Declared) -> Iterator[str]:
         names = [name for name in table.columns if needs_quotes(name)]
         if names:
             listed = ", ".join(f"`{name}`" for name in names)
-            place = pipeline.part.place((*path, "columns", names[0]), key=True)
+            place = pipeline.part.position((*path, "columns", names[0]), key=True)
             yield f"{place}: {'columns' if len(names) > 1 else 'column'} {listed} must be in double quotes in SQL"
 
 
@@ -249,7 +249,7 @@ def _check_ids(parts: Sequence[Part]) -> Iterator[HeadwaterError]:
             if len(formats) > 1:
                 hint += f"; `headwater pipeline convert {name} --to json` migrates it"
             times = "twice" if len(same) == 2 else f"{len(same)} times"
-            where = tuple(part.place() for part in same)
+            where = tuple(part.position() for part in same)
             yield HeadwaterError("HW-M04", f"pipeline `{name}` is defined {times}", hint=hint, places=where)
 
 
@@ -270,7 +270,7 @@ def _check_table_names(parts: Sequence[Part]) -> Iterator[HeadwaterError]:
         if renamable:
             prefix = (renamable[-1].id or "other").replace("-", "_")
             hint += f': `as = "{prefix}_{name}"`'
-        where = tuple(part.place(path) for part, path in same)
+        where = tuple(part.position(path) for part, path in same)
         yield HeadwaterError("HW-M04", f"table `{name}` is defined twice, {by}", hint=hint, places=where)
 
 
@@ -297,7 +297,7 @@ def _check_cycles(parts: Sequence[Part]) -> Iterator[HeadwaterError]:
     }
     for circle in circles({name: tuple(sources) for name, sources in graph.items()}):
         pairs = zip(circle, circle[1:] + circle[:1])
-        places = tuple(by_id[reader].place(graph[reader][source]) for reader, source in pairs)
+        places = tuple(by_id[reader].position(graph[reader][source]) for reader, source in pairs)
         message = f"pipelines read each other in a circle: {arrows(circle)}"
         if len(circle) == 1:
             message = f"pipeline `{circle[0]}` reads itself"
@@ -329,7 +329,7 @@ def _check_windows(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
         for earlier in range(index):
             if _overlap(spec.windows[earlier], window):
                 message = f"`windows[{earlier}]` and `windows[{index}]` of {part.subject} overlap"
-                places = (part.place(("windows", earlier)), part.place(("windows", index)))
+                places = (part.position(("windows", earlier)), part.position(("windows", index)))
                 hint = "make them meet end to start, or make one of the two"
                 yield HeadwaterError("HW-M03", message, hint=hint, places=places)
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from headwater.base.errors import HeadwaterError, Place
+from headwater.base.errors import HeadwaterError, Position
 from headwater.base.limits import MAX_JSON_DEPTH
 from headwater.base.regular_files import open_regular
 from headwater.manifest.positions import Path, Positions
@@ -64,22 +64,22 @@ class Part:
     subject: str
     overrides: Mapping[Path, str] = field(default_factory=dict)
 
-    def place(self, path: Path = (), *, key: bool = False) -> Place:
+    def position(self, path: Path = (), *, key: bool = False) -> Position:
         """Where the value (or, with `key`, the key) at `path` is written."""
         for length in range(len(path), 0, -1):
             variable = self.overrides.get(path[:length])
             if variable is not None:
-                return Place(f"environment variable {variable}")
+                return Position(f"environment variable {variable}")
         found, file, whole = self.document.positions, self.document.file, (*self.base, *path)
         if whole not in found.values:  # a table that only the environment made
             for known, variable in self.overrides.items():
                 if known[: len(path)] == path:
-                    return Place(f"environment variable {variable}")
+                    return Position(f"environment variable {variable}")
         return found.of_key(file, whole) if key else found.of_value(file, whole)
 
     def error(self, code: str, path: Path, message: str, *, hint: str = "", key: bool = False) -> HeadwaterError:
         detail: dict[str, object] = {"key": dotted(path)} if path else {}
-        return HeadwaterError(code, message, hint=hint, detail=detail, places=(self.place(path, key=key),))
+        return HeadwaterError(code, message, hint=hint, detail=detail, places=(self.position(path, key=key),))
 
     @property
     def id(self) -> str | None:
@@ -144,7 +144,7 @@ def read_document(root: FilePath, file: str, overlay: Mapping[str, str | None]) 
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         column = len(raw[raw.rfind(b"\n", 0, error.start) + 1 : error.start].decode("utf-8", "replace")) + 1
-        place = Place(file, line, column)
+        place = Position(file, line, column)
         bad = HeadwaterError("HW-M02", f"`{file}` is not UTF-8 text", hint="save it as UTF-8", places=(place,))
         raise Unreadable([bad]) from error
     return parse_document(file, text)
@@ -183,7 +183,7 @@ def parse_document(file: str, text: str) -> Document:
             "HW-M03",
             f"`{file}` holds {found}, not a pipeline",
             hint='a pipeline file is one JSON object: `{"id": ..., "source": ...}`',
-            places=(Place(file, 1, 1),),
+            places=(Position(file, 1, 1),),
         )
         raise Unreadable([wrong])
     problems: list[tuple[Path, str, str]] = []
@@ -213,9 +213,9 @@ def _parse_toml(file: str, text: str) -> object:
         found = _TOML_PLACE.search(str(error))
         reason = _TOML_PLACE.sub("", str(error))
         if found and found[1]:
-            place = Place(file, int(found[1]), int(found[2]))
+            place = Position(file, int(found[1]), int(found[2]))
         else:
-            place = Place(file, text.count("\n") + 1, len(text) - text.rfind("\n"))
+            place = Position(file, text.count("\n") + 1, len(text) - text.rfind("\n"))
         message = f"`{file}` is not valid TOML: {reason[:1].lower()}{reason[1:]}"
         raise Unreadable([HeadwaterError("HW-M02", message, places=(place,))]) from error
     except RecursionError as error:
@@ -241,11 +241,11 @@ def _json_faults(file: str, text: str) -> list[HeadwaterError]:
 
     if not text.strip():
         hint = "write a pipeline into it, or remove it"
-        return [HeadwaterError("HW-M02", f"`{file}` is empty", hint=hint, places=(Place(file, 1, 1),))]
+        return [HeadwaterError("HW-M02", f"`{file}` is empty", hint=hint, places=(Position(file, 1, 1),))]
     try:
         found = scan_json(text)
     except JsonFault as fault:
-        place = Positions(text).place(file, fault.offset)
+        place = Positions(text).position(file, fault.offset)
         message = f"`{file}` is not valid JSON: {fault.message}"
         return [HeadwaterError("HW-M02", message, hint=fault.hint, places=(place,))]
     return [
@@ -253,7 +253,7 @@ def _json_faults(file: str, text: str) -> list[HeadwaterError]:
             "HW-M02",
             f"the key `{dotted(twice.path)}` stands twice",
             hint="keep one of them",
-            places=(found.place(file, twice.first), found.place(file, twice.second)),
+            places=(found.position(file, twice.first), found.position(file, twice.second)),
         )
         for twice in found.duplicates
     ] or [_unreadable(file, "it has a number that is too long")]
@@ -294,4 +294,4 @@ def _too_deep(file: str) -> HeadwaterError:
 
 
 def _unreadable(file: str, reason: str, hint: str = "") -> HeadwaterError:
-    return HeadwaterError("HW-M02", f"cannot read `{file}`: {reason}", hint=hint, places=(Place(file),))
+    return HeadwaterError("HW-M02", f"cannot read `{file}`: {reason}", hint=hint, places=(Position(file),))

@@ -30,7 +30,7 @@ from headwater.manifest.documents import (
     parse_document,
     plain_value,
 )
-from headwater.manifest.load import Reading, no_such_pipeline, read_project
+from headwater.manifest.load import ManifestFiles, no_such_pipeline, read_project
 from headwater.manifest.positions import Path
 from headwater.manifest.render import pipeline_as_json, pipeline_as_toml
 from headwater.manifest.splice_json import set_in_json, unset_in_json
@@ -81,7 +81,7 @@ def create_pipeline(
     there = [part for part in reading.parts if part.id == pipeline_id]
     if there:
         hint = f"`headwater pipeline edit {pipeline_id}` changes it"
-        places = (there[0].place(),)
+        places = (there[0].position(),)
         raise HeadwaterError("HW-M04", f"pipeline `{pipeline_id}` is there already", hint=hint, places=places)
     as_json = pipeline_as_json(definition)
     data = _parsed(file, as_json).data
@@ -200,13 +200,15 @@ def _spliced(part: Part, text: str, path: Path, data: dict[str, JsonValue], *, r
         except (Unspliceable, Unreadable):
             continue
     message = f"`{dotted(path[len(part.base) :])}` of {part.subject} does not fit into the way the file is written"
-    raise HeadwaterError("HW-M03", message, hint="edit the file by hand; nothing was changed", places=(part.place(),))
+    raise HeadwaterError(
+        "HW-M03", message, hint="edit the file by hand; nothing was changed", places=(part.position(),)
+    )
 
 
-def _find(reading: Reading, pipeline_id: str) -> Part:
+def _find(reading: ManifestFiles, pipeline_id: str) -> Part:
     there = [part for part in reading.parts if part.id == pipeline_id]
     if len(there) > 1:
-        places = tuple(part.place() for part in there)
+        places = tuple(part.position() for part in there)
         hint = "keep one of them first"
         raise HeadwaterError("HW-M04", f"pipeline `{pipeline_id}` is defined twice", hint=hint, places=places)
     if not there:

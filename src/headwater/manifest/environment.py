@@ -12,7 +12,7 @@ from copy import deepcopy
 
 from pydantic import JsonValue
 
-from headwater.base.errors import HeadwaterError, Place, nearest
+from headwater.base.errors import HeadwaterError, Position, nearest
 from headwater.manifest.positions import Path
 from headwater.manifest.spec import (
     ContextSection,
@@ -83,4 +83,4 @@ def apply_environment(
 
 
 def _error(code: str, variable: str, message: str, hint: str) -> HeadwaterError:
-    return HeadwaterError(code, message, hint=hint, places=(Place(f"environment variable {variable}"),))
+    return HeadwaterError(code, message, hint=hint, places=(Position(f"environment variable {variable}"),))

@@ -13,7 +13,7 @@ from pathlib import Path as FilePath
 
 from pydantic import ValidationError
 
-from headwater.base.errors import HeadwaterError, Place, nearest, raise_all
+from headwater.base.errors import HeadwaterError, Position, nearest, raise_all
 from headwater.manifest.checks import CheckConfig, Declared, check_pipeline, check_project, declare, name_warnings
 from headwater.manifest.documents import (
     PROJECT_FILE,
@@ -44,9 +44,9 @@ class LoadedPipeline:
         return self.part.document.file
 
     @property
-    def place(self) -> Place:
+    def position(self) -> Position:
         """Where its definition begins; looked up when it is asked for."""
-        return self.part.place()
+        return self.part.position()
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Project:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ManifestFiles:
     """The files of a project as data: what could be read, and what is wrong with the rest. `parts` are the
     pipelines in the order of the files; `unread` the names of files that gave nothing."""
 
@@ -147,7 +147,7 @@ def load_project(
     )
 
 
-def read_project(root: FilePath, overlay: Mapping[str, str | None]) -> Reading:
+def read_project(root: FilePath, overlay: Mapping[str, str | None]) -> ManifestFiles:
     """Every manifest file of the project as data; never raises for what a file holds."""
     files, ignored = list_files(root, overlay)
     project: Part | None = None
@@ -164,7 +164,7 @@ def read_project(root: FilePath, overlay: Mapping[str, str | None]) -> Reading:
         except Unreadable as error:
             errors += error.errors
             unread.append(FilePath(file).stem)
-    return Reading(root, project, tuple(parts), tuple(errors), tuple(unread), tuple(ignored))
+    return ManifestFiles(root, project, tuple(parts), tuple(errors), tuple(unread), tuple(ignored))
 
 
 def no_such_pipeline(pipeline_id: str, known: Collection[str]) -> HeadwaterError:
@@ -176,7 +176,7 @@ def no_such_pipeline(pipeline_id: str, known: Collection[str]) -> HeadwaterError
 
 
 def _project_spec(
-    reading: Reading, environ: Mapping[str, str], errors: list[HeadwaterError]
+    reading: ManifestFiles, environ: Mapping[str, str], errors: list[HeadwaterError]
 ) -> tuple[ProjectSpec | None, Part | None]:
     """The project's own settings, with the environment on top; what is wrong is added to `errors`."""
     if reading.project is None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from headwater.base.errors import Place
+from headwater.base.errors import Position
 
 Path = tuple[str | int, ...]
 """A way into a document: keys and list positions."""
 
 
 @dataclass(frozen=True)
-class Span:
+class TextSpan:
     start: int
     end: int
 
@@ -36,7 +36,7 @@ class Pair:
 
     table: Path
     path: Path
-    span: Span
+    span: TextSpan
 
 
 @dataclass
@@ -45,10 +45,10 @@ class Positions:
     `written` are the values behind an equals sign or between brackets, not those of headers and dotted keys."""
 
     text: str
-    keys: dict[Path, Span] = field(default_factory=dict)
-    values: dict[Path, Span] = field(default_factory=dict)
-    comments: list[Span] = field(default_factory=list)
-    headers: list[tuple[Path, Span]] = field(default_factory=list)
+    keys: dict[Path, TextSpan] = field(default_factory=dict)
+    values: dict[Path, TextSpan] = field(default_factory=dict)
+    comments: list[TextSpan] = field(default_factory=list)
+    headers: list[tuple[Path, TextSpan]] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
     written: set[Path] = field(default_factory=set)
     duplicates: list[Duplicate] = field(default_factory=list)
@@ -60,18 +60,18 @@ class Positions:
             self._lines.append(at + 1)
             at = self.text.find("\n", at + 1)
 
-    def place(self, file: str, offset: int) -> Place:
+    def position(self, file: str, offset: int) -> Position:
         line = bisect_right(self._lines, offset)
-        return Place(file, line, offset - self._lines[line - 1] + 1)
+        return Position(file, line, offset - self._lines[line - 1] + 1)
 
-    def of_key(self, file: str, path: Path) -> Place:
+    def of_key(self, file: str, path: Path) -> Position:
         """Where the last key of `path` is written; its value where it has no key of its own (a list's item)."""
         span = self.keys.get(path)
-        return self.place(file, span.start) if span else self.of_value(file, path)
+        return self.position(file, span.start) if span else self.of_value(file, path)
 
-    def of_value(self, file: str, path: Path) -> Place:
+    def of_value(self, file: str, path: Path) -> Position:
         """Where the value at `path` begins, or the nearest thing around it that is written down."""
         while path and path not in self.values:
             path = path[:-1]
         span = self.values.get(path)
-        return self.place(file, span.start) if span else Place(file, 1, 1)
+        return self.position(file, span.start) if span else Position(file, 1, 1)

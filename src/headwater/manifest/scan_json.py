@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.manifest.positions import Duplicate, Path, Positions, Span
+from headwater.manifest.positions import Duplicate, Path, Positions, TextSpan
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
@@ -36,7 +36,7 @@ def load_json(text: str) -> Any:
 
 def scan_json(text: str) -> Positions:
     """The spans of every key and value. Raises `JsonFault` for a text that is not JSON."""
-    scanner = _Scanner(text)
+    scanner = _JsonScanner(text)
     scanner.skip()
     scanner.value(())
     scanner.skip()
@@ -45,7 +45,7 @@ def scan_json(text: str) -> Positions:
     return scanner.found
 
 
-class _Scanner:
+class _JsonScanner:
     def __init__(self, text: str):
         self.text, self.at = text, 0
         self.found = Positions(text)
@@ -62,7 +62,7 @@ class _Scanner:
 
     def value(self, path: Path) -> None:
         start = self.at
-        self.found.values[path] = Span(start, start)
+        self.found.values[path] = TextSpan(start, start)
         match self.text[start : start + 1]:
             case "{":
                 self._object(path)
@@ -76,7 +76,7 @@ class _Scanner:
                 raise self.fault("a single quote", "JSON writes text in double quotes")
             case _:
                 self._scalar()
-        self.found.values[path] = Span(start, self.at)
+        self.found.values[path] = TextSpan(start, self.at)
 
     def _scalar(self) -> None:
         number = _NUMBER.match(self.text, self.at)
@@ -124,7 +124,7 @@ class _Scanner:
             if name in first:
                 self.found.duplicates.append(Duplicate(inner, first[name], start))
             first[name] = start
-            self.found.keys[inner] = Span(start, self.at)
+            self.found.keys[inner] = TextSpan(start, self.at)
             self.skip()
             if self.text[self.at : self.at + 1] != ":":
                 raise self.fault("a `:` is expected after the key")

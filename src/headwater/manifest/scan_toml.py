@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from headwater.manifest.positions import Pair, Path, Positions, Span
+from headwater.manifest.positions import Pair, Path, Positions, TextSpan
 
 _BLANK = re.compile(r"[ \t]*")
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -24,16 +24,16 @@ _SCALAR = re.compile(r"[^,\]}#\r\n]+")
 
 def scan_toml(text: str) -> Positions:
     """The spans of every key, value, header and comment of a valid TOML text."""
-    scanner = _Scanner(text)
+    scanner = _TomlScanner(text)
     scanner.document()
     return scanner.found
 
 
-class _Scanner:
+class _TomlScanner:
     def __init__(self, text: str):
         self.text, self.at = text, 0
         self.found = Positions(text)
-        self.found.values[()] = Span(0, len(text))
+        self.found.values[()] = TextSpan(0, len(text))
         self.counts: dict[Path, int] = {}
 
     def document(self) -> None:
@@ -55,14 +55,14 @@ class _Scanner:
         path: Path = ()
         for name, _ in names[:-1]:
             path = self._last_item((*path, name))
-            self.found.values.setdefault(path, Span(start, self.at))
+            self.found.values.setdefault(path, TextSpan(start, self.at))
         last = (*path, names[-1][0])
         self.found.keys.setdefault(last, names[-1][1])
         if is_list:
-            self.found.values.setdefault(last, Span(start, self.at))
+            self.found.values.setdefault(last, TextSpan(start, self.at))
             self.counts[last] = self.counts.get(last, -1) + 1
             last = (*last, self.counts[last])
-        span = Span(start, self.at)
+        span = TextSpan(start, self.at)
         self.found.values[last] = span
         self.found.headers.append((last, span))
         return last
@@ -79,11 +79,11 @@ class _Scanner:
         self.at += 1  # the equals sign
         self._blank()
         self._value(path)
-        self.found.pairs.append(Pair(table, path, Span(start, self.at)))
+        self.found.pairs.append(Pair(table, path, TextSpan(start, self.at)))
 
-    def _key(self) -> list[tuple[str, Span]]:
+    def _key(self) -> list[tuple[str, TextSpan]]:
         """The parts of a dotted key; stops at what follows it."""
-        parts: list[tuple[str, Span]] = []
+        parts: list[tuple[str, TextSpan]] = []
         while True:
             self._blank()
             start = self.at
@@ -93,7 +93,7 @@ class _Scanner:
                 bare = _BARE_KEY.match(self.text, start)
                 assert bare is not None
                 self.at, name = bare.end(), bare[0]
-            parts.append((name, Span(start, self.at)))
+            parts.append((name, TextSpan(start, self.at)))
             self._blank()
             if self.text[self.at : self.at + 1] != ".":
                 return parts
@@ -102,7 +102,7 @@ class _Scanner:
     def _value(self, path: Path) -> None:
         start = self.at
         self.found.written.add(path)
-        self.found.values[path] = Span(start, start)
+        self.found.values[path] = TextSpan(start, start)
         match self.text[start]:
             case "[":
                 self._list(path)
@@ -114,7 +114,7 @@ class _Scanner:
                 scalar = _SCALAR.match(self.text, start)
                 assert scalar is not None
                 self.at = start + len(scalar[0].rstrip())
-        self.found.values[path] = Span(start, self.at)
+        self.found.values[path] = TextSpan(start, self.at)
 
     def _list(self, path: Path) -> None:
         self.at += 1
@@ -162,7 +162,7 @@ class _Scanner:
             comment = _COMMENT.match(self.text, self.at)
             if comment is None:
                 return
-            self.found.comments.append(Span(comment.start(), comment.end()))
+            self.found.comments.append(TextSpan(comment.start(), comment.end()))
             self.at = comment.end()
 
 

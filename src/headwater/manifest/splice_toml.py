@@ -10,7 +10,7 @@ import re
 
 from pydantic import JsonValue
 
-from headwater.manifest.positions import Pair, Path, Positions, Span
+from headwater.manifest.positions import Pair, Path, Positions, TextSpan
 from headwater.manifest.render import table_blocks, toml_key, toml_value
 from headwater.manifest.scan_toml import scan_toml
 
@@ -58,7 +58,7 @@ def unset_in_toml(text: str, path: Path) -> str:
     return kept + text[at:]
 
 
-def removed_spans(found: Positions, path: Path) -> list[Span]:
+def removed_spans(found: Positions, path: Path) -> list[TextSpan]:
     """What goes when `path` goes: its lines, and its tables with the comments between them."""
     text = found.text
     doomed = [_lines(text, pair.span) for pair in found.pairs if _outermost(found, pair) and _below(pair.path, path)]
@@ -66,21 +66,21 @@ def removed_spans(found: Positions, path: Path) -> list[Span]:
     for header, section in _sections(found):
         here = _below(header, path)
         if here and previous:
-            doomed[-1] = Span(doomed[-1].start, section.end)
+            doomed[-1] = TextSpan(doomed[-1].start, section.end)
         elif here:
             doomed.append(section)
         previous = here
     return [_with_blank_lines(text, span) for span in sorted(doomed, key=lambda span: span.start)]
 
 
-def _sections(found: Positions) -> list[tuple[Path, Span]]:
+def _sections(found: Positions) -> list[tuple[Path, TextSpan]]:
     """Each table from its header to the end of its last line; comments and blank lines after that belong to what
     follows."""
-    listed: list[tuple[Path, Span]] = []
+    listed: list[tuple[Path, TextSpan]] = []
     for index, (path, header) in enumerate(found.headers):
         following = found.headers[index + 1][1].start if index + 1 < len(found.headers) else len(found.text)
         end = max([header.end, *(pair.span.end for pair in found.pairs if header.start < pair.span.start < following)])
-        listed.append((path, Span(header.start, _line_end(found.text, end))))
+        listed.append((path, TextSpan(header.start, _line_end(found.text, end))))
     return listed
 
 
@@ -202,14 +202,14 @@ def _out_of_brackets(text: str, found: Positions, path: Path) -> str:
     return text[: members[at - 1].end] + text[span.end :]
 
 
-def _is_span_of(span: Span, found: Positions, path: Path) -> bool:
+def _is_span_of(span: TextSpan, found: Positions, path: Path) -> bool:
     """True if the member at `span` is `path` itself, not a dotted key below it."""
     if isinstance(path[-1], int):
         return found.values[path] == span
     return any(pair.path == path and pair.span == span for pair in found.pairs)
 
 
-def _members(found: Positions, parent: Path) -> list[Span]:
+def _members(found: Positions, parent: Path) -> list[TextSpan]:
     """The pairs of an inline table or the items of a list, in order."""
     pairs = [pair.span for pair in found.pairs if pair.table == parent]
     items = [
@@ -220,17 +220,17 @@ def _members(found: Positions, parent: Path) -> list[Span]:
     return sorted(pairs or items, key=lambda span: span.start)
 
 
-def _lines(text: str, span: Span) -> Span:
-    return Span(text.rfind("\n", 0, span.start) + 1, _line_end(text, span.end))
+def _lines(text: str, span: TextSpan) -> TextSpan:
+    return TextSpan(text.rfind("\n", 0, span.start) + 1, _line_end(text, span.end))
 
 
-def _with_blank_lines(text: str, span: Span) -> Span:
+def _with_blank_lines(text: str, span: TextSpan) -> TextSpan:
     """With the blank lines behind it, if there is one before it: no hole stays."""
     end = span.end
     if text[: span.start].endswith("\n\n"):
         while text[end : end + 1] == "\n":
             end += 1
-    return Span(span.start, end)
+    return TextSpan(span.start, end)
 
 
 def _line_end(text: str, offset: int) -> int:

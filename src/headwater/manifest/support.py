@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from headwater.base.errors import HeadwaterError, Place
+from headwater.base.errors import HeadwaterError, Position
 from headwater.manifest.documents import Part, dotted
 from headwater.manifest.positions import Path
 from headwater.manifest.spec import PipelineSpec, ProjectSpec, TableSettings
@@ -51,7 +51,7 @@ class Unsupported:
 
     pipeline: str | None
     key: str
-    place: Place
+    position: Position
     what: str
     comes_with: str
 
@@ -61,7 +61,7 @@ class Unsupported:
             f"{self.what} is not supported yet: it comes with {self.comes_with}",
             hint="remove it, or leave this pipeline out" if self.pipeline else "remove it",
             detail={"key": self.key, "pipeline": self.pipeline, "comes_with": self.comes_with},
-            places=(self.place,),
+            places=(self.position,),
         )
 
 
@@ -73,7 +73,7 @@ def unsupported_in_pipeline(part: Part, spec: PipelineSpec, connectors: Collecti
             what = f"the connector `{spec.source.connector}` of {part.subject}"
         # a value is what the reader looks for where the key says nothing: a connector's name
         is_name = path[-1] == "connector"
-        yield Unsupported(spec.id, dotted(path), part.place(path, key=not is_name), what, comes_with)
+        yield Unsupported(spec.id, dotted(path), part.position(path, key=not is_name), what, comes_with)
 
 
 def unsupported_in_project(part: Part, spec: ProjectSpec) -> Iterator[Unsupported]:
@@ -91,7 +91,7 @@ def unsupported_in_project(part: Part, spec: ProjectSpec) -> Iterator[Unsupporte
         found.append((("signing_keys",), "`headwater token`"))
     for path, comes_with in found:
         what = f"`{dotted(path)}` of {part.subject}"
-        yield Unsupported(None, dotted(path), part.place(path, key=True), what, comes_with)
+        yield Unsupported(None, dotted(path), part.position(path, key=True), what, comes_with)
 
 
 def _pipeline_parts(spec: PipelineSpec, connectors: Collection[str]) -> Iterator[tuple[Path, str]]:

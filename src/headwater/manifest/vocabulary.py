@@ -34,7 +34,7 @@ PYTHON_REFERENCE = re.compile(r"[^:\s]+\.py:[A-Za-z_][A-Za-z0-9_]*")
 HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*")
 
 
-def complaint(message: str, hint: str = "", code: str = "HW-M03") -> PydanticCustomError:
+def invalid_value(message: str, hint: str = "", code: str = "HW-M03") -> PydanticCustomError:
     return PydanticCustomError("headwater", "{message}", {"message": message, "hint": hint, "code": code})
 
 
@@ -46,13 +46,13 @@ def legal_name(text: str) -> str:
 
 def _refuse_reserved(text: str) -> None:
     if text in RESERVED_TABLES:
-        raise complaint(f"the name `{text}` is reserved: Headwater keeps bad rows there", "choose another name")
+        raise invalid_value(f"the name `{text}` is reserved: Headwater keeps bad rows there", "choose another name")
 
 
 def _pipeline_name(text: str) -> str:
     _refuse_reserved(text)
     if not is_pipeline_id(text):
-        raise complaint(
+        raise invalid_value(
             f"`{_short(text)}` is not a pipeline id: small letters, digits, `_` and `-`, at most 63, not a digit first",
             f"for example `{legal_name(text).replace('_', '-').strip('-') or 'orders'}`",
         )
@@ -62,7 +62,7 @@ def _pipeline_name(text: str) -> str:
 def _table_name(text: str) -> str:
     _refuse_reserved(text)
     if not is_table_name(text):
-        raise complaint(
+        raise invalid_value(
             f"`{_short(text)}` is not a table name: small letters, digits and `_`, at most 63, not a digit first",
             f"for example `{legal_name(text)}`",
         )
@@ -71,7 +71,7 @@ def _table_name(text: str) -> str:
 
 def _project_name(text: str) -> str:
     if not is_pipeline_id(text):
-        raise complaint(
+        raise invalid_value(
             f"`{_short(text)}` is not a project name: small letters, digits, `_` and `-`, at most 63, not a digit first",
             f"for example `{legal_name(text)}`",
         )
@@ -80,11 +80,11 @@ def _project_name(text: str) -> str:
 
 def _column_name(text: str) -> str:
     if is_reserved_column(text):
-        raise complaint(
+        raise invalid_value(
             f"the column name `{_short(text)}` is reserved: every table has its own", "give the column another name"
         )
     if not is_column_name(text):
-        raise complaint(
+        raise invalid_value(
             f"`{_short(text)}` is not a column name: 1 to 255 bytes of printable text", "give the column another name"
         )
     return text
@@ -94,13 +94,13 @@ def _type_text(text: str) -> str:
     try:
         parse_type(text)
     except HeadwaterError as error:
-        raise complaint(error.message, error.hint, error.code) from error
+        raise invalid_value(error.message, error.hint, error.code) from error
     return text
 
 
 def _secret_name(text: str) -> str:
     if SECRET_NAME.fullmatch(text) is None:
-        raise complaint(
+        raise invalid_value(
             "an entry of `secrets` is not the name of an environment variable",
             'list names here, never values: `secrets = ["GITHUB_TOKEN"]`, and refer to them as `env:GITHUB_TOKEN`',
             "HW-M08",
@@ -110,13 +110,15 @@ def _secret_name(text: str) -> str:
 
 def _python_reference(text: str) -> str:
     if PYTHON_REFERENCE.fullmatch(text) is None:
-        raise complaint(f"`{_short(text)}` does not name a Python function", "write it as `models/revenue.py:top_days`")
+        raise invalid_value(
+            f"`{_short(text)}` does not name a Python function", "write it as `models/revenue.py:top_days`"
+        )
     return text
 
 
 def _host_name(text: str) -> str:
     if not is_host(text):
-        raise complaint(
+        raise invalid_value(
             f"`{_short(text)}` is not a host name or an address",
             "write it alone, without `http://` and without a port: `data.example.com` or `10.0.0.5`",
         )
@@ -147,7 +149,7 @@ def _moment(text: str) -> str:
         else:
             datetime.fromisoformat(text)
     except ValueError as error:
-        raise complaint(
+        raise invalid_value(
             f"`{_short(text)}` is not a date", "write it as `2010-01-01` or `2010-01-01T00:00:00Z`"
         ) from error
     return text
@@ -166,7 +168,7 @@ def _timezone(text: str) -> str:
         hint = f"did you mean `{meant}`?" if meant else "use a name such as `Europe/Berlin` or `UTC`"
         if not zones:
             hint = "this machine has no time zone database: install the package `tzdata`"
-        raise complaint(f"`{_short(text)}` is not a time zone", hint) from error
+        raise invalid_value(f"`{_short(text)}` is not a time zone", hint) from error
     return text
 
 
@@ -174,13 +176,13 @@ def _time_format(text: str) -> str:
     try:
         parse_format(text)
     except BadFormat as error:
-        raise complaint(f"`{_short(text)}` is not a format of times: {error}", error.hint) from error
+        raise invalid_value(f"`{_short(text)}` is not a format of times: {error}", error.hint) from error
     return text
 
 
 def _decimal_mark(text: str) -> str:
     if text not in (".", ","):
-        raise complaint(f"`{_short(text)}` is not a decimal mark", 'write "," or "."')
+        raise invalid_value(f"`{_short(text)}` is not a decimal mark", 'write "," or "."')
     return text
 
 
@@ -189,7 +191,7 @@ def _parsed(what: str, parse: Callable[[str], object], hint: str) -> Callable[[s
         try:
             parse(text)
         except ValueError as error:
-            raise complaint(f"`{_short(text)}` is not a {what}: {error}", hint) from error
+            raise invalid_value(f"`{_short(text)}` is not a {what}: {error}", hint) from error
         return text
 
     return check
@@ -197,7 +199,7 @@ def _parsed(what: str, parse: Callable[[str], object], hint: str) -> Callable[[s
 
 def _not_empty(text: str) -> str:
     if not text.strip():
-        raise complaint("this text is empty", "write something, or leave the key out")
+        raise invalid_value("this text is empty", "write something, or leave the key out")
     return text
 
 

@@ -21,8 +21,8 @@ from headwater.base.errors import CatalogUnreachable, Conflict, Exit, HeadwaterE
 from headwater.base.holder import new_holder
 from headwater.base.ids import RunId
 from headwater.catalog.commit import Store
-from headwater.catalog.kept_letters import letters_by_run
 from headwater.catalog.lookup import run_record, table_states
+from headwater.catalog.stored_dead_letters import dead_letters_by_run
 from headwater.catalog.units import (
     Lease,
     UnitStatus,
@@ -34,7 +34,7 @@ from headwater.catalog.units import (
 )
 from headwater.connectors.protocol import ArrowRead, BadRows, SliceGone, Source, TransientError
 from headwater.duck.unique_keys import stored_keys
-from headwater.runtime.events import Event, RunBegan, RunEnded, SliceBegan, SliceEnded, SliceRetried, Waiting
+from headwater.runtime.apply_events import Event, RunBegan, RunFinished, SliceBegan, SliceEnded, SliceRetried, Waiting
 from headwater.runtime.inlet import Inlet
 from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.plan import Planned
@@ -48,7 +48,7 @@ from headwater.runtime.stored_slices import (
 )
 
 if TYPE_CHECKING:
-    from headwater.runtime.land_slice import Landed
+    from headwater.runtime.land_slice import LandedSlice
     from headwater.spark.write_frame import SparkSession
 
 REPLANS = 3
@@ -146,14 +146,14 @@ class PipelineJob:
     def inlet(self) -> Inlet:
         return self.planned.inlet
 
-    def plan_again(self) -> None:
+    def replan(self) -> None:
         """Look at the source and the catalog anew, with a source of its own."""
         self.source.close()
         self.planned, self.source = self.plan()
 
 
 @dataclass
-class _OpenRun:
+class _AppliedRun:
     """A run that this apply works on or waits for."""
 
     job: PipelineJob
@@ -219,7 +219,7 @@ class Applier:
         """Plan a pipeline once more: its source moved under a slice, or the run that ended had been planned before
         this apply began. True if there is more to do; a source that can no longer be looked at is a result."""
         try:
-            job.plan_again()
+            job.replan()
         except TransientError as error:
             results[job.pipeline] = PipelineResult(job.pipeline, "failed", error=no_answer(job.pipeline, error))
             return False
@@ -228,9 +228,9 @@ class Applier:
             return False
         return job.pipeline not in results or job.planned.plan.action != "nothing"
 
-    def _begin(self, jobs: Sequence[PipelineJob]) -> tuple[list[_OpenRun], list[PipelineResult]]:
+    def _begin(self, jobs: Sequence[PipelineJob]) -> tuple[list[_AppliedRun], list[PipelineResult]]:
         """Store the work of each job, or join the run that is already open."""
-        runs: list[_OpenRun] = []
+        runs: list[_AppliedRun] = []
         done: list[PipelineResult] = []
         for job in jobs:
             run_id = self._begin_one(job)
@@ -238,7 +238,7 @@ class Applier:
                 state = "success" if job.evolved else "unchanged"
                 done.append(PipelineResult(job.pipeline, state, evolved=job.evolved))
             else:
-                runs.append(_OpenRun(job, run_id, joined=job.planned.plan.action == "resume"))
+                runs.append(_AppliedRun(job, run_id, joined=job.planned.plan.action == "resume"))
                 self.on_event(RunBegan(job.pipeline, run_id, self._units(run_id)))
         return runs, done
 
@@ -257,10 +257,10 @@ class Applier:
                     return None
                 return begin_run(self.store, job.planned, trigger=self.trigger, actor=self.actor)
             except Conflict:
-                job.plan_again()  # another apply was quicker: see what is left
+                job.replan()  # another apply was quicker: see what is left
         raise HeadwaterError("HW-T02", f"`{job.pipeline}` is being changed by others all the time", retryable=True)
 
-    def _work(self, runs: list[_OpenRun]) -> None:
+    def _work(self, runs: list[_AppliedRun]) -> None:
         if not runs:
             return
         from concurrent.futures import ThreadPoolExecutor, wait
@@ -283,7 +283,7 @@ class Applier:
                     self.cancel()  # a worker was just about to begin its job
                 raise
 
-    def _worker(self, runs: list[_OpenRun], keeper: LeaseKeeper, over: threading.Event) -> None:
+    def _worker(self, runs: list[_AppliedRun], keeper: LeaseKeeper, over: threading.Event) -> None:
         waiting = False
         unended = list(runs)
         while not (self.stopping.is_set() or over.is_set()):
@@ -302,14 +302,14 @@ class Applier:
             waiting = False
             self._land(*claimed, keeper)
 
-    def _free(self, run: _OpenRun, keeper: LeaseKeeper) -> int:
+    def _free(self, run: _AppliedRun, keeper: LeaseKeeper) -> int:
         """Units that nobody works on: their processes are gone, or never heard that their claims had come through."""
         catalog = self.store.catalog
         return free_dead_leases(catalog, run.run_id) + free_stray_leases(
             catalog, run.run_id, holder=self.holder, kept=keeper.kept()
         )
 
-    def _claim(self, unended: list[_OpenRun]) -> tuple[_OpenRun, Lease] | None:
+    def _claim(self, unended: list[_AppliedRun]) -> tuple[_AppliedRun, Lease] | None:
         """A unit of the first run that has one to give. Takes runs that have ended off the list: no unit is ever
         added to a run, and asking each of hundreds before every slice would cost more than landing it."""
         for run in list(unended):
@@ -320,7 +320,7 @@ class Applier:
                 unended.remove(run)
         return None
 
-    def _land(self, run: _OpenRun, lease: Lease, keeper: LeaseKeeper) -> None:
+    def _land(self, run: _AppliedRun, lease: Lease, keeper: LeaseKeeper) -> None:
         """One claimed unit, to its end: landed, failed, lost to another worker, or given back."""
         slice_ = stored_slice(lease.payload).slice
         self.on_event(SliceBegan(run.job.pipeline, lease.table, lease.ordinal, slice_.describe, slice_.estimated_bytes))
@@ -346,7 +346,7 @@ class Applier:
                 raise
         self.on_event(SliceEnded(run.job.pipeline, lease.table, lease.ordinal, landed.rows, landed.bytes))
 
-    def _land_patiently(self, run: _OpenRun, lease: Lease) -> Landed:
+    def _land_patiently(self, run: _AppliedRun, lease: Lease) -> LandedSlice:
         """Land a unit; a source that fails for a moment is asked again, later and later."""
         from headwater.runtime.land_slice import UnitWork, bad_rows_error, land_unit
 
@@ -373,7 +373,7 @@ class Applier:
             delay = min(delay * 2, limits.RETRY_MAX_SECONDS)
         raise AssertionError("the last try returns or raises")
 
-    def _pending(self, run: _OpenRun) -> list[UnitStatus]:
+    def _pending(self, run: _AppliedRun) -> list[UnitStatus]:
         return [unit for unit in self._statuses(run.run_id) if unit.state == "pending"]
 
     def _units(self, run_id: RunId) -> int:
@@ -383,16 +383,16 @@ class Applier:
         with self.store.catalog.snapshot() as connection:
             return unit_statuses(connection, run_id)
 
-    def _result(self, run: _OpenRun) -> PipelineResult:
+    def _result(self, run: _AppliedRun) -> PipelineResult:
         with self.store.catalog.snapshot() as connection:
-            record, bad = run_record(connection, run.run_id), letters_by_run(connection, [run.run_id])
+            record, bad = run_record(connection, run.run_id), dead_letters_by_run(connection, [run.run_id])
         statuses = self._statuses(run.run_id)
         done = [unit for unit in statuses if unit.state == "done"]
         state = str(record["state"])
         error = run.error
         if error is None and state in ("failed", "partial"):
             error = HeadwaterError("HW-R01", str(record["error_message"]), detail={"code": record["error_kind"]})
-        self.on_event(RunEnded(run.job.pipeline, run.run_id, state))
+        self.on_event(RunFinished(run.job.pipeline, run.run_id, state))
         return PipelineResult(
             pipeline=run.job.pipeline,
             state=state,
@@ -407,7 +407,7 @@ class Applier:
             error=error,
         )
 
-    def _not_in_source(self, run: _OpenRun, statuses: Sequence[UnitStatus]) -> dict[str, int]:
+    def _not_in_source(self, run: _AppliedRun, statuses: Sequence[UnitStatus]) -> dict[str, int]:
         """Rows that the source no longer has. Known only of a table whose slices all landed here, from one moment of
         the source: then every key of the source is in the table, and those beyond their number are not in the source."""
         units = Counter(unit.table for unit in statuses)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from headwater.base import limits
-from headwater.base.errors import HeadwaterError, Place
+from headwater.base.errors import HeadwaterError, Position
 from headwater.connectors.protocol import ArrowRead, BadItem, TableAsk
 
 
@@ -32,7 +32,7 @@ def check_bad_items(ask: TableAsk, bad: Collection[BadItem]) -> None:
         "HW-C02",
         message,
         hint=hint,
-        places=tuple(Place(item.source_id, item.error.line) for item in shown),
+        places=tuple(Position(item.source_id, item.error.line) for item in shown),
         detail={"table": ask.name, "total": len(bad), "files": [_as_json(item) for item in shown]},
     )
 

@@ -13,7 +13,7 @@ from typing import assert_never
 from headwater.base.errors import HeadwaterError, raise_all
 from headwater.catalog.engine_records import Weight
 from headwater.freshness.events import Trigger
-from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.freshness.windows import Windows
 from headwater.manifest.durations import SECOND_US, Every, duration_us, parse_schedule
 from headwater.manifest.load import Project
@@ -92,7 +92,7 @@ def _inlet(spec: PipelineSpec, now_us: int) -> PondSpec:
     return _pond(
         spec,
         ripples=tuple(
-            RippleSpec(name=table.table, reads=(), fingerprint=landing_fingerprint(spec, table))
+            RippleNode(name=table.table, reads=(), fingerprint=landing_fingerprint(spec, table))
             for table in spec.tables
         ),
         windows=Windows(windows_of(spec.windows, after_us=now_us)) if spec.windows else None,
@@ -104,9 +104,9 @@ def _model(spec: PipelineSpec, ripples: tuple[ModelRipple, ...]) -> PondSpec:
     return _pond(spec, ripples=tuple(_step(spec, ripple) for ripple in ripples))
 
 
-def _step(spec: PipelineSpec, ripple: ModelRipple) -> RippleSpec:
+def _step(spec: PipelineSpec, ripple: ModelRipple) -> RippleNode:
     read = {item.source for item in ripple.inputs}
-    return RippleSpec(
+    return RippleNode(
         name=ripple.name,
         after=ripple.after,
         reads=tuple(source.pipeline for source in spec.sources if source.pipeline in read),
@@ -115,7 +115,7 @@ def _step(spec: PipelineSpec, ripple: ModelRipple) -> RippleSpec:
 
 
 def _pond(
-    spec: PipelineSpec, *, ripples: tuple[RippleSpec, ...], windows: Windows | None = None, min_interval: int = 1
+    spec: PipelineSpec, *, ripples: tuple[RippleNode, ...], windows: Windows | None = None, min_interval: int = 1
 ) -> PondSpec:
     return PondSpec(
         name=spec.id,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection
 
 from headwater.base.errors import HeadwaterError, NoSuchTable
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import Type, parse_type
 from headwater.catalog.commit import Store
 from headwater.catalog.lookup import table_states
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RippleInput:
+class CutInput:
     """A table or view that the ripple reads, as of a sequence. `as_of_seq` is None for an optional source that never
     ran: it reads as an empty table with the `declared` columns. `since_seq` is the sequence at which the ripple's last
     successful execution read it."""
@@ -33,11 +33,11 @@ class RippleInput:
     declared: Mapping[str, Type] = field(default_factory=dict)
 
 
-def read_inputs(store: Store, reader: str, inputs: Sequence[RippleInput]) -> dict[str, Input]:
+def read_inputs(store: Store, reader: str, inputs: Sequence[CutInput]) -> dict[str, Input]:
     """Each input of `reader`, all from one look at the catalog. Raises HW-T07 for one that is not there, or whose
     files are gone."""
     with store.catalog.snapshot() as connection:
-        return _Look(connection, store.root, view_names(connection)).read(reader, inputs)
+        return _InputReader(connection, store.root, view_names(connection)).read(reader, inputs)
 
 
 def parent_runs(inputs: Mapping[str, Input]) -> tuple[str, ...]:
@@ -45,18 +45,18 @@ def parent_runs(inputs: Mapping[str, Input]) -> tuple[str, ...]:
     return tuple(sorted({state.files[-1].run_id for state in _tables(inputs.values()) if state.files}))
 
 
-def cut_of(inputs: Iterable[RippleInput]) -> dict[str, int | None]:
+def cut_of(inputs: Iterable[CutInput]) -> dict[str, int | None]:
     """The cut as a run records it: the sequence of each table that is read."""
     return {given.table: given.as_of_seq for given in inputs}
 
 
 @dataclass(frozen=True)
-class _Look:
+class _InputReader:
     connection: Connection
     root: Path
     views: set[str]
 
-    def read(self, reader: str, inputs: Sequence[RippleInput]) -> dict[str, Input]:
+    def read(self, reader: str, inputs: Sequence[CutInput]) -> dict[str, Input]:
         from headwater.spark.ripples import TableInput
 
         found: dict[str, TableState] = {}
@@ -74,7 +74,7 @@ class _Look:
                 read[given.table] = TableInput(self.root, state, given.since_seq)
         return read
 
-    def _view(self, given: RippleInput) -> ViewCut | None:
+    def _view(self, given: CutInput) -> ViewCut | None:
         if given.table not in self.views or given.as_of_seq is None:
             return None
         return view_cut(self.connection, given.table, as_of=given.as_of_seq)
@@ -85,7 +85,7 @@ class _Look:
 
         definition = cut.view.definition
         inputs = [
-            RippleInput(
+            CutInput(
                 table=name,
                 as_of_seq=cut.reads.get(name),
                 declared={column: parse_type(type_) for column, type_ in definition.declared.get(name, ())},
@@ -101,7 +101,7 @@ class _Look:
         return ViewInput(definition.sql, behind, seq=cut.view.changed_seq, since_seq=since_seq)
 
 
-def _no_table(reader: str, given: RippleInput) -> TableState:
+def _no_table(reader: str, given: CutInput) -> TableState:
     """A table that is not there yet, as an empty one with its declared columns."""
     if not given.declared:
         raise HeadwaterError(

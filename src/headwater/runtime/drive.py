@@ -10,8 +10,8 @@ from headwater.catalog.lease import ENGINE, lease_seconds, renew
 from headwater.catalog.wakeups import Waker, changes
 from headwater.freshness.explain import explain
 from headwater.runtime.engine import Engine
-from headwater.runtime.worker import Workshop
-from headwater.runtime.worker_threads import Crew
+from headwater.runtime.worker import Worker
+from headwater.runtime.worker_threads import WorkerThreads
 
 
 @dataclass
@@ -39,7 +39,7 @@ def patience(*wakes_us: int | None) -> float:
 @dataclass
 class Drive:
     engine: Engine
-    workshop: Workshop
+    worker: Worker
     threads: int
 
     def until_settled(self, *, stay: Callable[[], bool] = lambda: False) -> None:
@@ -47,18 +47,18 @@ class Drive:
         so. Ctrl-C gives back what was claimed; the next owner goes on with it."""
         waker = changes(self.engine.store.catalog)
         try:
-            with Crew(self.workshop, self.threads) as crew:
-                self._watch(waker, crew, stay)
+            with WorkerThreads(self.worker, self.threads) as workers:
+                self._watch(waker, workers, stay)
         finally:
             waker.close()
 
-    def _watch(self, waker: Waker, crew: Crew, stay: Callable[[], bool]) -> None:
+    def _watch(self, waker: Waker, workers: WorkerThreads, stay: Callable[[], bool]) -> None:
         """Steps the engine whenever something has happened, or its time has come."""
         renewal = Renewal()
         while True:
             self.engine.advance()
-            crew.poke()
-            crew.check()
+            workers.poke()
+            workers.check()
             if not self.engine.busy() and not self._may_go_on() and not stay():
                 return
             waker.wait(patience(self.engine.wake_us))

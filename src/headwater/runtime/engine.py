@@ -28,8 +28,8 @@ from headwater.observe.counters import COUNTERS
 from headwater.observe.tracing import tracing
 from headwater.runtime.compile import Compiled
 from headwater.runtime.engine_clock import EngineClock
-from headwater.runtime.run_history import Cause, Chronicle, OpenRun, answers
-from headwater.runtime.triggers import sleeping, trigger_changes
+from headwater.runtime.run_history import Cause, RunHistory, StartedRun, answers
+from headwater.runtime.trigger_events import sleeping, trigger_changes
 
 RUNNING: tuple[RunState, ...] = ("running",)
 INLET_JOB = "inlet"
@@ -49,9 +49,9 @@ class Engine:
     owner: Lease
     compiled: Compiled
     state: State
-    stands: bool
+    runs_triggers: bool
     """Whether standing triggers make demand: they do for `serve`, and sleep while a passing `apply` is the owner."""
-    chronicle: Chronicle = field(default_factory=Chronicle)
+    run_history: RunHistory = field(default_factory=RunHistory)
     ended: list[RunEnds] = field(default_factory=list)
     """The runs that are over since somebody last looked here."""
     clock: EngineClock = field(default_factory=EngineClock)
@@ -80,9 +80,9 @@ class Engine:
         if any(isinstance(each.event, Demand) for each in arrived) and (compiled := self.newest()) is not None:
             return [*self.change_graph(compiled), *self.advance(told, causes=causes, news=news)]
         events = [*told, *(event for each in arrived if (event := _resolved(each, versions)) is not None)]
-        if self.stands and any(each.kind == CHANGED for each in arrived):
+        if self.runs_triggers and any(each.kind == CHANGED for each in arrived):
             events += self.trigger_changes()
-        self.chronicle.asked.update(causes or {})
+        self.run_history.asked.update(causes or {})
         self._note_causes(arrived)
         senders = self._senders(told, arrived)
         effects, touched = step(self.state, events, self.clock.now_us())
@@ -103,7 +103,7 @@ class Engine:
         change = graph_change(self.state, compiled.ponds)
         news = [EngineEvent(kind="graph_changed", body={"pipelines": len(compiled.pipelines)})]
         effects = self.advance([change] if change is not None else [], news=news)
-        return [*effects, *(self.advance(self.trigger_changes()) if self.stands else [])]
+        return [*effects, *(self.advance(self.trigger_changes()) if self.runs_triggers else [])]
 
     def busy(self) -> bool:
         """Whether anything is under way, or waits to be taken notice of."""
@@ -118,7 +118,7 @@ class Engine:
         for each in arrived:
             if isinstance(each.event, Demand):
                 cause = Cause(each.ids.get(CAUSE, each.event.kind), each.actor)
-                self.chronicle.asked[each.event.pond] = cause
+                self.run_history.asked[each.event.pond] = cause
 
     def _senders(self, told: Sequence[Event], arrived: Sequence[Arrived]) -> list[int | None]:
         """The ids of the demands that the step will take, in its order; None where nobody waits for an answer. Demand
@@ -146,7 +146,7 @@ class Engine:
         news: Sequence[EngineEvent],
     ) -> None:
         cancelled = [effect for effect in effects if isinstance(effect, CancelRipple)]
-        chapter = self.chronicle.note(self.state, effects, (*touched, *removed))
+        chapter = self.run_history.note(self.state, effects, (*touched, *removed))
         self.ended += [*chapter.unwritten, *chapter.ended]
         said = answers(senders, effects)
         unknown = [each.id for each in arrived if WAITS in each.ids and each.id not in said]
@@ -170,7 +170,7 @@ class Engine:
     def _record(self, name: str) -> dict[str, Any]:
         """A pond's record, and who has asked for it."""
         record = save_pond(self.state, name)
-        cause = self.chronicle.asked.get(name)
+        cause = self.run_history.asked.get(name)
         return record if cause is None else {**record, "asked": list(cause)}
 
     def _jobs(self, starts: Sequence[StartRipple]) -> tuple[NewJob, ...]:
@@ -189,7 +189,7 @@ class Engine:
         return tuple(found)
 
     def _job(self, kind: str, start: StartRipple, *, body: Mapping[str, object], ripple: str = "") -> NewJob:
-        run = self.chronicle.run_at(start.pond, start.freshness)
+        run = self.run_history.run_at(start.pond, start.freshness)
         return NewJob(
             kind=kind,
             pond=start.pond,
@@ -226,7 +226,7 @@ class Engine:
         )
 
 
-def open_engine(store: Store, compiled: Compiled, *, holder: str, stands: bool = False) -> Engine | None:
+def open_engine(store: Store, compiled: Compiled, *, holder: str, runs_triggers: bool = False) -> Engine | None:
     """Becomes the owner, loads the state, and brings it to the graph that the manifest declares now. None while
     another process owns it. Jobs whose workers are gone are queued again."""
     heard = tracing()  # raises if it cannot be had: before the engine is ours
@@ -239,16 +239,16 @@ def open_engine(store: Store, compiled: Compiled, *, holder: str, stands: bool =
         under_way = pond_runs(connection, states=RUNNING, limit=None)
         newest = newest_runs(connection)
     state = restored(compiled, saved)
-    kept = Chronicle(trace=heard.begin_run, on_end=heard.end_run)
+    kept = RunHistory(trace=heard.begin_run, on_end=heard.end_run)
     for run in under_way:
         published = state.ponds[run.pond].published if run.pond in state.ponds else None
-        kept.open.setdefault(run.pond, {})[run.freshness_us] = OpenRun(run.run_id, run.trace_id, published)
+        kept.open.setdefault(run.pond, {})[run.freshness_us] = StartedRun(run.run_id, run.trace_id, published)
     kept.failed = {name for name, run in newest.items() if run.state == "failed"}
     kept.asked = {name: Cause(*record["asked"]) for name, record in saved.ponds.items() if "asked" in record}
-    engine = Engine(store, owner, compiled, state, stands, kept, clock=EngineClock(state.now))
+    engine = Engine(store, owner, compiled, state, runs_triggers, kept, clock=EngineClock(state.now))
     change = graph_change(state, compiled.ponds)
-    engine.advance([*([change] if change is not None else []), *([] if stands else sleeping(state))])
-    if stands:
+    engine.advance([*([change] if change is not None else []), *([] if runs_triggers else sleeping(state))])
+    if runs_triggers:
         engine.advance(engine.trigger_changes())
     return engine
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headwater.base.clock import now_us
 from headwater.base.errors import Conflict, HeadwaterError
 from headwater.base.node import this_node
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_records import InboxEvent, JobEnd
@@ -22,7 +22,7 @@ from headwater.catalog.evolution import DeclaredColumn, Evolution, Shown, evolve
 from headwater.catalog.lookup import TableEntry, table_entries, table_states
 from headwater.catalog.table_state import TableState
 from headwater.duck.unique_keys import current_hashes
-from headwater.runtime.cut_inputs import RippleInput, cut_of, parent_runs, read_inputs
+from headwater.runtime.cut_inputs import CutInput, cut_of, parent_runs, read_inputs
 from headwater.runtime.table_changes import TableChanges, check_owner, refuse
 from headwater.runtime.traced import traced_commit, traced_ripple
 from headwater.storage.layout import attempt_directory
@@ -42,7 +42,7 @@ every task."""
 
 
 @dataclass(frozen=True)
-class Ripple:
+class RippleTable:
     """The table that a ripple makes, and how."""
 
     pipeline: str
@@ -87,8 +87,8 @@ class RippleWork:
 
     store: Store
     spark: Callable[[], SparkSession]
-    ripple: Ripple
-    inputs: tuple[RippleInput, ...]
+    ripple: RippleTable
+    inputs: tuple[CutInput, ...]
     run_id: str
     job_id: str
     attempt: int

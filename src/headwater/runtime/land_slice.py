@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.clock import now_us
-from headwater.base.errors import Conflict, HeadwaterError, Place
+from headwater.base.errors import Conflict, HeadwaterError, Position
 from headwater.base.node import this_node
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
@@ -39,7 +39,7 @@ from headwater.runtime.bad_items import check_bad_items, read_without
 from headwater.runtime.inlet import InletTable
 from headwater.runtime.observed_columns import merge_observed, shown_to
 from headwater.runtime.plan import evolve_table
-from headwater.runtime.slice_dead_letters import added_letters, is_letters, take_out_older, write_bad_rows
+from headwater.runtime.slice_dead_letters import added_dead_letters, is_dead_letters, take_out_older, write_bad_rows
 from headwater.runtime.stored_slices import StoredSlice, stored_slice
 from headwater.runtime.table_changes import TableChanges, refuse
 from headwater.runtime.traced import traced_commit, traced_slice
@@ -55,7 +55,7 @@ SCHEMA_TRIES = 8
 
 
 @dataclass(frozen=True)
-class Landed:
+class LandedSlice:
     rows: int
     bytes: int
     seq: int
@@ -77,7 +77,7 @@ class UnitWork:
 
 
 @traced_slice
-def land_unit(work: UnitWork) -> Landed:
+def land_unit(work: UnitWork) -> LandedSlice:
     """Read, write and commit one slice. Raises `TransientError` or `SliceGone` for the caller to decide about,
     HW-T03 if the lease was lost, and any other error for good."""
     stored = stored_slice(work.lease.payload)
@@ -127,7 +127,7 @@ def bad_rows_error(ask: TableAsk, error: BadRows) -> HeadwaterError:
         "HW-C04",
         f"a row cannot be landed in `{table}`{column}: {first.text}{more}",
         hint=hint,
-        places=tuple(Place(e.place, e.line, e.fault.column if e.fault else 0) for e in shown),
+        places=tuple(Position(e.place, e.line, e.fault.column if e.fault else 0) for e in shown),
         detail={"table": table, "total": error.total, "rows": [e.as_json() for e in shown]},
     )
 
@@ -219,7 +219,7 @@ def _commit(
     written: Written,
     *,
     number: int,
-) -> Landed:
+) -> LandedSlice:
     """One commit for all that the slice changes."""
     made = TableChanges(work.table.ask.name, work.lease.pipeline, work.table.ask.mode, work.lease.run_id)
     schema_id = made.set_schema(entry, evolution, has_rows=bool(written.files))
@@ -264,7 +264,7 @@ def _commit(
         COUNTERS.add("rows_dead_lettered", table, times=len(written.bad))
     if written.bad_items:
         COUNTERS.add("files_dead_lettered", table, times=len(written.bad_items))
-    return Landed(written.rows, written.bytes, seq, len(written.bad), len(written.bad_items))
+    return LandedSlice(written.rows, written.bytes, seq, len(written.bad), len(written.bad_items))
 
 
 def _write_letters(work: UnitWork, written: Written, *, number: int) -> tuple[FileRecord, ...]:
@@ -301,7 +301,7 @@ def _letter_changes(
     )
     made.changes += older.changes
     made.requires += older.requires
-    made.changes += added_letters(work.store, letters, run_id=work.lease.run_id, actor=work.actor)
+    made.changes += added_dead_letters(work.store, letters, run_id=work.lease.run_id, actor=work.actor)
 
 
 def _file_changes(
@@ -355,9 +355,9 @@ def _replace_changes(work: UnitWork, schema_id: int, written: Written, made: Tab
     with work.store.catalog.snapshot() as connection:
         earlier = staged_files(connection, work.lease.run_id, made.table)
         states = table_states(connection, [made.table])
-    groups = [(staged.schema_id, tuple(f for f in staged.files if not is_letters(f))) for staged in earlier]
+    groups = [(staged.schema_id, tuple(f for f in staged.files if not is_dead_letters(f))) for staged in earlier]
     groups = [(staged_id, files) for staged_id, files in groups if files]
     if written.files:
         groups.append((schema_id, tuple(written.files)))
     made.replace_files(states[0].files if states else (), groups)
-    return tuple(file for staged in earlier for file in staged.files if is_letters(file))
+    return tuple(file for staged in earlier for file in staged.files if is_dead_letters(file))

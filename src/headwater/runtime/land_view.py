@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headwater.base.errors import HeadwaterError, Place
+from headwater.base.errors import HeadwaterError, Position
 from headwater.base.types import Type
 from headwater.catalog import records as r
 from headwater.catalog.lookup import table_entries, table_states
@@ -132,8 +132,8 @@ def _code(work: RippleWork) -> SqlCode:
     return work.ripple.code
 
 
-def _places(work: RippleWork) -> tuple[Place, ...]:
-    place = _code(work).place
+def _places(work: RippleWork) -> tuple[Position, ...]:
+    place = _code(work).position
     return (place,) if place is not None else ()
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path as FilePath
 from typing import Literal
 
-from headwater.base.errors import HeadwaterError, Place, nearest
+from headwater.base.errors import HeadwaterError, Position, nearest
 from headwater.catalog.evolution import DeclaredColumn
 from headwater.manifest.checks import arrows, circles
 from headwater.manifest.durations import SECOND_US, duration_us
@@ -28,7 +28,7 @@ from headwater.runtime.ripple_fingerprint import declared_columns, ripple_finger
 NAMES_SHOWN = 12
 """How many tables a hint lists."""
 
-PlaceOf = Callable[[], Place]
+PlaceOf = Callable[[], Position]
 """Where something stands; looked up when it is asked for."""
 
 
@@ -61,12 +61,12 @@ class ModelRipple:
     columns: Mapping[str, DeclaredColumn]
     fingerprint: str
     timeout_seconds: float | None
-    place_of: PlaceOf = field(repr=False, compare=False)
+    position_of: PlaceOf = field(repr=False, compare=False)
 
     @property
-    def place(self) -> Place:
+    def position(self) -> Position:
         """Where its SQL begins, or its function; looked up when it is asked for."""
-        return self.place_of()
+        return self.position_of()
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class MadeTable:
 
 
 @dataclass(frozen=True, eq=False)
-class _Reading:
+class _RippleText:
     """A ripple's text, and the names in it that must be tables."""
 
     spec: RippleSpec
@@ -123,7 +123,7 @@ def read_ripples(
             if inputs[-1].source is None:
                 parents[name] = place
         for position, name in enumerate(spec.after):
-            parents.setdefault(name, partial(pipeline.part.place, ("ripples", index, "after", position)))
+            parents.setdefault(name, partial(pipeline.part.position, ("ripples", index, "after", position)))
         timeout = pipeline.spec.timeout_of(spec)
         ripples.append(_ripple(reading, tuple(inputs), tuple(parents), timeout=timeout))
     errors += _check_circles(pipeline, edges)
@@ -131,7 +131,7 @@ def read_ripples(
     return tuple(ripples), errors
 
 
-def _read(pipeline: LoadedPipeline, index: int, root: FilePath) -> _Reading:
+def _read(pipeline: LoadedPipeline, index: int, root: FilePath) -> _RippleText:
     """One ripple's text and names. Raises HW-M02 for a file that cannot be read, HW-M03 for what is wrong in it."""
     part, spec = pipeline.part, pipeline.spec.ripples[index]
     subject = f"the ripple `{spec.name}` of {part.subject}"
@@ -143,21 +143,21 @@ def _read(pipeline: LoadedPipeline, index: int, root: FilePath) -> _Reading:
                 duck_query(text.text)
         except SqlFault as fault:
             message = f"{subject}: {fault.message}"
-            raise text.error("HW-M03", message, hint=fault.hint, place=text.place(fault.offset)) from fault
-        return _Reading(spec, text, tuple((read.name, partial(text.place, read.offset)) for read in reads))
+            raise text.error("HW-M03", message, hint=fault.hint, place=text.position(fault.offset)) from fault
+        return _RippleText(spec, text, tuple((read.name, partial(text.position, read.offset)) for read in reads))
     assert spec.python is not None
     text, function = python_text(root, part, ("ripples", index, "python"), spec.python)
     try:
         found = python_parameters(text.text, function)
     except PythonFault as bad:
-        message, place = f"{subject}: {bad.message}", Place(text.file, bad.line, bad.column)
+        message, place = f"{subject}: {bad.message}", Position(text.file, bad.line, bad.column)
         raise text.error("HW-M03", message, hint=bad.hint, place=place) from bad
-    names = tuple((name, partial(Place, text.file, line, column)) for name, line, column in found.tables)
-    return _Reading(spec, text, names, found)
+    names = tuple((name, partial(Position, text.file, line, column)) for name, line, column in found.tables)
+    return _RippleText(spec, text, names, found)
 
 
 def _resolve(
-    name: str, pipeline: LoadedPipeline, reading: _Reading, tables: Mapping[str, MadeTable], place: PlaceOf
+    name: str, pipeline: LoadedPipeline, reading: _RippleText, tables: Mapping[str, MadeTable], place: PlaceOf
 ) -> RippleInput:
     """Who makes the table of that name. Raises HW-M07 if the ripple may not read it, or nobody makes it."""
     spec = pipeline.spec
@@ -186,7 +186,7 @@ def _resolve(
 
 
 def _ripple(
-    reading: _Reading, inputs: tuple[RippleInput, ...], after: tuple[str, ...], *, timeout: str | None
+    reading: _RippleText, inputs: tuple[RippleInput, ...], after: tuple[str, ...], *, timeout: str | None
 ) -> ModelRipple:
     spec, text, function = reading.spec, reading.text, reading.function
     kind: Literal["sql", "python", "view"] = "python" if function else "sql"
@@ -212,7 +212,7 @@ def _ripple(
             spec, kind=kind, text=text.text, function=function.name if function else None, mode=mode
         ),
         timeout_seconds=duration_us(timeout) / SECOND_US if timeout else None,
-        place_of=partial(Place, text.file, function.line, 1) if function else partial(text.place, 0),
+        position_of=partial(Position, text.file, function.line, 1) if function else partial(text.position, 0),
     )
 
 
@@ -236,5 +236,5 @@ def _check_optional(
         assert read.source is not None
         message = f"{pipeline.part.subject} reads `{read.table}` of `{read.source}`, which is not required and declares no columns"
         hint = f"declare the `columns` of `{read.table}`: while `{read.source}` has not run, it is an empty table"
-        places = (pipeline.part.place(("sources", optional[read.source])), made.pipeline.part.place(made.path))
+        places = (pipeline.part.position(("sources", optional[read.source])), made.pipeline.part.position(made.path))
         yield HeadwaterError("HW-M03", message, hint=hint, places=places)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
-from headwater.base.errors import HeadwaterError, Place, nearest
+from headwater.base.errors import HeadwaterError, Position, nearest
 from headwater.base.regular_files import open_regular
 from headwater.manifest.documents import MAX_FILE_BYTES, PROJECT_FILE, Part
 from headwater.manifest.positions import Path, Positions
@@ -34,18 +34,18 @@ class ModelText:
     path: Path
     is_inline: bool = False
 
-    def place(self, offset: int) -> Place:
+    def position(self, offset: int) -> Position:
         """Where a character of the text stands. In the manifest, the text's beginning if it is written with escapes."""
         if not self.is_inline:
-            return Positions(self.text).place(self.file, offset)
+            return Positions(self.text).position(self.file, offset)
         written = self.part.document.positions
         span = written.values.get((*self.part.base, *self.path))
         begins = written.text.find(self.text, span.start, span.end) if span is not None else -1
-        return self.part.place(self.path) if begins < 0 else written.place(self.file, begins + offset)
+        return self.part.position(self.path) if begins < 0 else written.position(self.file, begins + offset)
 
-    def error(self, code: str, message: str, *, hint: str, place: Place) -> HeadwaterError:
+    def error(self, code: str, message: str, *, hint: str, place: Position) -> HeadwaterError:
         """An error at a place of the text; for a file of its own, with the place that names it."""
-        places = (place,) if self.is_inline else (place, self.part.place(self.path))
+        places = (place,) if self.is_inline else (place, self.part.position(self.path))
         return HeadwaterError(code, message, hint=hint, places=places)
 
 

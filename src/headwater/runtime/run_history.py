@@ -14,10 +14,10 @@ from headwater.freshness.events import (
     Demanded,
     DemandRefused,
     Effect,
+    PondRunStarted,
     RunCompleted,
     RunFailed,
     RunPassed,
-    RunStarted,
     RunSuperseded,
     StartRipple,
     Version,
@@ -45,7 +45,7 @@ UNKNOWN = Cause("demand", "")
 
 
 @dataclass
-class OpenRun:
+class StartedRun:
     """A pond run under way. `before` is what an Inlet had published when it began; `requested`: a single request asked
     for it, and no standing trigger."""
 
@@ -67,10 +67,10 @@ class Chapter:
 
 
 @dataclass
-class Chronicle:
+class RunHistory:
     """`trace` gives a new run its trace id, if somebody traces. `ended` hears of every run that is over."""
 
-    open: dict[str, dict[int, OpenRun]] = field(default_factory=dict)
+    open: dict[str, dict[int, StartedRun]] = field(default_factory=dict)
     """By pond and freshness."""
     asked: dict[str, Cause] = field(default_factory=dict)
     """Who asked for a pond from outside, until its run for that has ended."""
@@ -79,7 +79,7 @@ class Chronicle:
     trace: Callable[[str, str], str | None] = lambda _pond, _run_id: None
     on_end: Callable[[str, RunState | None], None] = lambda _run_id, _state: None
 
-    def run_at(self, pond: str, freshness: int) -> OpenRun | None:
+    def run_at(self, pond: str, freshness: int) -> StartedRun | None:
         return self.open.get(pond, {}).get(freshness)
 
     def note(self, state: State, effects: Sequence[Effect], touched: Iterable[str]) -> Chapter:
@@ -87,7 +87,7 @@ class Chronicle:
         it leave no trace but their events."""
         chapter = Chapter()
         for effect in effects:
-            if isinstance(effect, RunStarted):
+            if isinstance(effect, PondRunStarted):
                 self._begin(chapter, state, state.ponds[effect.pond], effect.freshness)
             if not isinstance(effect, WakeAt | CancelRipple):
                 chapter.told.append(self._told(effect))
@@ -101,7 +101,7 @@ class Chronicle:
         cause = self._cause(state, pond)
         run_id = uuid7()
         trace_id = self.trace(pond.name, run_id)
-        self.open.setdefault(pond.name, {})[freshness] = OpenRun(
+        self.open.setdefault(pond.name, {})[freshness] = StartedRun(
             run_id, trace_id, pond.published, requested=cause in self.asked.values()
         )
         chapter.begun.append(
@@ -138,7 +138,7 @@ class Chronicle:
         if not runs:
             self.open.pop(name, None)
 
-    def _close(self, chapter: Chapter, pond: str, run: OpenRun, state: RunState | None) -> None:
+    def _close(self, chapter: Chapter, pond: str, run: StartedRun, state: RunState | None) -> None:
         """A run that began in this very step and is not worth keeping is never written."""
         self.on_end(run.run_id, state)
         if state is None:

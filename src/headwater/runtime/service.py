@@ -28,23 +28,23 @@ from headwater.runtime.compile import Compiled
 from headwater.runtime.deliveries import Deliveries
 from headwater.runtime.drive import Renewal, patience
 from headwater.runtime.engine import Engine, open_engine
-from headwater.runtime.service_errors import Complaints
-from headwater.runtime.triggers import CronClock
-from headwater.runtime.worker import Workshop
-from headwater.runtime.worker_threads import Crew
+from headwater.runtime.service_errors import ServiceErrors
+from headwater.runtime.trigger_events import CronClock
+from headwater.runtime.worker import Worker
+from headwater.runtime.worker_threads import WorkerThreads
 
 
 @dataclass
 class Service:
-    """`workshop` has the definitions of the moment; `offer` hands in new ones. `complain` hears of what goes wrong with
+    """`worker` has the definitions of the moment; `offer` hands in new ones. `complain` hears of what goes wrong with
     the service itself, `on_run` of every run that is over, `on_pass` of every
     pipeline for which a single request found nothing new; `on_landed` is called, from a thread of its
     own and at most once a second, after tables have changed; `on_ready` once, when this one runs the engine or stands
     by for another."""
 
-    workshop: Workshop
+    worker: Worker
     threads: int
-    complain: Complaints
+    complain: ServiceErrors
     on_run: Callable[[PondRun], None] = lambda _run: None
     on_pass: Callable[[str], None] = lambda _pipeline: None
     on_landed: Callable[[], None] = lambda: None
@@ -63,16 +63,16 @@ class Service:
     def run(self) -> None:
         """Serves until `stop`. Jobs in hand are then given back; whoever comes next goes on with them."""
         tracing()  # what is wrong with its settings is said before the work begins
-        self._waker = changes(self.workshop.store.catalog)
+        self._waker = changes(self.worker.store.catalog)
         views = threading.Thread(target=self._keep_views, name="views", daemon=True)
         views.start()
         try:
-            with Crew(self.workshop, self.threads, on_error=self.complain) as crew:
+            with WorkerThreads(self.worker, self.threads, on_error=self.complain) as workers:
                 try:
                     while not self.ended.is_set():
-                        self._serve_once(crew)
+                        self._serve_once(workers)
                 finally:
-                    crew.end(give_back=True)
+                    workers.end(give_back=True)
         finally:
             self.ended.set()
             self._landed.set()
@@ -106,7 +106,7 @@ class Service:
         if self._waker is not None:
             self._waker.poke()
 
-    def _serve_once(self, crew: Crew) -> None:
+    def _serve_once(self, workers: WorkerThreads) -> None:
         """Runs the engine for as long as it can, or stands by for a moment."""
         assert self._waker is not None
         try:
@@ -116,7 +116,7 @@ class Service:
                 self._waker.wait(limits.WAKE_RETRY_SECONDS)
                 return
             try:
-                self._own(engine, crew)
+                self._own(engine, workers)
             finally:
                 engine.release()
         except Exception as error:
@@ -130,16 +130,16 @@ class Service:
 
     def _open(self) -> Engine | None:
         with self._lock:
-            compiled, self._offered = self._offered or self.workshop.definitions.compiled, None
-        before = last_step_us(self.workshop.store.catalog)
-        engine = open_engine(self.workshop.store, compiled, holder=self.holder, stands=True)
+            compiled, self._offered = self._offered or self.worker.definitions.compiled, None
+        before = last_step_us(self.worker.store.catalog)
+        engine = open_engine(self.worker.store, compiled, holder=self.holder, runs_triggers=True)
         if engine is not None:
             # Ticks that nobody saw, because nobody served, count once.
             self._crons = CronClock()
             self._crons.set(compiled, after_us=before if before is not None else now_us())
         return engine
 
-    def _own(self, engine: Engine, crew: Crew) -> None:
+    def _own(self, engine: Engine, workers: WorkerThreads) -> None:
         assert self._waker is not None
         engine.newest = self._newest
         self._landed.set()  # the one before may have been killed before it wrote the views
@@ -158,7 +158,7 @@ class Service:
             effects += engine.advance(told, causes=causes, news=news)
             self._note(engine, effects)
             if effects:
-                crew.poke()
+                workers.poke()
             renewal.renew(engine)
             if time.monotonic() >= sweep_at:
                 self._sweep()
@@ -167,7 +167,7 @@ class Service:
 
     def _newest(self) -> Compiled | None:
         """What the manifest declares at this moment, if it is something else."""
-        self.workshop.reload()
+        self.worker.reload()
         with self._lock:
             offered, self._offered = self._offered, None
         if offered is not None:
@@ -183,14 +183,14 @@ class Service:
                 self.on_pass(each.pond)
         ended = [each.run_id for each in over if each.state is not None]
         if ended:
-            with self.workshop.store.catalog.snapshot() as connection:
+            with self.worker.store.catalog.snapshot() as connection:
                 runs = runs_of(connection, ended)
             for run in runs:
                 self.on_run(run)
 
     def _sweep(self) -> None:
         """Forgets what nobody will ask for any more."""
-        catalog = self.workshop.store.catalog
+        catalog = self.worker.store.catalog
         forget_answers(catalog)
         forget_ended(catalog)
         forget_history(catalog)

@@ -10,7 +10,7 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError, as_headwater
 
 
-class Complaints:
+class ServiceErrors:
     """Passes errors on. The same again and again, while a catalog is away, is said once a minute. Any thread may call
     it."""
 

@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from headwater.base.ids import RunId
 from headwater.catalog import dead_letters as d
 from headwater.catalog.commit import Store
-from headwater.catalog.kept_letters import TakenOut, letters_of, read_letters, take_out, take_out_all
 from headwater.catalog.records import Change
-from headwater.coerce.errors import BadRow
+from headwater.catalog.stored_dead_letters import TakenOut, dead_letter_files, read_dead_letters, take_out, take_out_all
+from headwater.coerce.row_errors import BadRow
 from headwater.connectors.protocol import BadItem
 from headwater.storage.file_record import FileRecord
 from headwater.storage.layout import parse_attempt
@@ -31,17 +31,21 @@ def write_bad_rows(
     run_id: RunId,
 ) -> tuple[FileRecord, ...]:
     """The file of a slice's bad rows and items; none if there is none."""
-    letters = [d.letter_of(row, table=table, pipeline=pipeline, place=row.error.place, format_=format_) for row in rows]
+    letters = [
+        d.dead_letter_of(row, table=table, pipeline=pipeline, place=row.error.place, format_=format_) for row in rows
+    ]
     for item in items:
         whole = BadRow(item.error, b"")
-        letters.append(d.letter_of(whole, table=table, pipeline=pipeline, place=item.source_id, format_=d.WHOLE_FILE))
-    return d.write_letters(store.root, directory, letters, run_id=run_id, number=0) if letters else ()
+        letters.append(
+            d.dead_letter_of(whole, table=table, pipeline=pipeline, place=item.source_id, format_=d.WHOLE_FILE)
+        )
+    return d.write_dead_letters(store.root, directory, letters, run_id=run_id, number=0) if letters else ()
 
 
-def added_letters(store: Store, files: Sequence[FileRecord], *, run_id: RunId, actor: str) -> tuple[Change, ...]:
+def added_dead_letters(store: Store, files: Sequence[FileRecord], *, run_id: RunId, actor: str) -> tuple[Change, ...]:
     if not files:
         return ()
-    return d.letters_added(files, schema_id=d.ensure_table(store, actor=actor), run_id=run_id)
+    return d.dead_letters_added(files, schema_id=d.ensure_table(store, actor=actor), run_id=run_id)
 
 
 def take_out_older(
@@ -50,20 +54,20 @@ def take_out_older(
     """The letters that a table has from these places, or all of them (None); of `items` only those of the whole
     file."""
     with store.catalog.snapshot() as connection:
-        letters = letters_of(connection, table)
+        letters = dead_letter_files(connection, table)
     if letters is None:
         return TakenOut()
     if places is None:
         return take_out_all(letters)
     gone = {
         (kept.path, kept.row)
-        for kept in read_letters(store.root, letters)
+        for kept in read_dead_letters(store.root, letters)
         if kept.letter.place in places or (kept.letter.format == d.WHOLE_FILE and kept.letter.place in items)
     }
     return take_out(store.root, letters, gone, directory=directory)
 
 
-def is_letters(file: FileRecord) -> bool:
+def is_dead_letters(file: FileRecord) -> bool:
     """Whether a file that waits for the end of its run holds letters, not rows of the table."""
     attempt = parse_attempt(file.path)
     return attempt is not None and attempt.table == d.TABLE

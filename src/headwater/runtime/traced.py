@@ -15,14 +15,14 @@ from headwater.observe.tracing import tracing
 
 if TYPE_CHECKING:
     from headwater.runtime.land_ripple import LandedRipple, RippleWork
-    from headwater.runtime.land_slice import Landed, UnitWork
+    from headwater.runtime.land_slice import LandedSlice, UnitWork
 
 
-def traced_slice(land: Callable[[UnitWork], Landed]) -> Callable[[UnitWork], Landed]:
+def traced_slice(land: Callable[[UnitWork], LandedSlice]) -> Callable[[UnitWork], LandedSlice]:
     """A span for each try to land a slice. What the slice is of stays unsaid: its bounds are values of rows."""
 
     @wraps(land)
-    def traced(work: UnitWork) -> Landed:
+    def traced(work: UnitWork) -> LandedSlice:
         lease = work.lease
         about: dict[str, Attribute] = {
             "headwater.pipeline": lease.pipeline,

@@ -24,17 +24,17 @@ from headwater.catalog.lookup import last_success
 from headwater.catalog.queue import JobLease, Slots, claim_job, finish_job, release_job
 from headwater.connectors.protocol import TransientError
 from headwater.freshness.events import Completed, Failed
+from headwater.runtime.apply_events import Event, RunBegan, RunFinished
 from headwater.runtime.apply_slices import Applier, PipelineJob, PipelineResult, no_answer
 from headwater.runtime.compile import Compiled
-from headwater.runtime.cut_inputs import RippleInput
+from headwater.runtime.cut_inputs import CutInput
 from headwater.runtime.engine import INLET_JOB, RIPPLE_JOB
-from headwater.runtime.events import Event, RunBegan, RunEnded
 from headwater.runtime.execution import Execution
 from headwater.runtime.land_ripple import (
     Closing,
     LandedRipple,
-    Ripple,
     RippleOutcome,
+    RippleTable,
     RippleWork,
     land_ripple,
     one_ripple_run,
@@ -70,7 +70,7 @@ class Definitions:
 
 
 @dataclass
-class Workshop:
+class Worker:
     """What jobs need: the store, Spark, the definitions. What came of them is kept, for who waits for it."""
 
     store: Store
@@ -203,10 +203,10 @@ class Workshop:
                 self._give_back(lease)  # what was cancelled has not failed
                 return
             self._fail_ripple(lease, error, execution, work.ripple.code)
-            self.on_event(RunEnded(lease.pond, work.run_id, "failed"))
+            self.on_event(RunFinished(lease.pond, work.run_id, "failed"))
             return
         self._keep(_result(lease, work, landed, execution), lease.ripple)
-        self.on_event(RunEnded(lease.pond, work.run_id, "success"))
+        self.on_event(RunFinished(lease.pond, work.run_id, "success"))
 
     def _ripple(self, lease: JobLease) -> ModelRipple | None:
         """The definition that the job is of. None if there is no such one here, not even in the manifest as it is now:
@@ -253,7 +253,7 @@ class Workshop:
             before = last_success(connection, lease.pond, ripple.name)
         since: Mapping[str, int | None] = before.cut if before is not None else {}
         inputs = tuple(
-            RippleInput(
+            CutInput(
                 table=each.table,
                 as_of_seq=reads.get(each.table) or None,
                 since_seq=since.get(each.table),
@@ -273,7 +273,7 @@ class Workshop:
         return RippleWork(
             store=self.store,
             spark=self.spark,
-            ripple=Ripple(
+            ripple=RippleTable(
                 pipeline=lease.pond,
                 table=ripple.name,
                 code=self._code(ripple),
@@ -299,7 +299,7 @@ class Workshop:
 
         match ripple.kind:
             case "sql" | "view":
-                return SqlCode(ripple.text, ripple.place)
+                return SqlCode(ripple.text, ripple.position)
             case "python":
                 assert ripple.function is not None
                 return PythonCode(self.definitions.root / ripple.file, ripple.function, ripple.file)

@@ -18,7 +18,7 @@ from headwater.catalog.queue import give_back_strays, take_over
 from headwater.catalog.wakeups import changes
 from headwater.observe.counters import COUNTERS
 from headwater.runtime.leases import LeaseKeeper
-from headwater.runtime.worker import Workshop
+from headwater.runtime.worker import Worker
 
 ALL: tuple[Weight, ...] = ("small", "big")
 SMALL: tuple[Weight, ...] = ("small",)
@@ -31,19 +31,19 @@ def _give_up(_error: BaseException) -> bool:
     return False
 
 
-class Crew:
+class WorkerThreads:
     """Some threads that work. One of several takes small jobs only: a big one never holds them all."""
 
-    def __init__(self, workshop: Workshop, threads: int, *, on_error: OnError = _give_up):
-        self.workshop, self.on_error = workshop, on_error
+    def __init__(self, worker: Worker, threads: int, *, on_error: OnError = _give_up):
+        self.worker, self.on_error = worker, on_error
         self.holder = new_holder()
         self.ended = threading.Event()
         self._over = False
         self.error: BaseException | None = None
         self._news = threading.Condition()
         self._heard = 0
-        self._keeper = LeaseKeeper(workshop.store.catalog)
-        self._waker = changes(workshop.store.catalog)
+        self._keeper = LeaseKeeper(worker.store.catalog)
+        self._waker = changes(worker.store.catalog)
         weights = [SMALL if number == 1 else ALL for number in range(threads)]
         self._workers = [
             threading.Thread(target=self._work, args=(weight,), name=f"worker-{number}", daemon=True)
@@ -51,7 +51,7 @@ class Crew:
         ]
         self._ear = threading.Thread(target=self._listen, name="worker-ear", daemon=True)
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerThreads:
         self._keeper.__enter__()
         for thread in (*self._workers, self._ear):
             thread.start()
@@ -67,14 +67,14 @@ class Crew:
             return
         self._over = True
         if give_back:
-            self.workshop.applier.stopping.set()
+            self.worker.applier.stopping.set()
         self.ended.set()
         self.poke()
         self._waker.poke()
         for thread in self._workers:
             while thread.is_alive():
                 if give_back:
-                    self.workshop.applier.cancel()  # again and again: one may be just about to begin its Spark job
+                    self.worker.applier.cancel()  # again and again: one may be just about to begin its Spark job
                 thread.join(limits.RETRY_FIRST_SECONDS)
         self._ear.join()
         self._waker.close()
@@ -100,15 +100,15 @@ class Crew:
                 look_at = time.monotonic() + limits.TAKE_OVER_SECONDS
                 self._take_over()
             self.poke()
-            if self.workshop.store.catalog.is_sqlite:
+            if self.worker.store.catalog.is_sqlite:
                 # Every push is a change, and few changes are jobs. Of those the engine of this process tells by itself.
                 self.ended.wait(limits.EAR_PAUSE_SECONDS)
 
     def _take_over(self) -> None:
         try:
-            COUNTERS.add("lease_takeovers", times=len(take_over(self.workshop.store.catalog)))
+            COUNTERS.add("lease_takeovers", times=len(take_over(self.worker.store.catalog)))
             self._keeper.look_for_lost_jobs()
-            give_back_strays(self.workshop.store.catalog, self.holder, self._keeper.kept())
+            give_back_strays(self.worker.store.catalog, self.holder, self._keeper.kept())
         except HeadwaterError as error:  # the catalog is away: the workers find out themselves
             if not self.on_error(error):
                 self.error = self.error or error
@@ -117,7 +117,7 @@ class Crew:
         while not self.ended.is_set():
             heard = self._heard
             try:
-                if self.workshop.work(self.holder, self._keeper, weights):
+                if self.worker.work(self.holder, self._keeper, weights):
                     continue
             except BaseException as error:
                 if self.ended.is_set():

@@ -28,7 +28,7 @@ from pathlib import Path
 from headwater.spark.cache import cache_directory
 from headwater.spark.gateway import python_path, spark_home
 from headwater.spark.java import Java, find_java
-from headwater.spark.machine import memory_bytes
+from headwater.spark.machine_size import memory_bytes
 
 ARCHIVES_KEPT = 3
 """Archives of about 180 MB each; the one that was used least recently goes first."""

@@ -300,7 +300,7 @@ class _Rewrite:
 
 
 @dataclass(frozen=True)
-class _Java:
+class _JavaCalls:
     """What is called in the JVM. Each name of a package costs a call to find, so they are found once."""
 
     project: Any
@@ -313,14 +313,14 @@ class _Java:
     empty: Any
 
 
-_found: WeakKeyDictionary[Any, _Java] = WeakKeyDictionary()
+_found: WeakKeyDictionary[Any, _JavaCalls] = WeakKeyDictionary()
 
 
-def _java_of(jvm: Any) -> _Java:
+def _java_of(jvm: Any) -> _JavaCalls:
     if jvm not in _found:
         sql = jvm.org.apache.spark.sql
         plans, expressions = sql.catalyst.plans.logical, sql.catalyst.expressions
-        _found[jvm] = _Java(
+        _found[jvm] = _JavaCalls(
             project=plans.Project,
             reference=plans.CTERelationRef,
             alias=expressions.Alias,

@@ -14,11 +14,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.base.schema import Column, TableSchema
+from headwater.base.table_schema import Column, TableSchema
 from headwater.base.types import Type, converts
 from headwater.catalog.table_state import TableState
+from headwater.duck.duck_types import default_value
 from headwater.duck.table_select import column_names, split_base
-from headwater.duck.types import default_value
 from headwater.spark.promoted import promoted_value
 from headwater.storage.file_record import LiveFile
 from headwater.storage.system_columns import COMMIT_SEQ, CONTENT_HASH, INGESTED_AT, RUN_ID, SOURCE_ID

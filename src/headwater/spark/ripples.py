@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.base.errors import HeadwaterError, Place, nearest
+from headwater.base.errors import HeadwaterError, Position, nearest
 from headwater.catalog.table_state import TableState
 from headwater.duck.table_select import column_names
 from headwater.spark.frame_schema import column_metadata, quoted
@@ -133,7 +133,7 @@ def running(
                 try:
                     frame = run_sql(session, code.text, inputs, subject=f"`{ripple}`")
                 except HeadwaterError as error:
-                    error.places = error.places or ((code.place,) if code.place is not None else ())
+                    error.places = error.places or ((code.position,) if code.position is not None else ())
                     raise
                 yield frame
             case PythonCode():
@@ -280,10 +280,10 @@ def _as_frame(ripple: str, code: PythonCode, function: Any, result: object, spar
     )
 
 
-def _defined_at(code: PythonCode, function: Any) -> Place:
+def _defined_at(code: PythonCode, function: Any) -> Position:
     found = getattr(inspect.unwrap(function), "__code__", None)
-    place = code.place(found.co_filename, found.co_firstlineno) if found is not None else None
-    return place or Place(code.shown)
+    place = code.position(found.co_filename, found.co_firstlineno) if found is not None else None
+    return place or Position(code.shown)
 
 
 def _make_active(session: SparkSession) -> None:

@@ -30,7 +30,7 @@ from headwater.spark import archive as archives
 from headwater.spark.cache import cache_directory
 from headwater.spark.gateway import Gateway, fast_command, log_options, ordinary_command, python_path, spark_home
 from headwater.spark.java import Java, find_java
-from headwater.spark.machine import MEBIBYTE, cores, heap_bytes, local_cores
+from headwater.spark.machine_size import MEBIBYTE, cores, heap_bytes, local_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

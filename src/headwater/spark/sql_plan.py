@@ -47,7 +47,7 @@ _FUNCTIONS = {f"[{name}]" for name in ALLOWED_FUNCTIONS | OPERATORS}
 _HINT = "a model's SQL computes over its inputs alone; a Python ripple may do this: its code runs with your rights"
 
 
-class _Refused(Exception):
+class _NotAllowed(Exception):
     """What a query has that it may not have."""
 
 
@@ -59,7 +59,7 @@ def checked_sql(session: SparkSession, sql: str, inputs: Collection[str], *, sub
         _check_parsed(plan_tree(jvm, session._jsparkSession.sessionState().sqlParser().parsePlan(sql)))
         frame = session.sql(sql)
         _check_analysed(plan_tree(jvm, frame._jdf.queryExecution().analyzed()), {name.lower() for name in inputs})
-    except _Refused as refused:
+    except _NotAllowed as refused:
         raise HeadwaterError("HW-R01", f"the SQL of {subject} {refused}", hint=_HINT) from refused
     return frame
 
@@ -78,7 +78,7 @@ def _check_parsed(plan: Node) -> None:
             case "UnresolvedGenerator":
                 _check_function("[{funcName}]".format(**fields["name"]))
             case "UnresolvedRelation" if ", " in str(fields["multipartIdentifier"]):
-                raise _Refused(f"reads `{str(fields['multipartIdentifier'])[1:-1]}`, which is no input")
+                raise _NotAllowed(f"reads `{str(fields['multipartIdentifier'])[1:-1]}`, which is no input")
         waiting += [*node.children, *node.trees()]
 
 
@@ -89,7 +89,7 @@ def _check_analysed(plan: Node, inputs: Collection[str]) -> None:
         if node.kind == PLANS + "View":
             name = node.fields["desc"]["identifier"]
             if not node.fields["isTempView"] or "database" in name or name["table"].lower() not in inputs:
-                raise _Refused(f"reads `{name['table']}`, which is no input")
+                raise _NotAllowed(f"reads `{name['table']}`, which is no input")
             continue  # what an input is made of is not the query's
         _check_class(node)
         waiting += [*node.children, *node.trees()]
@@ -104,9 +104,9 @@ def _check_class(node: Node) -> None:
     else:
         allowed = kind.removeprefix(PLANS) in _PLANS
     if not allowed:
-        raise _Refused(f"holds `{kind.rpartition('.')[2]}`, which a query of a model cannot hold")
+        raise _NotAllowed(f"holds `{kind.rpartition('.')[2]}`, which a query of a model cannot hold")
 
 
 def _check_function(name: str) -> None:
     if name.lower() not in _FUNCTIONS:
-        raise _Refused(f"calls `{name[1:-1]}`, which is no function that a model's SQL can call")
+        raise _NotAllowed(f"calls `{name[1:-1]}`, which is no function that a model's SQL can call")

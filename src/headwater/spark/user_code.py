@@ -20,7 +20,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from headwater.base.errors import HeadwaterError, Place, nearest
+from headwater.base.errors import HeadwaterError, Position, nearest
 
 _PACKAGE = "_headwater_run_"
 _numbers = itertools.count(1)
@@ -32,7 +32,7 @@ class SqlCode:
     """A query in Spark's SQL. `place` is where its text begins in a file of the user."""
 
     text: str
-    place: Place | None = None
+    position: Position | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PythonCode:
     function: str
     shown: str
 
-    def place(self, file: str, line: int) -> Place | None:
+    def position(self, file: str, line: int) -> Position | None:
         """A line of a file that belongs to this code, as the user calls that file; None for any other file."""
         try:
             inside = Path(file).relative_to(self.path.parent)
@@ -51,7 +51,7 @@ class PythonCode:
             return None
         if "site-packages" in inside.parts:
             return None
-        return Place((Path(self.shown).parent / inside).as_posix(), line)
+        return Position((Path(self.shown).parent / inside).as_posix(), line)
 
 
 Code = SqlCode | PythonCode
@@ -101,7 +101,7 @@ def _function(code: PythonCode, module: ModuleType) -> Callable[..., object]:
         "HW-R01",
         f"there is no function `{code.function}` in `{code.shown}`",
         hint=f"did you mean `{meant}`?" if meant else f"functions there: {', '.join(own) or 'none'}",
-        places=(Place(code.shown),),
+        places=(Position(code.shown),),
     )
 
 

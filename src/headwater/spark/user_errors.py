@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from headwater.base.errors import HeadwaterError, Place, SparkJobFailed, UserCodeFailed, nearest
+from headwater.base.errors import HeadwaterError, Position, SparkJobFailed, UserCodeFailed, nearest
 from headwater.connectors.protocol import TransientError
 from headwater.spark.failure import translated
 from headwater.spark.frame_schema import refusal_in
@@ -75,7 +75,7 @@ def python_errors(ripple: str, code: PythonCode, *, tables: Sequence[str]) -> It
     except PySparkException as error:
         raise _spark_error(ripple, code, error, tables, place=_raised_at(code, error)) from error
     except SyntaxError as error:
-        place = code.place(error.filename or "", error.lineno or 0) or Place(code.shown)
+        place = code.position(error.filename or "", error.lineno or 0) or Position(code.shown)
         message = f"`{ripple}` cannot be run: {place.file} is not valid Python: {error.msg}"
         raise HeadwaterError("HW-R01", message, places=(place,)) from error
     except Py4JError:
@@ -121,7 +121,7 @@ def _shown_lines(code: Code, frames: Sequence[tuple[str, str, str]]) -> str:
         return ""
     shown: list[str] = []
     for file, line, name in frames:
-        place = code.place(file, int(line))
+        place = code.position(file, int(line))
         if place is not None:
             source = _line_of(code, place)
             shown += [f"{place} in {name}", *([f"  {source}"] if source else [])]
@@ -138,7 +138,7 @@ def _python_error(ripple: str, code: PythonCode, error: BaseException) -> Headwa
         what += f": there is no module `{error.name}`"
     elif place is not None:
         what += _at_code(code, place)
-    return HeadwaterError("HW-R01", f"`{ripple}` failed: {what}", hint=hint, places=(place or Place(code.shown),))
+    return HeadwaterError("HW-R01", f"`{ripple}` failed: {what}", hint=hint, places=(place or Position(code.shown),))
 
 
 def _known(ripple: str, code: Code, error: PySparkException, tables: Sequence[str]) -> HeadwaterError | None:
@@ -156,7 +156,7 @@ def _known(ripple: str, code: Code, error: PySparkException, tables: Sequence[st
 
 
 def _spark_error(
-    ripple: str, code: Code, error: PySparkException, tables: Sequence[str], *, place: Place | None
+    ripple: str, code: Code, error: PySparkException, tables: Sequence[str], *, place: Position | None
 ) -> HeadwaterError:
     """What Spark says about the user's query or DataFrame."""
     about_text = _is_about_text(error)
@@ -176,7 +176,7 @@ def _spark_error(
 
 def _worker_error(ripple: str, code: PythonCode, text: str) -> HeadwaterError | None:
     """A function of the user that failed in one of Spark's workers, where only the text of the traceback comes back."""
-    found = [code.place(file, int(line)) for file, line, _ in _FRAME.findall(text)]
+    found = [code.position(file, int(line)) for file, line, _ in _FRAME.findall(text)]
     places = [place for place in found if place is not None]
     if not places:
         return None
@@ -186,10 +186,10 @@ def _worker_error(ripple: str, code: PythonCode, text: str) -> HeadwaterError | 
     return HeadwaterError("HW-R01", message, places=(places[-1],))
 
 
-def _raised_at(code: PythonCode, error: BaseException) -> Place | None:
+def _raised_at(code: PythonCode, error: BaseException) -> Position | None:
     """The innermost line of the user's files that was at work."""
     frames = traceback.extract_tb(error.__traceback__)
-    places = [code.place(frame.filename, frame.lineno or 0) for frame in frames]
+    places = [code.position(frame.filename, frame.lineno or 0) for frame in frames]
     return next((place for place in reversed(places) if place is not None), None)
 
 
@@ -199,25 +199,25 @@ def _raised_in_gateway(error: BaseException) -> bool:
     return bool(frames) and f"{os.sep}py4j{os.sep}" in frames[-1].filename
 
 
-def _called_at(code: PythonCode, error: PySparkException) -> Place | None:
+def _called_at(code: PythonCode, error: PySparkException) -> Position | None:
     """The line that asked for what failed, where Spark noted it."""
     from pyspark.errors.exceptions.base import QueryContextType
 
     for context in error.getQueryContext():
         if context.contextType() == QueryContextType.DataFrame:
             file, _, line = context.callSite().rpartition(":")
-            place = code.place(file, int(line)) if line.isdigit() else None
+            place = code.position(file, int(line)) if line.isdigit() else None
             if place is not None:
                 return place
     return None
 
 
-def _at_code(code: PythonCode, place: Place) -> str:
+def _at_code(code: PythonCode, place: Position) -> str:
     text = _line_of(code, place)
     return f" at `{text}`" if text else ""
 
 
-def _line_of(code: PythonCode, place: Place) -> str:
+def _line_of(code: PythonCode, place: Position) -> str:
     """The text of a line of the user, as it is on disk now."""
     try:
         lines = (code.path.parent / _inside(code, place)).read_text().splitlines()
@@ -226,7 +226,7 @@ def _line_of(code: PythonCode, place: Place) -> str:
         return ""
 
 
-def _inside(code: PythonCode, place: Place) -> str:
+def _inside(code: PythonCode, place: Position) -> str:
     parent = code.shown.rpartition("/")[0]
     return place.file.removeprefix(f"{parent}/") if parent else place.file
 
@@ -288,20 +288,20 @@ def _fragment(error: PySparkException) -> str:
     return ""
 
 
-def _sql_place(code: SqlCode, position: tuple[int, int] | None) -> Place | None:
-    begins = code.place
+def _sql_place(code: SqlCode, position: tuple[int, int] | None) -> Position | None:
+    begins = code.position
     if begins is None or position is None or not begins.line:
         return begins
     line, column = position
-    return Place(begins.file, begins.line + line - 1, column + (max(begins.column, 1) - 1 if line == 1 else 0))
+    return Position(begins.file, begins.line + line - 1, column + (max(begins.column, 1) - 1 if line == 1 else 0))
 
 
-def _places(code: Code, place: Place | None) -> tuple[Place, ...]:
+def _places(code: Code, place: Position | None) -> tuple[Position, ...]:
     if place is not None:
         return (place,)
     if isinstance(code, PythonCode):
-        return (Place(code.shown),)
-    return (code.place,) if code.place is not None else ()
+        return (Position(code.shown),)
+    return (code.position,) if code.position is not None else ()
 
 
 def _hint(error: PySparkException, tables: Sequence[str]) -> str:

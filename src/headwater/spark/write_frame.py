@@ -21,8 +21,8 @@ import msgspec
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema
-from headwater.coerce.errors import BadRow, RowError
+from headwater.base.table_schema import TableSchema
+from headwater.coerce.row_errors import BadRow, RowError
 from headwater.connectors.protocol import (
     ArrowRead,
     BadItem,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.base.errors import HeadwaterError, nearest
-from headwater.base.schema import Column, TableSchema
+from headwater.base.table_schema import Column, TableSchema
 from headwater.base.types import Type, to_arrow
 from headwater.coerce.batches import record_batch
 from headwater.storage.system_columns import SOURCE_ID

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from headwater.base.blobs import cannot_write, fsync_directory, make_directory
 from headwater.base.crash import crash_point
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import Type
 from headwater.storage.file_record import ColumnStats
 from headwater.storage.system_columns import COMMIT_SEQ, arrow_fields

@@ -18,7 +18,7 @@ import msgspec
 from headwater.base import limits
 from headwater.base.blobs import write_whole
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.storage.conform import conform
 from headwater.storage.file_record import FileRecord, LiveFile
 from headwater.storage.part_file import PartFile

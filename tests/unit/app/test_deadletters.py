@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from forked import exit_code
-from headwater.app.deadletters import drop, list_letters, retry
-from headwater.app.ingest import Door
+from headwater.app.deadletters import drop, list_dead_letters, retry
+from headwater.app.ingest import Ingestor
 from headwater.app.query import reader
 from headwater.app.schema import accept
 from headwater.app.workspace import Workspace, workspace
@@ -20,12 +20,12 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId, uuid7
 from headwater.catalog import dead_letters as d
 from headwater.catalog.gc import collect, data_files
-from headwater.catalog.kept_letters import count_letters
 from headwater.catalog.lookup import table_states
 from headwater.catalog.rebuild import dump, rebuild_catalog
 from headwater.catalog.records import Commit
+from headwater.catalog.stored_dead_letters import count_dead_letters
 from headwater.catalog.verify import verify
-from headwater.runtime.slice_dead_letters import added_letters
+from headwater.runtime.slice_dead_letters import added_dead_letters
 from headwater.storage.layout import attempt_directory
 from unit.interfaces.landed import landed_project
 
@@ -57,12 +57,12 @@ def keep(opened: Workspace, table: str, place: str, *sources: bytes) -> None:
     """Letters as a slice leaves them."""
     store, run_id = opened.store(), RunId(uuid7())
     letters = [
-        d.Letter(table, "orders", place, line, "id", "not_a_number", "string", "", "ndjson", source)
+        d.DeadLetter(table, "orders", place, line, "id", "not_a_number", "string", "", "ndjson", source)
         for line, source in enumerate(sources, 1)
     ]
     directory = attempt_directory(d.TABLE, run_id=run_id, node="node", unit_id=uuid7(), attempt=1)
-    files = d.write_letters(store.root, directory, letters, run_id=run_id, number=0)
-    changes = added_letters(store, files, run_id=run_id, actor="operator:ada")
+    files = d.write_dead_letters(store.root, directory, letters, run_id=run_id, number=0)
+    changes = added_dead_letters(store, files, run_id=run_id, actor="operator:ada")
     store.commit(Commit(changes=changes, actor="operator:ada"))
 
 
@@ -79,13 +79,15 @@ LANDED = [(10, "late", "data/0.ndjson"), (11, "late", "data/1.ndjson")]
 
 
 def test_rows_that_fit_land_once_from_where_they_were_and_the_others_stay_as_they_are(shop: Workspace) -> None:
-    before = {letter.place: letter for letter in list_letters(shop, "orders", rows=True).letters if letter.line == 2}
+    before = {
+        letter.place: letter for letter in list_dead_letters(shop, "orders", rows=True).letters if letter.line == 2
+    }
     first = retry(shop, "orders")
     assert (first.landed, first.still_bad, first.warnings) == (2, 2, ())
     again = retry(shop, "orders")
     assert (again.landed, again.still_bad, again.snapshot_id) == (0, 2, None)
     assert orders(shop) == LANDED
-    left = list_letters(shop, "orders", rows=True)
+    left = list_dead_letters(shop, "orders", rows=True)
     assert {letter.place: letter for letter in left.letters} == before
     assert not verify(shop.store()).problems
     known = dump(shop.store().catalog)
@@ -96,20 +98,20 @@ def test_rows_that_fit_land_once_from_where_they_were_and_the_others_stay_as_the
 
 
 def test_the_values_of_a_row_are_shown_only_to_who_asks_for_them(shop: Workspace) -> None:
-    hidden = list_letters(shop, "orders", limit=1)
+    hidden = list_dead_letters(shop, "orders", limit=1)
     assert (hidden.total, len(hidden.letters), hidden.letters[0].row) == (4, 1, None)
     assert (hidden.letters[0].place, hidden.letters[0].line, hidden.letters[0].reason) == (
         "data/1.ndjson",
         2,
         "not_a_number",
     )
-    shown = list_letters(shop, "orders", place="data/0.ndjson", rows=True)
+    shown = list_dead_letters(shop, "orders", place="data/0.ndjson", rows=True)
     assert [letter.row for letter in shown.letters] == [(FITS % 10).decode(), "never"]
 
 
 def test_one_place_can_be_dropped_and_the_rest_stays(shop: Workspace) -> None:
     assert drop(shop, "orders", place="data/0.ndjson") == 2
-    assert {letter.place for letter in list_letters(shop, "orders").letters} == {"data/1.ndjson"}
+    assert {letter.place for letter in list_dead_letters(shop, "orders").letters} == {"data/1.ndjson"}
     assert drop(shop, "orders", place="nowhere") == 0
     assert drop(shop, "orders") == 2
     assert drop(shop, "orders") == 0
@@ -123,13 +125,13 @@ def test_very_many_letters_are_landed_in_parts_and_counted_once(
 ) -> None:
     monkeypatch.setattr(limits, "LETTERS_AT_ONCE", 3)
     keep(shop, "orders", "data/2.ndjson", *[FITS % number for number in range(12, 20)])
-    listed = list_letters(shop, "orders", limit=2, rows=True)
+    listed = list_dead_letters(shop, "orders", limit=2, rows=True)
     assert (listed.total, [letter.line for letter in listed.letters]) == (12, [7, 8])
     done = retry(shop, "orders")
     assert (done.landed, done.still_bad) == (10, 2)
     assert rows(shop, "SELECT count(*), count(DISTINCT id) FROM orders WHERE id >= 10") == [(10, 10)]
     assert [row[0] for row in rows(shop, "SELECT max(_commit_seq) FROM meta.orders")] == [int(done.snapshot_id or 0)]
-    assert [(letter.place, letter.line) for letter in list_letters(shop, "orders").letters] == [
+    assert [(letter.place, letter.line) for letter in list_dead_letters(shop, "orders").letters] == [
         ("data/0.ndjson", 2),
         ("data/1.ndjson", 2),
     ]
@@ -142,7 +144,7 @@ def test_letters_of_a_pipeline_that_is_gone_stay_and_it_is_said_what_helps(shop:
         with pytest.raises(HeadwaterError, match="belongs to pipeline `orders`") as refused:
             retry(opened, "orders")
         assert "drop the letters" in (refused.value.hint or "")
-        assert list_letters(opened, "orders").total == 4
+        assert list_dead_letters(opened, "orders").total == 4
 
 
 def test_of_several_retries_at_once_one_lands_a_row(shop: Workspace) -> None:
@@ -162,7 +164,7 @@ def test_of_several_retries_at_once_one_lands_a_row(shop: Workspace) -> None:
         thread.join()
     assert sorted(found) == [0, 0, 0, 2]
     assert orders(shop) == LANDED
-    assert list_letters(shop, "orders").total == 2
+    assert list_dead_letters(shop, "orders").total == 2
 
 
 @pytest.mark.parametrize("point", ["part.after_fsync", "part.after_fsync@2", "commit.inside", "commit.after"])
@@ -173,7 +175,7 @@ def test_a_retry_that_was_killed_has_done_all_or_nothing(shop: Workspace, point:
     with workspace(root) as opened:
         landed = point == "commit.after"
         assert orders(opened) == (LANDED if landed else [])
-        assert list_letters(opened, "orders").total == (2 if landed else 4)
+        assert list_dead_letters(opened, "orders").total == (2 if landed else 4)
         assert retry(opened, "orders").landed == (0 if landed else 2)
         assert orders(opened) == LANDED
         store = opened.store()
@@ -189,10 +191,10 @@ def retry_in(root: Path) -> None:
 
 
 def test_letters_of_a_pushed_table_are_taken_as_pushes_are(shop: Workspace) -> None:
-    door = Door()
+    ingestor = Ingestor()
     body = b'{"id": 1, "n": 1}\n{"id": 2, "n": "two", "more": "x"}\n{"n": 3}\n'
-    found = door.ingest(shop, "numbers", body, on_bad_row="dead_letter", source="drop/numbers/a.ndjson")
-    door.close()
+    found = ingestor.ingest(shop, "numbers", body, on_bad_row="dead_letter", source="drop/numbers/a.ndjson")
+    ingestor.close()
     assert (found.rows_ingested, found.rows_refused) == (1, 2)
     manifest = shop.project.root / "headwater.toml"
     manifest.write_text(manifest.read_text().replace('n = "long"', 'n = "string"'))
@@ -209,4 +211,4 @@ def test_letters_of_a_pushed_table_are_taken_as_pushes_are(shop: Workspace) -> N
             (2, "two", "x", None),
         ]
         with opened.store().catalog.snapshot() as connection:
-            assert count_letters(connection) == {"orders": 4, "numbers": 1}
+            assert count_dead_letters(connection) == {"orders": 4, "numbers": 1}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.app import ingest as app_ingest
-from headwater.app.ingest import VIEW_SHARE, Door
+from headwater.app.ingest import VIEW_SHARE, Ingestor
 from headwater.app.workspace import Workspace, workspace
 from headwater.base import limits
 from headwater.catalog.commit import Store
@@ -55,18 +55,18 @@ def test_many_pushes_are_shown_by_one_refresh_and_the_next_waits_longer_the_long
 
     monkeypatch.setattr(app_ingest, "refresh", refresh)
     monkeypatch.setattr(app_ingest.time, "monotonic", lambda: now[0])
-    door = Door()
+    ingestor = Ingestor()
     for _ in range(3):
-        door.show_soon(shop)
+        ingestor.show_soon(shop)
     assert [timer.interval for timer in timers] == [limits.VIEW_REFRESH_SECONDS]
     timers[0].ring()
-    door.show_soon(shop)
+    ingestor.show_soon(shop)
     assert [timer.interval for timer in timers[1:]] == [VIEW_SHARE * 2.0]
     assert shown == [0.0]
 
 
 def test_after_it_is_closed_nothing_is_shown_any_more(shop: Workspace, timers: list[ByHand]) -> None:
-    door = Door()
-    door.close()
-    door.show_soon(shop)
+    ingestor = Ingestor()
+    ingestor.close()
+    ingestor.show_soon(shop)
     assert timers == []

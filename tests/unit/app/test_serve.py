@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.app.ingest import Door
+from headwater.app.ingest import Ingestor
 from headwater.app.serve import open_service
 from headwater.app.workspace import workspace
 from headwater.connectors.protocol import TransientError
@@ -31,10 +31,10 @@ def test_an_error_that_nobody_foresaw_ends_the_slice_and_not_the_server(tmp_path
         raise RuntimeError("nobody foresaw this")
 
     with workspace(tmp_path) as opened:
-        workshop = open_service(opened, Door(), tell=pytest.fail).service.workshop
-        workshop.applier.spark = spark  # type: ignore[assignment]
+        worker = open_service(opened, Ingestor(), tell=pytest.fail).service.worker
+        worker.applier.spark = spark  # type: ignore[assignment]
         for _ in range(2):
             with pytest.raises((RuntimeError, TransientError)):
-                workshop.applier.apply([workshop.definitions.look("orders")])
+                worker.applier.apply([worker.definitions.look("orders")])
     assert len(asked) == 2, "what comes after it is still tried"
-    assert not workshop.applier.stopping.is_set()
+    assert not worker.applier.stopping.is_set()

@@ -98,7 +98,7 @@ def test_deep_nesting_is_an_error_and_no_crash(depth: int, tmp_path: Path) -> No
 
 
 def test_a_scenario_without_an_end_in_reach_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.freshness.simulate.MOST_STEPS", 1_000)
+    monkeypatch.setattr("headwater.freshness.virtual_time.MOST_STEPS", 1_000)
     path = tmp_path / "loop.json"
     path.write_text(
         '{"pipelines": {"a": {"ripples": {"r": {"seconds": 0}}}},'

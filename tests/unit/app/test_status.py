@@ -71,7 +71,7 @@ def test_a_pipeline_under_a_wave_that_finds_nothing_new_is_idle(tmp_path: Path) 
     (tmp_path / "headwater.toml").write_text(MANIFEST.replace("IN_TWELVE_HOURS", in_twelve_hours))
     with workspace(tmp_path) as opened:
         compiled = compile_pipelines(opened.project, now_us=now_us())
-        engine = open_engine(opened.store(), compiled, holder=new_holder(), stands=True)
+        engine = open_engine(opened.store(), compiled, holder=new_holder(), runs_triggers=True)
         assert engine is not None
         looks = [
             StartRipple(ripple.pond.name, ripple.spec.name, ripple.start_f, 1, (), ())

@@ -24,7 +24,7 @@ from headwater.app.query import reader
 from headwater.app.status import status
 from headwater.app.workspace import Workspace, workspace
 from headwater.duck.query_pool import QueryPool
-from headwater.duck.session import run_query
+from headwater.duck.sandbox import run_query
 from unit.interfaces.landed import landed_project
 
 if TYPE_CHECKING:

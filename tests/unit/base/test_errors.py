@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from headwater.base.errors import CODES, ErrorList, Exit, HeadwaterError, Place, nearest, raise_all
+from headwater.base.errors import CODES, ErrorList, Exit, HeadwaterError, Position, nearest, raise_all
 
 TWICE = HeadwaterError(
     "HW-M04",
     "pipeline `github-issues` is defined twice",
     hint="keep one of them; `headwater pipeline convert github-issues --to json` migrates it",
-    places=(Place("headwater.toml", 42, 1), Place("pipelines/github-issues.json", 1, 1)),
+    places=(Position("headwater.toml", 42, 1), Position("pipelines/github-issues.json", 1, 1)),
 )
 
 
@@ -29,9 +29,10 @@ def test_an_error_without_place_or_hint_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "text"), [(Place("f"), "f"), (Place("f", 3), "f:3"), (Place("f", 3, 7), "f:3:7"), (Place("f", 0, 7), "f")]
+    ("place", "text"),
+    [(Position("f"), "f"), (Position("f", 3), "f:3"), (Position("f", 3, 7), "f:3:7"), (Position("f", 0, 7), "f")],
 )
-def test_a_place_says_no_more_than_is_known(place: Place, text: str) -> None:
+def test_a_place_says_no_more_than_is_known(place: Position, text: str) -> None:
     assert str(place) == text
 
 

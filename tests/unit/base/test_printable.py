@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.base.errors import HeadwaterError, Place
+from headwater.base.errors import HeadwaterError, Position
 from headwater.base.printable import printable, printable_lines
 
 CASES = [
@@ -39,7 +39,7 @@ def test_no_control_character_is_left_in_any_text(text: str) -> None:
 
 def test_an_error_shows_no_control_character_and_no_second_error_in_a_name() -> None:
     error = HeadwaterError(
-        "HW-S03", "the column `a\x00\nerror[HW-X01]: b`", hint="not \u202e", places=(Place("in/\x1b[2Jx", 3),)
+        "HW-S03", "the column `a\x00\nerror[HW-X01]: b`", hint="not \u202e", places=(Position("in/\x1b[2Jx", 3),)
     )
     assert error.render() == (
         "error[HW-S03]: the column `a\\x00\n  error[HW-X01]: b`\n  in/\\x1b[2Jx:3\nhint: not \\u202e"

@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.text_form import TextForm
 from headwater.base.types import Type, parse_type
 from headwater.coerce.batches import Coerced, coerce_document, coerce_lines, coerce_objects
-from headwater.coerce.errors import RowError
 from headwater.coerce.infer import infer_document, infer_lines
 from headwater.coerce.objects import read_document, read_lines, without_bom
-from headwater.coerce.text import coerce_strings, infer_csv_strings
+from headwater.coerce.row_errors import RowError
+from headwater.coerce.text_columns import coerce_strings, infer_csv_strings
 
 CASES = Path(__file__).parents[2] / "scenarios" / "coerce"
 

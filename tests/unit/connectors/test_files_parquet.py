@@ -20,7 +20,7 @@ import pytest
 from by_hand import Table
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, INT, LONG, REAL, STRING, TIMESTAMP, Type, parse_type, vector
 from headwater.connectors.protocol import ArrowRead, BadRows, Observed, SliceGone, Source, TableAsk, UnknownColumns

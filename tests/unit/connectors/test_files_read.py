@@ -18,12 +18,12 @@ import pytest
 from by_hand import Table
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import DYNAMIC, LONG, REAL, STRING, TIMESTAMP, Type
-from headwater.coerce.errors import RowError
 from headwater.coerce.malformed import Fault
+from headwater.coerce.row_errors import RowError
+from headwater.connectors.files import json_lines as files_text
 from headwater.connectors.files import streams as files_streams
-from headwater.connectors.files import text as files_text
 from headwater.connectors.files.streams import reading
 from headwater.connectors.protocol import (
     ArrowRead,

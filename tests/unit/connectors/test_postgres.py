@@ -13,11 +13,11 @@ import psycopg
 import pytest
 
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import LONG, STRING, Type, parse_type
 from headwater.connectors.postgres.config import parse_config
 from headwater.connectors.postgres.read import ReadPostgres
-from headwater.connectors.postgres.session import translated
+from headwater.connectors.postgres.server_session import translated
 from headwater.connectors.postgres.source import check_config, open_source
 from headwater.connectors.protocol import ArrowRead, SliceGone, TableAsk, TransientError, UnknownColumns
 from headwater.connectors.registry import connector

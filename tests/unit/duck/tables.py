@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.catalog.lookup import TableInfo
 from headwater.catalog.table_state import TableState
 from headwater.duck.table_select import view_select

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.base.schema import schema_of
-from headwater.duck.database import refresh_views
+from headwater.base.table_schema import schema_of
+from headwater.duck.view_files import refresh_views
 from unit.duck.tables import HandMade
 
 TIMES = """

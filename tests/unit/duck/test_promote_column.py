@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import PROMOTABLE, TableSchema, schema_of
+from headwater.base.table_schema import PROMOTABLE, TableSchema, schema_of
 from headwater.base.types import parse_type
 from headwater.catalog.evolution import DeclaredColumn, Shown, check_key, evolve
 from headwater.coerce.at_path import value_at

@@ -18,10 +18,10 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.duck.query_pool import Answer, Query, QueryPool, QueryProcess
 from headwater.duck.query_wire import Channel, Columns, End, Failure, Message, Parsed, Rows
-from headwater.duck.session import Definitions, Resources
+from headwater.duck.sandbox import Resources, SessionDefinitions
 
 ENDLESS = "explain analyze select count(*) from range(10000000000) a, range(1000000) b"
-NOTHING = Definitions(tables=(), views=(), listing="SELECT 1", files=())
+NOTHING = SessionDefinitions(tables=(), views=(), listing="SELECT 1", files=())
 CHECKS, CHECK_SECONDS = 500, 0.02
 
 
@@ -59,7 +59,7 @@ def test_a_place_is_free_again_after_a_query_was_stopped(pool: QueryPool) -> Non
 def test_a_query_that_finds_no_process_or_no_place_is_refused(pool: QueryPool) -> None:
     with pool.process(60), pool.process(60):
         assert failed(pool, "select 1", wait=0.01) == "HW-H05"
-    with pool.place(), pool.place(), pool.place(), pytest.raises(HeadwaterError) as raised, pool.place():
+    with pool.reserve(), pool.reserve(), pool.reserve(), pytest.raises(HeadwaterError) as raised, pool.reserve():
         pass
     assert (raised.value.code, raised.value.retryable) == ("HW-H05", True)
 
@@ -84,7 +84,7 @@ def cancel_once_busy(pool: QueryPool, query: Query) -> None:
 
 
 def test_a_query_that_is_cancelled_early_takes_no_process_and_one_that_has_ended_loses_none(pool: QueryPool) -> None:
-    with pool.place() as early:
+    with pool.reserve() as early:
         pool.cancel(early)
         assert failed(pool, "select 1", query=early) == "HW-Q02"
     with pool.process(60, late := Query()) as process:

@@ -17,14 +17,14 @@ from headwater.freshness.events import (
     Demand,
     Failed,
     GraphChanged,
+    PondRunStarted,
     RunCompleted,
-    RunStarted,
     StartRipple,
     Trigger,
     TriggerSet,
     WakeAt,
 )
-from headwater.freshness.graph import GraphError, PondSpec, RippleSpec
+from headwater.freshness.graph import GraphError, PondSpec, RippleNode
 from headwater.freshness.machine import new_state, step
 from headwater.freshness.saving import graph_change, load, save
 from headwater.freshness.state import NEVER
@@ -76,13 +76,13 @@ def test_a_new_ripple_makes_the_pond_due_and_its_freshness_never_goes_back() -> 
 
 
 def test_a_changed_ripple_and_what_reads_it_run_again_in_the_same_window() -> None:
-    inlet = PondSpec("a", (RippleSpec("r0"),), windows=Windows([(0, 1000)]))
-    model = PondSpec("b", (RippleSpec("x", fingerprint="1"), RippleSpec("y", ("x",)), RippleSpec("z")), ("a",))
-    sink = PondSpec("c", (RippleSpec("r0"),), ("b",))
+    inlet = PondSpec("a", (RippleNode("r0"),), windows=Windows([(0, 1000)]))
+    model = PondSpec("b", (RippleNode("x", fingerprint="1"), RippleNode("y", ("x",)), RippleNode("z")), ("a",))
+    sink = PondSpec("c", (RippleNode("r0"),), ("b",))
     state = new_state([inlet, model, sink])
     settle(state, [Demand("c", "pulse")])
     assert state.ponds["c"].end_f == 1000
-    changed = replace(model, ripples=(RippleSpec("x", fingerprint="2"), *model.ripples[1:]))
+    changed = replace(model, ripples=(RippleNode("x", fingerprint="2"), *model.ripples[1:]))
     step(state, [GraphChanged((changed,))], 50)
     assert starts(settle(state, [Demand("b", "pulse")])) == [("b", "x"), ("b", "y")]
     assert starts(settle(state, [Demand("c", "pulse")])) == [("c", "r0")], "its reader is due, too"
@@ -98,7 +98,7 @@ def test_a_change_of_nothing_makes_nothing_due() -> None:
 
 
 def test_a_new_source_is_asked_for_what_the_pond_waits_for() -> None:
-    state = new_state([PondSpec("a", (RippleSpec("r0"),), windows=Windows([(100, 200)])), pond("b", "a"), pond("n")])
+    state = new_state([PondSpec("a", (RippleNode("r0"),), windows=Windows([(100, 200)])), pond("b", "a"), pond("n")])
     step(state, [Demand("b", "pulse")], 1)
     effects, _ = step(state, [GraphChanged((pond("b", "a", "n"),))], 2)
     assert starts(effects) == [("n", "r0")]
@@ -108,7 +108,7 @@ def test_a_new_ripple_joins_the_run_in_flight() -> None:
     state = new_state([pond("a"), pond("b", "a")])
     step(state, [Demand("b", "pulse")], 1)
     step(state, [Completed("a", "r0", 1, True, 1)], 2)
-    effects, _ = step(state, [GraphChanged((replace(pond("b", "a"), ripples=(RippleSpec("r0"), RippleSpec("s"))),))], 3)
+    effects, _ = step(state, [GraphChanged((replace(pond("b", "a"), ripples=(RippleNode("r0"), RippleNode("s"))),))], 3)
     assert starts(effects) == [("b", "s")]
     assert not any(isinstance(e, RunCompleted) for e in step(state, [Completed("b", "r0", 1, True, 1)], 4)[0])
     assert RunCompleted("b", 1, 0) in step(state, [Completed("b", "s", 1, True, 1)], 5)[0]
@@ -124,10 +124,10 @@ def test_a_run_that_waited_for_a_removed_ripple_completes() -> None:
 
 
 def test_an_execution_of_an_old_definition_is_cancelled_and_done_anew() -> None:
-    state = new_state([pond("a"), PondSpec("b", (RippleSpec("x", fingerprint="1"),), ("a",))])
+    state = new_state([pond("a"), PondSpec("b", (RippleNode("x", fingerprint="1"),), ("a",))])
     step(state, [Demand("b", "pulse")], 1)
     step(state, [Completed("a", "r0", 1, True, 1)], 2)
-    effects, _ = step(state, [GraphChanged((PondSpec("b", (RippleSpec("x", fingerprint="2"),), ("a",)),))], 3)
+    effects, _ = step(state, [GraphChanged((PondSpec("b", (RippleNode("x", fingerprint="2"),), ("a",)),))], 3)
     assert [type(effect) for effect in effects if not isinstance(effect, WakeAt)] == [CancelRipple, StartRipple]
     assert RunCompleted("b", 1, 0) in step(state, [Completed("b", "x", 1, True, 2)], 4)[0]
 
@@ -151,17 +151,17 @@ def test_triggers_and_failures_stay() -> None:
     assert state.ponds["a"].failed and state.ponds["c"].blocked
     assert "w" in state.ponds["b"].triggers
     effects, _ = step(state, [Cleared("a")], 4)
-    assert any(isinstance(effect, RunStarted) and effect.pond == "a" for effect in effects)
+    assert any(isinstance(effect, PondRunStarted) and effect.pond == "a" for effect in effects)
 
 
 def test_a_loaded_state_learns_what_was_declared_meanwhile() -> None:
-    inlet = PondSpec("a", (RippleSpec("r0"),), windows=Windows([(0, 1000)]))
-    model = PondSpec("b", (RippleSpec("x", fingerprint="1"),), ("a",))
+    inlet = PondSpec("a", (RippleNode("r0"),), windows=Windows([(0, 1000)]))
+    model = PondSpec("b", (RippleNode("x", fingerprint="1"),), ("a",))
     state = new_state([inlet, model, pond("gone")])
     settle(state, [Demand("b", "pulse")])
     declared = [
         replace(inlet, windows=Windows([(0, 1000)])),
-        PondSpec("b", (RippleSpec("x", fingerprint="2"),), ("a",)),
+        PondSpec("b", (RippleNode("x", fingerprint="2"),), ("a",)),
     ]
     declared.append(pond("c", "b"))
     loaded = load(declared, save(state))
@@ -186,10 +186,10 @@ CHANGES = st.one_of(
 def test_however_the_graph_changes_demand_is_met_in_the_end(deeds: list[tuple[object, ...]]) -> None:
     def graph(ripples: int, fingerprint: str, chained: bool, both: bool) -> tuple[PondSpec, ...]:
         steps = tuple(
-            RippleSpec(f"r{i}", (f"r{i - 1}",) if chained and i else (), fingerprint=fingerprint[i : i + 1])
+            RippleNode(f"r{i}", (f"r{i - 1}",) if chained and i else (), fingerprint=fingerprint[i : i + 1])
             for i in range(ripples)
         )
-        third = PondSpec("c", (RippleSpec("r0"),), ("a", "b") if both else ("b",))
+        third = PondSpec("c", (RippleNode("r0"),), ("a", "b") if both else ("b",))
         return pond("a"), PondSpec("b", steps, ("a",)), third
 
     state = new_state(graph(2, "", True, False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from freshness.driving import pond, settle
 from headwater.freshness.events import Completed, Demand, Failed, Trigger, TriggerSet
 from headwater.freshness.explain import Origin, explain
-from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.freshness.machine import new_state, step
 from headwater.freshness.state import State
 from headwater.freshness.windows import Windows
@@ -40,13 +40,13 @@ def test_a_pond_that_waits_for_its_source_names_it_and_who_asked() -> None:
 
 
 def test_a_pond_whose_ripple_waits() -> None:
-    state = new_state([PondSpec("a", (RippleSpec("x"), RippleSpec("y"), RippleSpec("z", ("x", "y"))), always_run=True)])
+    state = new_state([PondSpec("a", (RippleNode("x"), RippleNode("y"), RippleNode("z", ("x", "y"))), always_run=True)])
     step(state, [Demand("a", "pulse")], S)
     assert said(state, "a")[2] == "`a` runs to become as fresh as 1 s: `x` and `y` are executing"
 
 
 def test_an_inlet_that_waits_for_its_window_tells_when() -> None:
-    state = new_state([PondSpec("a", (RippleSpec("r"),), windows=Windows([(10 * S, 20 * S)])), pond("b", "a")])
+    state = new_state([PondSpec("a", (RippleNode("r"),), windows=Windows([(10 * S, 20 * S)])), pond("b", "a")])
     step(state, [Demand("b", "tap")], S)
     assert said(state, "a") == (
         "queued",
@@ -58,7 +58,7 @@ def test_an_inlet_that_waits_for_its_window_tells_when() -> None:
 
 
 def test_a_live_inlet_that_was_looked_at_just_now_tells_when_it_looks_again() -> None:
-    state = new_state([PondSpec("a", (RippleSpec("r"),), min_interval=10 * S)])
+    state = new_state([PondSpec("a", (RippleNode("r"),), min_interval=10 * S)])
     step(state, [Demand("a", "pulse")], S)
     step(state, [Completed("a", "r", S, True, 1)], 2 * S)
     step(state, [Demand("a", "pulse")], 3 * S)
@@ -70,7 +70,7 @@ def test_a_live_inlet_that_was_looked_at_just_now_tells_when_it_looks_again() ->
 
 
 def test_failed_and_blocked_ponds_name_the_cause() -> None:
-    retrying = PondSpec("b", (RippleSpec("r0"),), ("a",), retry_on_change=1)
+    retrying = PondSpec("b", (RippleNode("r0"),), ("a",), retry_on_change=1)
     state = new_state([pond("a"), retrying, pond("c", "b"), pond("d", "c")])
     step(state, [Demand("d", "pulse")], S)
     step(state, [Completed("a", "r0", S, True, 1)], 2 * S)

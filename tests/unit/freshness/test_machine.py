@@ -14,8 +14,8 @@ from headwater.freshness.events import (
     Demanded,
     Effect,
     Failed,
+    PondRunStarted,
     RunCompleted,
-    RunStarted,
     SourceCut,
     StartRipple,
     Tick,
@@ -24,14 +24,14 @@ from headwater.freshness.events import (
     TriggerSet,
     WakeAt,
 )
-from headwater.freshness.graph import GraphError, PondSpec, RippleSpec
+from headwater.freshness.graph import GraphError, PondSpec, RippleNode
 from headwater.freshness.machine import new_state, step
 from headwater.freshness.saving import load, save
 from headwater.freshness.windows import Windows
 
 
 def started(effects: list[Effect]) -> list[int]:
-    return [effect.freshness for effect in effects if isinstance(effect, RunStarted)]
+    return [effect.freshness for effect in effects if isinstance(effect, PondRunStarted)]
 
 
 def test_without_demand_nothing_runs() -> None:
@@ -84,14 +84,14 @@ def test_a_clock_that_jumps_back_stands_still() -> None:
 
 
 def test_a_live_inlet_asks_to_be_woken_instead_of_spinning() -> None:
-    inlet = PondSpec("a", (RippleSpec("r0"),), min_interval=100)
+    inlet = PondSpec("a", (RippleNode("r0"),), min_interval=100)
     state = new_state([inlet])
     step(state, [Demand("a", "pulse")], 0)
     step(state, [Completed("a", "r0", 0, True, 1)], 10)
     effects, _ = step(state, [Demand("a", "tap")], 20)
     assert effects == [Demanded("a", "tap", None), WakeAt(100)]
     effects, _ = step(state, [Tick()], 100)
-    assert [type(effect) for effect in effects] == [RunStarted, StartRipple, WakeAt]
+    assert [type(effect) for effect in effects] == [PondRunStarted, StartRipple, WakeAt]
     assert effects[-1] == WakeAt(None)
 
 
@@ -132,13 +132,13 @@ def test_a_trigger_ends_when_it_expires() -> None:
 
 
 def test_a_cleared_trigger_leaves_its_demand() -> None:
-    inlet = PondSpec("a", (RippleSpec("r0"),), windows=Windows([(100, 200)]))
+    inlet = PondSpec("a", (RippleNode("r0"),), windows=Windows([(100, 200)]))
     state = new_state([inlet])
     step(state, [TriggerSet("a", Trigger("w", "wave"))], 0)
     effects, _ = step(state, [TriggerCleared("a", "w")], 1)
     assert state.ponds["a"].pull
     effects, _ = step(state, [Tick()], 100)
-    assert RunStarted("a", 200, 100) in effects
+    assert PondRunStarted("a", 200, 100) in effects
 
 
 @pytest.mark.parametrize(
@@ -147,13 +147,13 @@ def test_a_cleared_trigger_leaves_its_demand() -> None:
         ([pond("a", "b"), pond("b", "a")], "cycle"),
         ([pond("a", "x")], "does not exist"),
         ([PondSpec("a", ())], "no ripple"),
-        ([pond("a"), PondSpec("b", (RippleSpec("r"),), ("a",), ("a",))], "twice"),
-        ([pond("a"), PondSpec("b", (RippleSpec("r"),), ("a",), windows=Windows([]))], "windows are for Inlets"),
-        ([PondSpec("a", (RippleSpec("r", ("q",)), RippleSpec("q", ("r",))))], "cycle"),
-        ([PondSpec("a", (RippleSpec("r", ("q",)),))], "does not exist"),
-        ([PondSpec("a", (RippleSpec("r"), RippleSpec("r")))], "two ripples"),
-        ([PondSpec("a", (RippleSpec("r", reads=("z",)),))], "no source"),
-        ([PondSpec("a", (RippleSpec("r"),), min_interval=0)], "min_interval"),
+        ([pond("a"), PondSpec("b", (RippleNode("r"),), ("a",), ("a",))], "twice"),
+        ([pond("a"), PondSpec("b", (RippleNode("r"),), ("a",), windows=Windows([]))], "windows are for Inlets"),
+        ([PondSpec("a", (RippleNode("r", ("q",)), RippleNode("q", ("r",))))], "cycle"),
+        ([PondSpec("a", (RippleNode("r", ("q",)),))], "does not exist"),
+        ([PondSpec("a", (RippleNode("r"), RippleNode("r")))], "two ripples"),
+        ([PondSpec("a", (RippleNode("r", reads=("z",)),))], "no source"),
+        ([PondSpec("a", (RippleNode("r"),), min_interval=0)], "min_interval"),
     ],
 )
 def test_what_is_no_graph_is_refused(specs: list[PondSpec], words: str) -> None:

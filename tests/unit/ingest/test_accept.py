@@ -23,10 +23,10 @@ from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.evolution import DeclaredColumn
 from headwater.catalog.lookup import schema_events, table_states
-from headwater.duck.query import connect
+from headwater.duck.query_session import connect
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.decode import TooLarge, decoded
-from headwater.ingest.push import PushTable
+from headwater.ingest.push_records import PushTable
 from unit.coerce.test_cases import bytes_in, cases, with_forms
 
 SAMPLE_STEP = 40

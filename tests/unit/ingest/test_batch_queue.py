@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from headwater.base import limits
-from headwater.ingest.batch_queue import Lane, Party, Ticket
-from headwater.ingest.push import Accepted, Push, PushTable
+from headwater.ingest.batch_queue import BatchQueue, Ticket, Waiter
+from headwater.ingest.push_records import Accepted, Push, PushTable
 
 PATIENCE_SECONDS = 60.0
 WAIT_SECONDS = 0.001
 
 
-def party(*keys: str) -> Party:
-    return Party([Ticket(Push(PushTable("t", "t"), b"", "somebody", key=key), "") for key in keys])
+def waiter(*keys: str) -> Waiter:
+    return Waiter([Ticket(Push(PushTable("t", "t"), b"", "somebody", key=key), "") for key in keys])
 
 
 def end(group: list[Ticket]) -> list[str | None]:
@@ -26,7 +26,7 @@ def end(group: list[Ticket]) -> list[str | None]:
     return [ticket.push.key for ticket in group]
 
 
-def wait_for(lane: Lane, waiting: int) -> None:
+def wait_for(lane: BatchQueue, waiting: int) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while lane.waiting < waiting:
         assert time.monotonic() < deadline
@@ -34,7 +34,7 @@ def wait_for(lane: Lane, waiting: int) -> None:
 
 
 def test_the_first_leads_and_hands_over_to_the_next() -> None:
-    lane, first, second, third = Lane(), party("a"), party("b", "c"), party("d")
+    lane, first, second, third = BatchQueue(), waiter("a"), waiter("b", "c"), waiter("d")
     lane.join(first)
     assert first.leads
     group = lane.take()
@@ -57,8 +57,8 @@ def test_the_first_leads_and_hands_over_to_the_next() -> None:
 
 
 def test_of_two_with_one_key_the_second_comes_later() -> None:
-    lane = Lane()
-    lane.join(party("a", "b", "a"))
+    lane = BatchQueue()
+    lane.join(waiter("a", "b", "a"))
     assert [end(lane.take()), end(lane.take())] == [["a", "b"], ["a"]]
 
 
@@ -68,7 +68,7 @@ class Interrupted(threading.Event):
 
 
 def test_one_that_is_interrupted_does_not_lead_and_its_batch_is_landed_by_the_next() -> None:
-    lane, first, gone = Lane(), party("a"), party("b")
+    lane, first, gone = BatchQueue(), waiter("a"), waiter("b")
     gone.woken = Interrupted()
     lane.join(first)
     with pytest.raises(KeyboardInterrupt):
@@ -77,7 +77,7 @@ def test_one_that_is_interrupted_does_not_lead_and_its_batch_is_landed_by_the_ne
     lane._waiting.extend(gone.tickets)
     lane.hand_over()
     assert not gone.leads
-    following = party("c")
+    following = waiter("c")
     lane.join(following)
     assert following.leads
     assert end(lane.take()) == ["b", "c"]
@@ -102,9 +102,9 @@ def test_a_commit_waits_for_as_many_as_came_to_the_last_one(
     landed_together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PUSH_GATHER_SECONDS", PATIENCE_SECONDS)
-    lane, enough = Lane(), Watched()
+    lane, enough = BatchQueue(), Watched()
     lane._enough = enough
-    first, second, third = party("a"), party("b"), party("c")
+    first, second, third = waiter("a"), waiter("b"), waiter("c")
     with ThreadPoolExecutor(3) as threads:
         lane.join(first)
         group = lane.take() if landed_together == 1 else []
@@ -121,7 +121,7 @@ def test_a_commit_waits_for_as_many_as_came_to_the_last_one(
         assert leader.leads
         gathering = threads.submit(lane.gather)
         assert enough.awaited.wait(PATIENCE_SECONDS)
-        last = threads.submit(lane.join, party("d"))
+        last = threads.submit(lane.join, waiter("d"))
         gathering.result()
         assert enough.came
         group = lane.take()
@@ -132,9 +132,9 @@ def test_a_commit_waits_for_as_many_as_came_to_the_last_one(
 
 def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PUSH_GATHER_SECONDS", PATIENCE_SECONDS)
-    lane = Lane()
+    lane = BatchQueue()
     for key in ("a", "b", "c"):
-        alone = party(key)
+        alone = waiter(key)
         lane.join(alone)
         lane.gather()
         group = lane.take()

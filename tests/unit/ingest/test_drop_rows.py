@@ -16,17 +16,17 @@ import pytest
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import STRING
-from headwater.coerce.errors import BadRow
-from headwater.connectors.files.columns import json_texts
+from headwater.coerce.row_errors import BadRow
+from headwater.connectors.files.convert_columns import json_texts
 from headwater.connectors.files.read import ReadFiles
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.protocol import ItemRead
 from headwater.ingest.decode import TooLarge
 from headwater.ingest.drop.big import ReadBig
 from headwater.ingest.drop.folder import Changed
-from headwater.ingest.drop.rows import FileRows, Room, body_of, how_of
+from headwater.ingest.drop.rows import FileRows, GroupBudget, body_of, how_of
 from headwater.ingest.drop.text_values import texts_of
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
 from headwater.ingest.prepare import Prepared
@@ -45,9 +45,9 @@ class Folder:
         status = path.stat()
         return FoundFile(name, status.st_size, status.st_mtime_ns)
 
-    def rows(self, name: str, content: bytes, *, room: Room | None = None) -> FileRows:
+    def rows(self, name: str, content: bytes, *, room: GroupBudget | None = None) -> FileRows:
         sha256 = hashlib.sha256(content).hexdigest()
-        return FileRows(self.root, self.put(name, content), sha256, "t", room or Room())
+        return FileRows(self.root, self.put(name, content), sha256, "t", room or GroupBudget())
 
     def prepared(self, name: str, content: bytes, schema: TableSchema, most_bad: int | None = 100) -> Prepared:
         return self.rows(name, content)(schema, most_bad)
@@ -220,13 +220,13 @@ def test_a_file_that_is_another_one_by_now_is_not_landed(folder: Folder) -> None
     folder.put("a.csv", b"id\n1\n2\n")
     with pytest.raises(Changed):
         rows(TYPED, 0)
-    forged = FileRows(folder.root, folder.put("b.csv", b"id\n3\n"), rows.sha256, "t", Room())
+    forged = FileRows(folder.root, folder.put("b.csv", b"id\n3\n"), rows.sha256, "t", GroupBudget())
     with pytest.raises(Changed):
         forged(TYPED, 0)
 
 
 def test_files_of_a_group_share_its_room_and_one_that_does_not_fit_gives_it_back(folder: Folder) -> None:
-    room = Room(most=100)
+    room = GroupBudget(most=100)
     content = b"id\n" + b"1\n" * 2
     first = folder.rows("a.csv", content, room=room)
     big = folder.rows("b.csv.gz", gzip.compress(b"id\n" + b"1\n" * 10_000), room=room)

@@ -17,7 +17,7 @@ from headwater.ingest.otlp.pieces import json_pieces, protobuf_pieces
 from headwater.ingest.otlp.requests import Form, rows_of
 from headwater.ingest.otlp.tables import Signal
 from unit.ingest.otlp_requests import ABOUT, LOG, METRICS, SPAN_SENT, field, logs, metrics, traces, under
-from unit.ingest.test_otlp_json import in_hex
+from unit.ingest.test_otlp_parse_json import in_hex
 
 EACH = (LOG, {"body": {"string_value": "x" * 400}}, {}, LOG, LOG)
 POINTS: dict[str, Any] = {"sum": {"data_points": [{"as_int": n} for n in range(40)], "aggregation_temporality": 2}}

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.ingest.prepare import DEFAULT_COLUMNS, Prepared, TooManyCells, may_be_added, prepare
 from unit.coerce.test_cases import bytes_in, cases, rows, schema_in
 

@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import DYNAMIC
-from headwater.catalog.dead_letters import Letter
-from headwater.ingest.retry_dead_letters import Again, coerce_again
+from headwater.catalog.dead_letters import DeadLetter
+from headwater.ingest.retry_dead_letters import RetriedRows, retry_coercion
 
 SCHEMA = schema_of({"id": "long", "note": "string", "v": "vector(2)"})
 
 
-def letter(source: str | bytes | dict[str, Any], *, format_: str = "ndjson", place: str = "in/a") -> Letter:
+def letter(source: str | bytes | dict[str, Any], *, format_: str = "ndjson", place: str = "in/a") -> DeadLetter:
     text = json.dumps(source) if isinstance(source, dict) else source
     data = text if isinstance(text, bytes) else text.encode()
-    return Letter("t", "p", place, 1, "id", "not_a_number", "string", "", format_, data)
+    return DeadLetter("t", "p", place, 1, "id", "not_a_number", "string", "", format_, data)
 
 
-def rows(found: Again) -> list[dict[str, Any]]:
+def rows(found: RetriedRows) -> list[dict[str, Any]]:
     return [row for each in found.batches for row in each.batch.to_pylist()]
 
 
-def again(*letters: Letter, schema: TableSchema = SCHEMA, pushed: bool = False) -> Again:
-    found = coerce_again(letters, schema, pushed=pushed)
+def again(*letters: DeadLetter, schema: TableSchema = SCHEMA, pushed: bool = False) -> RetriedRows:
+    found = retry_coercion(letters, schema, pushed=pushed)
     assert sum(each.rows for each in found.batches) == len(found.fits) == len(rows(found))
     return found
 
@@ -85,7 +85,7 @@ def test_cells_are_coerced_by_the_rules_of_texts(pushed: bool) -> None:
 
 
 def test_nothing_that_fits_is_nothing_to_write() -> None:
-    assert again(letter("x"), letter('"y"', format_="csv")) == Again((), frozenset())
+    assert again(letter("x"), letter('"y"', format_="csv")) == RetriedRows((), frozenset())
 
 
 @pytest.mark.parametrize("pushed", [True, False])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from headwater.base import limits
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import STRING, parse_type
 from headwater.catalog.table_state import TableState
 from headwater.duck.merge_files import same_rows

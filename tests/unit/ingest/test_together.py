@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
 from headwater.ingest.prepare import prepare, prepare_together
 from unit.coerce.test_cases import bytes_in, cases, schema_in

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headwater.app.workspace import workspace
 from headwater.base.ids import RunId, uuid7
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import STRING
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store

@@ -89,11 +89,11 @@ class Played:
 
 
 @contextmanager
-def played(root: Path, *, stands: bool = False) -> Iterator[Played]:
+def played(root: Path, *, runs_triggers: bool = False) -> Iterator[Played]:
     """This process owns the project's engine, until the end."""
     with workspace(root) as opened:
         compiled = compile_pipelines(opened.project, now_us=now_us())
-        engine = open_engine(opened.store(), compiled, holder=new_holder(), stands=stands)
+        engine = open_engine(opened.store(), compiled, holder=new_holder(), runs_triggers=runs_triggers)
         assert engine is not None
         try:
             yield Played(opened, engine)

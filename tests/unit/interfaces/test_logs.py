@@ -9,14 +9,14 @@ from typing import Any
 from sqlalchemy import insert, select
 
 from headwater.app.workspace import workspace
-from headwater.base.errors import HeadwaterError, Place
+from headwater.base.errors import HeadwaterError, Position
 from headwater.catalog import sql_tables as t
 from headwater.catalog.engine_records import JobEnd, JobOutput
 from headwater.catalog.job_output import forget_outputs
 from unit.interfaces.played import played
 
 BROKEN = HeadwaterError(
-    "HW-R01", "`orders` failed: `make` raised KeyError", hint="see it", places=(Place("models/weather.py", 7),)
+    "HW-R01", "`orders` failed: `make` raised KeyError", hint="see it", places=(Position("models/weather.py", 7),)
 )
 
 

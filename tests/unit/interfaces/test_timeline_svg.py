@@ -14,7 +14,7 @@ from hypothesis import given
 from freshness.graphs import EMPHASES, many, scenarios
 from headwater.freshness.read_scenario import scenario_of
 from headwater.freshness.scenario import SECOND
-from headwater.freshness.simulate import simulate
+from headwater.freshness.virtual_time import simulate
 from headwater.interfaces.timeline_scale import fitted, round_up, text_width, ticks, time_text
 from headwater.interfaces.timeline_svg import LEFT, MAX_BARS, MAX_LANES, PLOT, WIDTH, timeline_svg
 from headwater.interfaces.timeline_tracks import Bar, in_order, merged_bars, tracks_of

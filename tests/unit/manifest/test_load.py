@@ -263,7 +263,7 @@ def test_a_pipeline_file_may_be_bare_or_have_a_header(tmp_path: Path) -> None:
     first = project_of(tmp_path, "", a__toml=bare).pipelines[0]
     second = project_of(tmp_path, "", a__toml="# a comment\n\n" + headed).pipelines[0]
     assert first.spec == second.spec
-    assert (str(first.place), str(second.place)) == ("pipelines/a.toml:1:1", "pipelines/a.toml:3:1")
+    assert (str(first.position), str(second.position)) == ("pipelines/a.toml:1:1", "pipelines/a.toml:3:1")
 
 
 def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path) 
     (tmp_path / "headwater.toml").write_bytes(b"\xef\xbb\xbf" + CONTRACT.replace("\n", "\r\n").encode())
     marked = load_project(tmp_path, connectors=CONNECTORS, environ={})
     assert [p.spec for p in marked.pipelines] == [p.spec for p in plain.pipelines]
-    assert [part.place for part in marked.unsupported] == [part.place for part in plain.unsupported]
+    assert [part.position for part in marked.unsupported] == [part.position for part in plain.unsupported]
 
 
 def test_transform_plans_hidden_files_and_other_files_are_not_pipelines(tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_exactly_the_parts_without_behaviour_are_listed_with_their_places(
     tmp_path: Path, name: str, expected: dict[str, str]
 ) -> None:
     project = project_of(tmp_path, MANIFESTS[name])
-    found = {f"{part.pipeline or ''} {part.key}".strip(): part.place.line for part in project.unsupported}
+    found = {f"{part.pipeline or ''} {part.key}".strip(): part.position.line for part in project.unsupported}
     assert found == {key: lines_of(MANIFESTS[name], pattern)[0] for key, pattern in expected.items()}
 
 

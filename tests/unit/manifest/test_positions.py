@@ -145,7 +145,7 @@ def test_toml_comments_are_found_and_only_those() -> None:
 
 def test_a_place_counts_characters_from_one() -> None:
     found = Positions("ab\nüx\n")
-    assert [(p.line, p.column) for p in (found.place("f", at) for at in (0, 2, 3, 4))] == [
+    assert [(p.line, p.column) for p in (found.position("f", at) for at in (0, 2, 3, 4))] == [
         (1, 1),
         (1, 3),
         (2, 1),

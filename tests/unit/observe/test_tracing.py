@@ -20,7 +20,7 @@ from headwater.catalog.commit import open_store
 from headwater.catalog.history import pond_runs
 from headwater.catalog.queue import jobs
 from headwater.freshness.events import Completed, Demand
-from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.observe import otel
 from headwater.observe.tracing import asked_exporters, shutdown, trace_id_of, tracing
 from headwater.runtime.compile import Compiled, CompiledPipeline
@@ -311,7 +311,7 @@ def test_a_commit_is_a_span_with_its_sequence_or_its_refusal(receiver: Receiver,
 
 def test_the_record_of_a_run_leads_to_its_trace(receiver: Receiver, tmp_path: Path) -> None:
     store = open_store(tmp_path / "store", project="shop")
-    graph = Compiled({"shop": CompiledPipeline("shop", PondSpec("shop", (RippleSpec("a", fingerprint="1"),)))})
+    graph = Compiled({"shop": CompiledPipeline("shop", PondSpec("shop", (RippleNode("a", fingerprint="1"),)))})
     engine = open_engine(store, graph, holder=new_holder())
     assert engine is not None
     engine.advance([Demand("shop", "pulse")])

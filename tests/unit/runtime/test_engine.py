@@ -11,7 +11,7 @@ from headwater.base.holder import new_holder
 from headwater.catalog.commit import Store, open_store
 from headwater.catalog.queue import Job, jobs
 from headwater.freshness.events import Demand
-from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.runtime.compile import Compiled, CompiledPipeline
 from headwater.runtime.engine import Engine, open_engine
 
@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def compiled(**fingerprints: str) -> Compiled:
     """An Inlet whose tables have these definitions."""
-    ripples = tuple(RippleSpec(name, fingerprint=text) for name, text in fingerprints.items())
+    ripples = tuple(RippleNode(name, fingerprint=text) for name, text in fingerprints.items())
     return Compiled({"shop": CompiledPipeline("shop", PondSpec("shop", ripples))})
 
 

@@ -13,7 +13,7 @@ from headwater.catalog.history import PondRun, engine_events, forget_history, po
 from headwater.catalog.inbox import message, send
 from headwater.catalog.standing_triggers import Standing, remove_standing, set_standing
 from headwater.freshness.events import Cleared, Completed, Demand, Failed, Trigger
-from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.runtime.compile import Compiled, CompiledPipeline
 from headwater.runtime.engine import Engine, open_engine
 from headwater.runtime.run_history import Cause
@@ -31,13 +31,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def chain(*triggers: Trigger, fingerprint: str = "1") -> Compiled:
     """An Inlet `a` and a model `b` that reads it."""
-    a = PondSpec("a", (RippleSpec("a_table", fingerprint=fingerprint),))
-    b = PondSpec("b", (RippleSpec("b_table", reads=("a",)),), required=("a",))
+    a = PondSpec("a", (RippleNode("a_table", fingerprint=fingerprint),))
+    b = PondSpec("b", (RippleNode("b_table", reads=("a",)),), required=("a",))
     return Compiled({"a": CompiledPipeline("a", a), "b": CompiledPipeline("b", b, triggers)})
 
 
-def owned(store: Store, graph: Compiled, *, stands: bool = False) -> Engine:
-    engine = open_engine(store, graph, holder=new_holder(), stands=stands)
+def owned(store: Store, graph: Compiled, *, runs_triggers: bool = False) -> Engine:
+    engine = open_engine(store, graph, holder=new_holder(), runs_triggers=runs_triggers)
     assert engine is not None
     return engine
 
@@ -63,19 +63,19 @@ def test_a_run_knows_who_asked_for_it_however_far_down(store: Store) -> None:
 
 
 def test_a_run_of_a_trigger_names_it(store: Store) -> None:
-    owned(store, chain(WAVE), stands=True)
+    owned(store, chain(WAVE), runs_triggers=True)
     (run,) = runs(store)
     assert (run.pond, run.cause, run.actor) == ("a", "manifest:wave", "manifest")
 
 
 def test_under_a_wave_a_request_is_over_with_its_run(store: Store) -> None:
-    engine = owned(store, chain(WAVE), stands=True)
+    engine = owned(store, chain(WAVE), runs_triggers=True)
     send_demand(store.catalog, ["b"], "tap", cause="tap", actor="ada")
     engine.advance()
-    assert "b" in engine.chronicle.asked
+    assert "b" in engine.run_history.asked
     complete(store, engine, "a")
     complete(store, engine, "b")
-    assert not engine.chronicle.asked
+    assert not engine.run_history.asked
 
 
 def test_a_run_that_ended_says_how_and_the_next_owner_goes_on_with_one_that_has_not(store: Store) -> None:
@@ -143,7 +143,7 @@ def test_users_triggers_count_for_serve_and_sleep_for_an_apply(store: Store) -> 
     engine = owned(store, chain())
     assert not engine.state.ponds["b"].triggers and not runs(store)
     engine.release()
-    engine = owned(store, chain(), stands=True)
+    engine = owned(store, chain(), runs_triggers=True)
     assert list(engine.state.ponds["b"].triggers) == ["w"]
     assert remove_standing(store.catalog, "b", None, actor="ada") == 1
     engine.advance()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headwater.base.json_path import Steps
-from headwater.base.schema import PROMOTABLE, Promotion, TableSchema, schema_of
+from headwater.base.table_schema import PROMOTABLE, Promotion, TableSchema, schema_of
 from headwater.base.types import parse_type
 
 STEPS: Steps = ("user", "id")

@@ -19,7 +19,7 @@ from forked import exit_code
 from headwater.base import limits
 from headwater.base.blobs import sha256_of
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.storage import part_writer as write_module
 from headwater.storage.file_record import ColumnStats
 from headwater.storage.part_writer import PartWriter, rewrite_without, write_manifest

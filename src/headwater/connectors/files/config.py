@@ -18,7 +18,7 @@ from typing import Literal
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.ids import RESCUED, is_column_name
 from headwater.base.json_path import RecordSteps, parse_records
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, Type
 from headwater.connectors.files.encoding import encoding_of, encoding_problem, is_line_safe

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.ids import RESCUED
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import Type
-from headwater.coerce.errors import BadRow, RowError
-from headwater.connectors.files.columns import (
+from headwater.coerce.row_errors import BadRow, RowError
+from headwater.connectors.files.config import CsvOptions, FileFormat
+from headwater.connectors.files.convert_columns import (
     BadCell,
     BadRowList,
     UnknownKeys,
@@ -33,7 +34,6 @@ from headwater.connectors.files.columns import (
     first_cells,
     without_rows,
 )
-from headwater.connectors.files.config import CsvOptions, FileFormat
 from headwater.connectors.files.hints import Texts
 from headwater.connectors.files.streams import CHUNK_BYTES, OpenFile, not_what_it_says, refuse_foreign, unreadable
 
@@ -172,7 +172,7 @@ def read_piece(
     """The rows of a file in the columns of `schema`. `again` is the same file, opened for the lines of bad rows.
     Raises UnknownKeys."""
     from headwater.coerce.rescued import nameless, rescue_cells, with_rescued, without_rescued
-    from headwater.coerce.text import infer_csv_strings
+    from headwater.coerce.text_columns import infer_csv_strings
 
     declared = tuple(how.declared)
     rows = open_rows(opened.read, how.csv, declared, source_id=opened.source_id, exclude=how.exclude, kept=bad.kept)
@@ -230,7 +230,7 @@ def infer_rows(
 ) -> Inferred:
     """The columns of a CSV text, from every row; `texts` learns of them too."""
     from headwater.coerce.infer import Inferred, join_types
-    from headwater.coerce.text import infer_csv_strings
+    from headwater.coerce.text_columns import infer_csv_strings
 
     rows = open_rows(read, how.csv, tuple(how.declared), source_id=source_id, exclude=how.exclude)
     columns: dict[str, Type | None] = dict.fromkeys(name for name in rows.names if name not in how.exclude)

@@ -34,7 +34,7 @@ class Texts:
         import pyarrow.compute as pc
 
         from headwater.coerce.infer import join_types
-        from headwater.coerce.text import infer_csv_strings
+        from headwater.coerce.text_columns import infer_csv_strings
 
         texts = texts.drop_null()
         is_word = pc.is_in(texts, value_set=pa.array(NULL_WORDS))
@@ -79,7 +79,7 @@ def exclude_hints(known: Collection[str], how: FileFormat) -> dict[str, str]:
 
 
 def _are_times(texts: pa.Array) -> bool:
-    from headwater.coerce.errors import Refused
+    from headwater.coerce.row_errors import Refused
     from headwater.coerce.times import timestamps
 
     try:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED, is_column_name
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import DYNAMIC, Type, widens
-from headwater.coerce.errors import BadRow, RowError
 from headwater.coerce.rescued import nameless, rescue_cells, with_rescued, without_rescued
-from headwater.connectors.files.columns import (
+from headwater.coerce.row_errors import BadRow, RowError
+from headwater.connectors.files.config import FileFormat
+from headwater.connectors.files.convert_columns import (
     BadCell,
     BadRowList,
     check_names,
@@ -27,7 +28,6 @@ from headwater.connectors.files.columns import (
     source_type,
     without_rows,
 )
-from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.slices import Cut, byte_cuts
 from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile, not_what_it_says, reading, unreadable
@@ -59,7 +59,7 @@ class Footer:
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _ShownRows:
     """Rows as they can be shown: times in a unit that holds most of them, but for those (by row and column) that it does
     not."""
 
@@ -176,14 +176,14 @@ def _rescued(batch: pa.RecordBatch, names: list[str]) -> tuple[list[str | None],
 
 def _exact_batches(
     opened: OpenFile, parquet: pq.ParquetFile, groups: list[int], names: list[str], schema: TableSchema
-) -> Iterator[tuple[pa.RecordBatch, _Shown, list[BadCell]]]:
+) -> Iterator[tuple[pa.RecordBatch, _ShownRows, list[BadCell]]]:
     """The batches, what can be shown of their rows, and the times in them that have wrapped around. INT96 holds more than
     any unit of Arrow: a column of it is read once more in seconds, which always fit, and in nanoseconds where the table
     keeps those."""
     batches = _batches(parquet, groups, names, opened.source_id)
     wide = [name for name in _int96_columns(parquet) if name in names]
     if not wide:
-        yield from ((batch, _Shown(batch), []) for batch in batches)
+        yield from ((batch, _ShownRows(batch), []) for batch in batches)
         return
     exact = [name for name in wide if (column := schema.column(name)) is not None and column.type.kind == "timestamp"]
     with _parquet(opened, int96="s") as coarse, _parquet(opened, int96="ns") as fine:
@@ -191,7 +191,7 @@ def _exact_batches(
         nanoseconds = _batches(fine, groups, exact, opened.source_id) if exact else iter(())
         for batch, whole in zip(batches, seconds, strict=True):
             no_text = {(row, name) for name in wide for row in wrapped_rows(batch.column(name), whole.column(name))}
-            shown, precise = _Shown(batch, frozenset(no_text)), next(nanoseconds, batch)
+            shown, precise = _ShownRows(batch, frozenset(no_text)), next(nanoseconds, batch)
             wrapped = set(no_text)
             for name in exact:
                 batch = batch.set_column(batch.schema.get_field_index(name), name, precise.column(name))
@@ -223,7 +223,7 @@ def _leaves(type_: pa.DataType) -> int:
     return sum(_leaves(type_.field(part).type) for part in range(type_.num_fields))
 
 
-def _source(shown: _Shown, row: int) -> bytes:
+def _source(shown: _ShownRows, row: int) -> bytes:
     """A row as a JSON object. A value that has no text, or that was not read, is a text that no column takes."""
     import pyarrow as pa
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.connectors.files.changes import gone_version
-from headwater.connectors.files.columns import BadRowList, UnknownKeys, with_source_id
 from headwater.connectors.files.config import FileFormat
+from headwater.connectors.files.convert_columns import BadRowList, UnknownKeys, with_source_id
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile
 from headwater.connectors.protocol import BadItem, ItemRead, Json, Observed, UnknownColumns
@@ -22,8 +22,8 @@ from headwater.connectors.protocol import BadItem, ItemRead, Json, Observed, Unk
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headwater.coerce.errors import BadRow
     from headwater.coerce.infer import Inferred
+    from headwater.coerce.row_errors import BadRow
     from headwater.connectors.files.parquet import Footer
 
 
@@ -73,11 +73,11 @@ class ReadFiles:
     def _batches(self, opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
         match self.how.format:
             case "ndjson":
-                from headwater.connectors.files.text import read_lines
+                from headwater.connectors.files.json_lines import read_lines
 
                 return read_lines(opened, schema, bad)
             case "json":
-                from headwater.connectors.files.text import read_document
+                from headwater.connectors.files.json_lines import read_document
 
                 return read_document(opened, self.how, schema, bad)
             case "csv":
@@ -134,11 +134,11 @@ class ObserveFiles:
     def _infer(self, opened: OpenFile) -> Inferred:
         match self.how.format:
             case "ndjson":
-                from headwater.connectors.files.text import infer_piece
+                from headwater.connectors.files.json_lines import infer_piece
 
                 return infer_piece(opened)
             case "json":
-                from headwater.connectors.files.text import infer_whole
+                from headwater.connectors.files.json_lines import infer_whole
 
                 return infer_whole(opened, self.how)
             case "csv":

@@ -119,7 +119,7 @@ def _head(opened: OpenFile, size: int) -> tuple[bytes, bool]:
 def _infer_head(head: bytes, how: FileFormat, texts: Texts, *, source_id: str, is_whole: bool) -> Inferred | None:
     """The columns of the beginning of a file; None if a part of it tells nothing. `texts` learns of those of CSV."""
     from headwater.coerce.infer import Inferred, infer_lines
-    from headwater.connectors.files.text import infer_whole_document
+    from headwater.connectors.files.json_lines import infer_whole_document
 
     refuse_foreign(head, source_id=source_id, format_=how.format.upper())
     lines = head if is_whole else head[: head.rfind(b"\n") + 1]

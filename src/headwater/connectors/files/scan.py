@@ -38,7 +38,7 @@ def scan(root: Path, patterns: Sequence[str]) -> list[FoundFile]:
     for pattern in patterns:
         base, segments = _split(pattern)
         start = os.path.normpath(os.path.join(project, base))  # noqa: PTH118 (strings: this is the hot path)
-        _Walk(project, start, segments, found).run()
+        _TreeWalk(project, start, segments, found).run()
     return [found[source_id] for source_id in sorted(found)]
 
 
@@ -71,7 +71,7 @@ def _matcher(segment: str) -> Callable[[str], bool]:
     return lambda name: name[0] not in "._" and whole(name) is not None
 
 
-class _Walk:
+class _TreeWalk:
     """One pattern over one tree. The state at a folder is the set of the pattern's parts that may come next, so
     that each folder is listed once however many `**` there are."""
 

@@ -23,7 +23,7 @@ from headwater.connectors.protocol import ItemRead, Json, SliceGone, TransientEr
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headwater.coerce.errors import RowError
+    from headwater.coerce.row_errors import RowError
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """How much of a file is decoded at a time: large enough to be quick, small enough for many tasks at once."""
@@ -195,7 +195,7 @@ class UnreadableFile(SourceFailed):
 
     def as_row_error(self, source_id: str) -> RowError:
         """The error as a dead letter keeps it."""
-        from headwater.coerce.errors import RowError
+        from headwater.coerce.row_errors import RowError
 
         line, reason, what = (self.detail[key] for key in ("line", "reason", "what"))
         return RowError(int(str(line)), None, str(reason), "file", detail=str(what), place=source_id)

@@ -6,8 +6,8 @@ from headwater.base.errors import nearest
 from headwater.base.types import widens
 from headwater.connectors.postgres.catalog import Relation, check_columns
 from headwater.connectors.postgres.config import PostgresConfig
+from headwater.connectors.postgres.pg_types import CURSOR_TYPES, PgColumn, transfer
 from headwater.connectors.postgres.slices import Incremental
-from headwater.connectors.postgres.types import CURSOR_TYPES, PgColumn, transfer
 from headwater.connectors.protocol import TableAsk, config_error
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.base.ids import is_column_name
-from headwater.connectors.postgres.types import INTEGER_TYPES, PgColumn, literal, quoted
+from headwater.connectors.postgres.pg_types import INTEGER_TYPES, PgColumn, literal, quoted
 from headwater.connectors.protocol import Observed, config_error
 
 if TYPE_CHECKING:

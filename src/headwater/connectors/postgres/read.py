@@ -15,13 +15,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from headwater.base import limits
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import Type, to_arrow
-from headwater.coerce.errors import RowError
+from headwater.coerce.row_errors import RowError
 from headwater.connectors.postgres.catalog import intact_sql
-from headwater.connectors.postgres.session import BEGIN, SETTINGS_SQL, translated
+from headwater.connectors.postgres.pg_types import PgColumn, Transfer, quoted, transfer
+from headwater.connectors.postgres.server_session import BEGIN, SETTINGS_SQL, translated
 from headwater.connectors.postgres.slices import Range
-from headwater.connectors.postgres.types import PgColumn, Transfer, quoted, transfer
 from headwater.connectors.protocol import BadRows, Json, Observed, SliceGone, UnknownColumns
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.base import clock
 from headwater.connectors.postgres.catalog import Relation, ask, blocks, estimate, histogram
-from headwater.connectors.postgres.types import CURSOR_TYPES, INTEGER_TYPES, literal, quoted
+from headwater.connectors.postgres.pg_types import CURSOR_TYPES, INTEGER_TYPES, literal, quoted
 from headwater.connectors.protocol import Json
 
 if TYPE_CHECKING:

@@ -44,9 +44,9 @@ from headwater.connectors.postgres import catalog as catalog
 from headwater.connectors.postgres.ask import check_ask, incremental_of, missing_declared
 from headwater.connectors.postgres.catalog import Relation
 from headwater.connectors.postgres.config import PostgresConfig, check_config, parse_config, url_problem
-from headwater.connectors.postgres.plan import Look, plan_slices
+from headwater.connectors.postgres.plan_slices import TableScan, plan_slices
 from headwater.connectors.postgres.read import ReadPostgres
-from headwater.connectors.postgres.session import Snapshot, connect, conninfo, looking, translated
+from headwater.connectors.postgres.server_session import Snapshot, connect, conninfo, looking, translated
 from headwater.connectors.postgres.slices import read_bound
 from headwater.connectors.protocol import (
     ArrowRead,
@@ -128,7 +128,7 @@ class PostgresSource:
     def slices(self, ask: TableAsk, cursor: Cursor | None, bound: Json, landed: Mapping[str, Json]) -> SlicePlan:
         with self._table(ask) as (connection, relation):
             check_ask(ask, relation)
-            look = Look(
+            look = TableScan(
                 connection, relation, ask, incremental_of(ask, relation, self._config), self._config, self._snapshot_id
             )
             plan = plan_slices(look, cursor.value if cursor is not None else None, bound)

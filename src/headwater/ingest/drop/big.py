@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.ids import RESCUED
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, STRING
-from headwater.coerce.errors import BadRow
+from headwater.coerce.row_errors import BadRow
 from headwater.connectors.files.changes import is_settled
-from headwater.connectors.files.columns import BadRowList
 from headwater.connectors.files.config import FileFormat
+from headwater.connectors.files.convert_columns import BadRowList
 from headwater.connectors.files.read import open_piece
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.slices import Cut, byte_cuts, cut_partitions
 from headwater.connectors.files.streams import Piece
 from headwater.connectors.protocol import ArrowRead, ItemRead, Json, Observed, UnknownColumns
 from headwater.ingest.drop.rows import how_of, pieces_of
-from headwater.ingest.prepare import Prepared, room_for_columns
+from headwater.ingest.prepare import Prepared, columns_left
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ def wider(schema: TableSchema, observed: Sequence[Observed]) -> TableSchema:
     """The schema with the columns that the parts of a file bring, in the order of the parts."""
     names = dict.fromkeys(name for each in observed for name in each.columns if schema.column(name) is None)
     rescues = names.pop(RESCUED, False) is None
-    room = room_for_columns(schema)
+    room = columns_left(schema)
     rescues |= len(names) > room
     for name in list(names)[:room]:
         schema = schema.added(name, STRING)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headwater.base.ids import RESCUED
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import STRING, TIMESTAMP, Type
 from headwater.coerce.rescued import dynamic_array, rescue_cells, without_rescued
-from headwater.connectors.files.columns import convert_typed, json_texts
+from headwater.connectors.files.convert_columns import convert_typed, json_texts
 from headwater.ingest.drop.text_values import texts_of
-from headwater.ingest.prepare import TIME, TIME_KEYS, Prepared, has_default_times, may_be_added, room_for_columns
+from headwater.ingest.prepare import TIME, TIME_KEYS, Prepared, columns_left, has_default_times, may_be_added
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ _AS_JSON = ("binary", "list", "struct", "vector")
 
 
 @dataclass(frozen=True)
-class Reading:
+class FileColumns:
     """How a file is read into a table: `known` is the table's schema, `wide` that with the columns of the file beside
     it. A column of text whose values in the file are lists, say, is read as what they are, and told in `as_text`."""
 
@@ -37,7 +37,7 @@ class Reading:
     as_text: frozenset[str]
 
 
-def reading_of(columns: Mapping[str, Type | None], schema: TableSchema) -> Reading:
+def reading_of(columns: Mapping[str, Type | None], schema: TableSchema) -> FileColumns:
     """`columns` are the file's, with None for one that holds nothing but nulls."""
     known = without_rescued(schema)
     wide, unknown, as_text = known, [], set()
@@ -49,10 +49,10 @@ def reading_of(columns: Mapping[str, Type | None], schema: TableSchema) -> Readi
         elif mine.type == STRING and type_ is not None and type_.kind in _AS_JSON:
             wide = wide.with_column(replace(mine, type=type_))
             as_text.add(name)
-    return Reading(known, wide, tuple(unknown), frozenset(as_text))
+    return FileColumns(known, wide, tuple(unknown), frozenset(as_text))
 
 
-def prepare_cells(rows: pa.RecordBatch, reading: Reading, *, evolve: bool) -> Prepared:
+def prepare_cells(rows: pa.RecordBatch, reading: FileColumns, *, evolve: bool) -> Prepared:
     """Good rows in the columns of `wide`, as rows of the table. An unknown column becomes one of text, whether or not
     it has values; what may not become one is rescued."""
     batch = rows.select(list(reading.known.names()))
@@ -62,7 +62,7 @@ def prepare_cells(rows: pa.RecordBatch, reading: Reading, *, evolve: bool) -> Pr
     others: Mapping[str, pa.Array] = {name: rows.column(name) for name in reading.unknown}
     if has_default_times(reading.known):
         batch, others = _with_times(batch, others)
-    added = [name for name in others if evolve and may_be_added(name)][: room_for_columns(reading.known)]
+    added = [name for name in others if evolve and may_be_added(name)][: columns_left(reading.known)]
     for name in added:
         batch = batch.append_column(name, texts_of(others[name]))
     rescued = {name: json_texts(column) for name, column in others.items() if name not in added}

@@ -94,22 +94,22 @@ class DropFolder:
             name = _shown(entry.name)
             if entry.is_symlink():
                 found.strange[name] = _strange(
-                    f"`{self.place(name)}` is a symbolic link, and those are not followed", "put a folder there"
+                    f"`{self.shown_path(name)}` is a symbolic link, and those are not followed", "put a folder there"
                 )
             elif not entry.is_dir(follow_symlinks=False):
                 found.strange[name] = _strange(
-                    f"`{self.place(name)}` lies in no table's folder", f"move it to `{self.shown}/<table>/`"
+                    f"`{self.shown_path(name)}` lies in no table's folder", f"move it to `{self.shown}/<table>/`"
                 )
             elif not is_table_name(entry.name):
                 found.strange[name] = _strange(
-                    f"`{self.place(name)}` is a folder whose name no table can have",
+                    f"`{self.shown_path(name)}` is a folder whose name no table can have",
                     "small letters, digits and `_`, at most 63 of them, and no digit first",
                 )
             else:
                 self._below(entry.name, found)
         return found
 
-    def place(self, path: str) -> str:
+    def shown_path(self, path: str) -> str:
         """What people call a file or folder below this one."""
         return f"{self.shown}/{path}"
 
@@ -129,7 +129,7 @@ class DropFolder:
         except OSError as error:
             raise HeadwaterError(
                 "HW-C03",
-                f"cannot read `{_shown(self.place(file.path))}`: {error.strerror or error}",
+                f"cannot read `{_shown(self.shown_path(file.path))}`: {error.strerror or error}",
                 hint="let this user read it" if isinstance(error, PermissionError) else "",
                 retryable=True,
             ) from error
@@ -152,7 +152,7 @@ class DropFolder:
         beside = target.with_name(target.name + REASON)
         try:
             make_directory(target.parent)
-            body = json.dumps({"file": self.place(file.path), "failed_at": to_text(now_us()), **reason}, indent=2)
+            body = json.dumps({"file": self.shown_path(file.path), "failed_at": to_text(now_us()), **reason}, indent=2)
             write_whole(beside, body.encode() + b"\n")
             if _stamp(source.lstat()) != file.stamp:
                 raise FileNotFoundError(f"{source} is another file by now")
@@ -163,8 +163,8 @@ class DropFolder:
                     beside.unlink()
             if isinstance(error, FileNotFoundError):
                 raise Changed from error
-            raise cannot_write(_shown(self.place(f"{file.table}/{FAILED}/{file.name}")), error) from error
-        return self.place(target.relative_to(self.root).as_posix())
+            raise cannot_write(_shown(self.shown_path(f"{file.table}/{FAILED}/{file.name}")), error) from error
+        return self.shown_path(target.relative_to(self.root).as_posix())
 
     def _refuse_links(self, file: Dropped) -> None:
         """Raises HW-T05 if a folder that a failed file would be moved to is a link: it may lead anywhere."""
@@ -172,7 +172,7 @@ class DropFolder:
         for part in ("", *file.name.split("/")[:-1]):
             folder = folder / part
             if folder.is_symlink():
-                shown = _shown(self.place(folder.relative_to(self.root).as_posix()))
+                shown = _shown(self.shown_path(folder.relative_to(self.root).as_posix()))
                 raise HeadwaterError(
                     "HW-T05", f"`{shown}` is a symbolic link, and nothing is moved through one", hint="remove it"
                 )
@@ -188,7 +188,7 @@ class DropFolder:
         raise HeadwaterError(
             "HW-T05",
             f"{_NAMES - 1} files named `{_shown(name)}` have failed already",
-            hint=f"move them out of `{_shown(self.place(wanted.parent.relative_to(self.root).as_posix()))}`",
+            hint=f"move them out of `{_shown(self.shown_path(wanted.parent.relative_to(self.root).as_posix()))}`",
         )
 
     def _below(self, table: str, found: Listing) -> None:
@@ -214,7 +214,7 @@ class DropFolder:
         else:
             message, hint = problem
             path = _shown(f"{table}/{name}")
-            found.strange[path] = _strange(f"`{self.place(path)}` {message}", hint)
+            found.strange[path] = _strange(f"`{self.shown_path(path)}` {message}", hint)
 
     def _entries(self, folder: Path, found: Listing) -> list[os.DirEntry[str]]:
         try:
@@ -224,7 +224,7 @@ class DropFolder:
             return []
         except OSError as error:
             path = _shown(folder.relative_to(self.root).as_posix())
-            shown = self.shown if folder == self.root else self.place(path)
+            shown = self.shown if folder == self.root else self.shown_path(path)
             hint = "let this user read it" if isinstance(error, PermissionError) else "it must be a folder"
             found.strange[path] = _strange(f"cannot list `{shown}`: {error.strerror or error}", hint)
             return []

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, SourceFailed, UnusableColumn
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import STRING, Type
-from headwater.coerce.errors import BadRow
 from headwater.coerce.objects import line_pieces
-from headwater.connectors.files.columns import BadRowList
+from headwater.coerce.row_errors import BadRow
 from headwater.connectors.files.config import FileFormat, compression_of, format_of
+from headwater.connectors.files.convert_columns import BadRowList
 from headwater.connectors.files.read import open_piece
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.streams import OpenFile, Piece, refuse_foreign
@@ -46,13 +46,13 @@ def how_of(name: str) -> FileFormat:
 def body_of(data: bytes, source_id: str) -> bytes:
     """The NDJSON of a file. Raises HW-I04 as `decoded` does, and for what is no text at all."""
     body = decoded(data, compression_of(source_id), most=limits.MAX_BODY_BYTES)
-    with told():
+    with translated_errors():
         refuse_foreign(body, source_id=source_id, format_="NDJSON")
     return body
 
 
 @dataclass
-class Room:
+class GroupBudget:
     """What the files of one group may hold together. A file that is small because it is compressed well may not fit;
     alone it may. What comes behind it does not fit either: it would land before it."""
 
@@ -69,7 +69,7 @@ class Room:
             self._is_full = True
             raise TooLarge(self.most)
 
-    def again(self, source_id: str) -> None:
+    def restart(self, source_id: str) -> None:
         """The file is read from its beginning: what was held of it is not."""
         if source_id in self._held:
             self._held[source_id] = 0
@@ -84,7 +84,7 @@ class FileRows:
     file: FoundFile
     sha256: str
     table: str
-    room: Room
+    room: GroupBudget
 
     def __call__(self, schema: TableSchema, most_bad: int | None) -> Prepared:
         how = how_of(self.file.source_id)
@@ -92,8 +92,8 @@ class FileRows:
             decoded(b"", compression_of(self.file.source_id))  # nothing, compressed, is something
         bad = BadRowList(room=most_bad or 0)
         found: list[Prepared] = []
-        self.room.again(self.file.source_id)
-        with told():
+        self.room.restart(self.file.source_id)
+        with translated_errors():
             piece = self._piece()
             with open_piece(self.root, how, piece) as opened:
                 for prepared in pieces_of(opened, how, schema, bad, root=self.root, evolve=True):
@@ -127,7 +127,7 @@ def pieces_of(
 
 
 def _lines(opened: OpenFile, schema: TableSchema, bad: BadRowList, *, evolve: bool) -> Iterator[Prepared]:
-    from headwater.connectors.files.text import line_chunks
+    from headwater.connectors.files.json_lines import line_chunks
 
     piece, source_id = opened.piece, opened.source_id
     start = 0 if piece.whole else opened.line_start(piece.start)
@@ -154,16 +154,16 @@ def _cells(
 ) -> Iterator[Prepared]:
     whole = Piece(opened.piece.file, 0, opened.piece.file.size, whole=True)
 
-    def again() -> OpenFile:
+    def reopen() -> OpenFile:
         return open_piece(root, how, whole)
 
-    columns = _columns(again, how, root)
+    columns = _columns(reopen, how, root)
     reading = reading_of(columns, schema)
     batches: Iterator[pa.RecordBatch]
     if how.format == "csv":
         from headwater.connectors.files.csv import read_piece as read_csv
 
-        batches = read_csv(opened, how, reading.wide, bad, again=again())
+        batches = read_csv(opened, how, reading.wide, bad, again=reopen())
     else:
         from headwater.connectors.files.parquet import read_piece as read_parquet
 
@@ -172,9 +172,9 @@ def _cells(
         yield prepare_cells(batch, reading, evolve=evolve)
 
 
-def _columns(again: Callable[[], OpenFile], how: FileFormat, root: Path) -> dict[str, Type | None]:
+def _columns(reopen: Callable[[], OpenFile], how: FileFormat, root: Path) -> dict[str, Type | None]:
     """The columns that a file names itself."""
-    with again() as opened:
+    with reopen() as opened:
         if how.format == "csv":
             from headwater.connectors.files.csv import open_rows
 
@@ -186,7 +186,7 @@ def _columns(again: Callable[[], OpenFile], how: FileFormat, root: Path) -> dict
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """What the connector says of a file, as what is wrong with a batch."""
     try:
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.base.types import STRING, from_arrow
-from headwater.connectors.files.columns import convert_typed, json_texts, texts_of_scalars
+from headwater.connectors.files.convert_columns import convert_typed, json_texts, texts_of_scalars
 from headwater.connectors.files.json_texts import base64_texts, is_bytes, stored
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from headwater.base import limits
+from headwater.ingest.otlp.any_values import Row, present
 from headwater.ingest.otlp.pieces import TooMuch
-from headwater.ingest.otlp.values import Row, present
 
 _encode = msgspec.json.Encoder().encode
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
-from headwater.ingest.otlp.values import Row, attributes, identifier, plain, sender, time
+from headwater.ingest.otlp.any_values import Row, attributes, identifier, plain, sender, time
 
 
 def log_rows(request: ExportLogsServiceRequest) -> Iterator[tuple[Row, Iterator[Row]]]:

@@ -15,7 +15,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from headwater.ingest.otlp.values import Json, Row, attributes, identifier, number, present, sender, time, word
+from headwater.ingest.otlp.any_values import Json, Row, attributes, identifier, number, present, sender, time, word
 
 KINDS = frozenset({"gauge", "sum", "histogram", "exponential_histogram", "summary"})
 TEMPORALITIES = (None, "delta", "cumulative")

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.ingest.decode import TooLarge
-from headwater.ingest.otlp.json_form import Misfit
+from headwater.ingest.otlp.parse_json import Misfit
 
 Levels = Sequence[Set[str]]
 """From a request down to its records: the fields that lead there."""
@@ -46,7 +46,7 @@ class TooMuch(TooLarge):
 
 
 @dataclass(frozen=True)
-class Piece:
+class RequestPiece:
     """A request in itself. `parts` is how much there is to hold, if that is not little. `first` are the numbers of its
     first resource, scope and record in the whole one."""
 
@@ -55,23 +55,23 @@ class Piece:
     first: tuple[int, ...] = ()
 
 
-def protobuf_pieces(kind: Descriptor, body: bytes, levels: Levels) -> Iterator[Piece]:
+def protobuf_pieces(kind: Descriptor, body: bytes, levels: Levels) -> Iterator[RequestPiece]:
     """Their rows are those of the request, in its order. Raises `TooMuch`, and `DecodeError` for what is no message."""
     if len(body) <= limits.OTLP_PIECE_BYTES:
-        yield Piece(body)
+        yield RequestPiece(body)
         return
     try:
         for chunks in _cut_message(kind, body, 0, len(body), levels, most=limits.OTLP_PIECE_BYTES, count=_Count()):
             piece = b"".join(chunks)
-            yield Piece(piece, _parts(kind, piece) if len(piece) > 2 * limits.OTLP_PIECE_BYTES else 0)
+            yield RequestPiece(piece, _parts(kind, piece) if len(piece) > 2 * limits.OTLP_PIECE_BYTES else 0)
     except IndexError as error:
         raise DecodeError("it ends within a field") from error
 
 
-def json_pieces(kind: Descriptor, body: bytes, levels: Levels) -> Iterator[Piece]:
+def json_pieces(kind: Descriptor, body: bytes, levels: Levels) -> Iterator[RequestPiece]:
     """The same of JSON. Raises `TooMuch` and `Misfit`."""
     if len(body) <= limits.OTLP_PIECE_BYTES:
-        yield Piece(body)
+        yield RequestPiece(body)
         return
     count = _Count()
     count.add(body.count(b",") // _ITEMS_A_PART)
@@ -81,7 +81,7 @@ def json_pieces(kind: Descriptor, body: bytes, levels: Levels) -> Iterator[Piece
             if len(piece) > 2 * limits.OTLP_PIECE_BYTES:
                 parts = piece.count(b"{") + piece.count(b"[")
             count.check(parts)
-            yield Piece(piece, count.found + parts, first)
+            yield RequestPiece(piece, count.found + parts, first)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Misfit from error
 

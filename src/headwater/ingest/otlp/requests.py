@@ -15,13 +15,13 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.ingest.otlp.json_form import Message, Misfit, parse_json
+from headwater.ingest.otlp.any_values import Row
 from headwater.ingest.otlp.logs import log_rows
 from headwater.ingest.otlp.metrics import KINDS, point_rows
-from headwater.ingest.otlp.pieces import Levels, Piece, in_whole, json_pieces, protobuf_pieces
+from headwater.ingest.otlp.parse_json import Message, Misfit, parse_json
+from headwater.ingest.otlp.pieces import Levels, RequestPiece, in_whole, json_pieces, protobuf_pieces
 from headwater.ingest.otlp.tables import Signal
 from headwater.ingest.otlp.traces import span_rows
-from headwater.ingest.otlp.values import Row
 
 Form = Literal["protobuf", "json"]
 
@@ -29,7 +29,7 @@ _HINT = "send what an OTLP exporter sends; nothing was written"
 
 
 @dataclass(frozen=True)
-class _Service:
+class _SignalService:
     request: Message
     response: Message
     rejected: str
@@ -37,22 +37,22 @@ class _Service:
     rows: Callable[[Any], Iterator[tuple[Row, Iterator[Row]]]]
 
 
-_SERVICES: Mapping[Signal, _Service] = {
-    "logs": _Service(
+_SERVICES: Mapping[Signal, _SignalService] = {
+    "logs": _SignalService(
         logs.ExportLogsServiceRequest,
         logs.ExportLogsServiceResponse,
         "rejected_log_records",
         ({"resource_logs"}, {"scope_logs"}, {"log_records"}),
         log_rows,
     ),
-    "traces": _Service(
+    "traces": _SignalService(
         traces.ExportTraceServiceRequest,
         traces.ExportTraceServiceResponse,
         "rejected_spans",
         ({"resource_spans"}, {"scope_spans"}, {"spans"}),
         span_rows,
     ),
-    "metrics": _Service(
+    "metrics": _SignalService(
         metrics.ExportMetricsServiceRequest,
         metrics.ExportMetricsServiceResponse,
         "rejected_data_points",
@@ -107,7 +107,7 @@ def written(message: Message, form: Form) -> bytes:
     return json.dumps(json_format.MessageToDict(message), separators=(",", ":")).encode()
 
 
-def _read(kind: Message, piece: Piece, form: Form) -> Message:
+def _read(kind: Message, piece: RequestPiece, form: Form) -> Message:
     if form == "protobuf":
         return kind.FromString(piece.body)
     try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from headwater.ingest.otlp.values import Json, Row, attributes, identifier, present, sender, time, word
+from headwater.ingest.otlp.any_values import Json, Row, attributes, identifier, present, sender, time, word
 
 KINDS = (None, "internal", "server", "client", "producer", "consumer")
 STATUSES = ("unset", "ok", "error")

@@ -13,23 +13,23 @@ BIG_BYTES = 4 * 1024 * 1024
 """What is smaller has landed before somebody could read of it."""
 
 
-class Shown(Protocol):
+class ShownBatches(Protocol):
     def began(self, size: int) -> None: ...
 
     def landed(self, size: int) -> None: ...
 
 
 @contextmanager
-def batches_bar(table: str, total: int) -> Iterator[Shown]:
+def batches_bar(table: str, total: int) -> Iterator[ShownBatches]:
     """A bar on stderr if it is a terminal."""
     if not sys.stderr.isatty():
-        yield _Quiet()
+        yield _QuietBatches()
         return
     with ExitStack() as stack:
-        yield _Bar(stack, table, total)
+        yield _BatchBar(stack, table, total)
 
 
-class _Quiet:
+class _QuietBatches:
     def began(self, size: int) -> None:
         """Says nothing."""
 
@@ -37,7 +37,7 @@ class _Quiet:
         """Says nothing."""
 
 
-class _Bar:
+class _BatchBar:
     """Batches that have landed, of all, and their bytes."""
 
     def __init__(self, stack: ExitStack, table: str, total: int):

@@ -11,7 +11,7 @@ from headwater.base import limits
 from headwater.interfaces.cli.output import Face, JsonOption, answer, count_text, say, show, table
 
 if TYPE_CHECKING:
-    from headwater.app.deadletters import LetterView
+    from headwater.app.deadletters import DeadLetterView
     from headwater.app.workspace import Workspace
 
 
@@ -55,9 +55,9 @@ def deadletters(
 
 
 def _list(opened: Workspace, name: str, place: str | None, *, rows: bool, limit: int, json_: bool) -> None:
-    from headwater.app.deadletters import list_letters
+    from headwater.app.deadletters import list_dead_letters
 
-    found = list_letters(opened, name, place=place, rows=rows, limit=limit)
+    found = list_dead_letters(opened, name, place=place, rows=rows, limit=limit)
     if json_:
         answer({"table": name, "total": found.total, "letters": found.letters})
         return
@@ -67,7 +67,7 @@ def _list(opened: Workspace, name: str, place: str | None, *, rows: bool, limit:
         say(f"the newest {len(found.letters)} of {found.total}; `--limit` shows more")
 
 
-def _line(letter: LetterView, *, rows: bool) -> list[Any]:
+def _line(letter: DeadLetterView, *, rows: bool) -> list[Any]:
     more = letter.detail or letter.value_type
     reason = f"{letter.reason} ({more})" if more else letter.reason
     cells = [letter.place, letter.line or None, letter.column, reason, letter.kept_at]

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.base import limits
-from headwater.base.errors import HeadwaterError, Place
+from headwater.base.errors import HeadwaterError, Position
 from headwater.interfaces.cli.output import (
     Face,
     Interrupted,
@@ -179,7 +179,7 @@ def _read(name: str) -> bytes:
         with open(name, "rb") as file:
             return decode_file(name, file.read(limits.MAX_BODY_BYTES + 1))
     except HeadwaterError as error:
-        error.places = (Place("stdin" if name == STDIN else name),)
+        error.places = (Position("stdin" if name == STDIN else name),)
         raise
     except OSError as error:
         reason = (error.strerror or "it cannot be read").lower()
@@ -194,7 +194,7 @@ def _placed(error: HeadwaterError, name: str, landed: list[dict[str, Any]]) -> H
     rows = error.detail.get("rows")
     if error.code == "HW-I02" and isinstance(rows, list):
         lines = dict.fromkeys(int(row["line"]) for row in rows)
-        error.places = tuple(Place("stdin" if name == STDIN else name, line) for line in lines)
+        error.places = tuple(Position("stdin" if name == STDIN else name, line) for line in lines)
         if not {".csv", ".json", ".parquet"}.isdisjoint(Path(name).suffixes):
             error.hint = "a batch is one JSON object a line; put CSV and Parquet files into the drop folder"
     if landed:

@@ -120,7 +120,7 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
     """New orders arrive, and the demand that stands in the manifest is met."""
     from headwater.app import init as app_init
     from headwater.app.demo_orders import Arrivals
-    from headwater.app.ingest import Door
+    from headwater.app.ingest import Ingestor
     from headwater.app.serve import EndedRun, open_service
     from headwater.base.clock import now_us, to_text
 
@@ -130,13 +130,13 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
         runs[run.pipeline] += 1
         say(f"{to_text(now_us())[11:19]}  {run.pipeline:9}  {outcome_text(run)}, asked by {run.trigger}")
 
-    door = Door()
-    served = open_service(opened, door, tell=lambda error: show_error(error, as_json=False), on_run=tell)
+    ingestor = Ingestor()
+    served = open_service(opened, ingestor, tell=lambda error: show_error(error, as_json=False), on_run=tell)
     say("")
     say("new orders arrive; `sales` has a Wave on it, `goods` a Tide of 20 s. Ctrl-C ends it. In another terminal:")
     say(f"  {_program()} --project {directory} why {app_init.DEMO_PIPELINE}")
     say("")
-    with closing(door), until_signal(served.stop), Arrivals(directory / "data" / "orders") as arrivals:
+    with closing(ingestor), until_signal(served.stop), Arrivals(directory / "data" / "orders") as arrivals:
         clock = threading.Timer(seconds, served.stop) if seconds is not None else None
         if clock is not None:
             clock.daemon = True

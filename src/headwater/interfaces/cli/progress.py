@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, assert_never
 
-from headwater.app.apply import Event, RunBegan, RunEnded, SliceBegan, SliceEnded, SliceRetried, Waiting
+from headwater.app.apply import Event, RunBegan, RunFinished, SliceBegan, SliceEnded, SliceRetried, Waiting
 from headwater.interfaces.cli.output import count_text, say, size_text
 
 
-class Shown(Protocol):
+class ShownProgress(Protocol):
     def on_event(self, event: Event) -> None: ...
 
 
 @contextmanager
-def progress() -> Iterator[Shown]:
+def progress() -> Iterator[ShownProgress]:
     """Bars on stderr if it is a terminal."""
     if not sys.stderr.isatty():
         yield _Quiet()
@@ -77,7 +77,7 @@ class _Bars:
                 self._landed(event)
             case SliceRetried():
                 self.bars.update(self.tasks[event.pipeline], landed=f"trying again: {event.reason}")
-            case RunEnded():
+            case RunFinished():
                 if event.pipeline in self.tasks:
                     self.bars.update(self.tasks[event.pipeline], completed=self.units[event.pipeline])
             case Waiting():

@@ -50,14 +50,14 @@ def validate(context: typer.Context, json_: JsonOption = False) -> None:
     project = check_project(face.start)
     if json_:
         parts = [
-            {"place": str(part.place), "what": part.what, "pipeline": part.pipeline} for part in project.unsupported
+            {"place": str(part.position), "what": part.what, "pipeline": part.pipeline} for part in project.unsupported
         ]
         answer({"ok": True, "pipelines": len(project.pipelines), "unsupported": parts, "warnings": project.warnings})
         return
     for warning in project.warnings:
         say(f"warning: {warning}")
     for part in project.unsupported:
-        show(f"{part.place}: not supported yet: {part.what}")
+        show(f"{part.position}: not supported yet: {part.what}")
     say(f"{count_text(len(project.pipelines), 'pipeline')}, no error")
 
 
@@ -122,7 +122,7 @@ def query(
     """DuckDB over the store, read-only. `headwater.tables` lists the tables."""
     from headwater.app.query import reader
     from headwater.app.workspace import workspace
-    from headwater.interfaces.cli.rows import write_rows
+    from headwater.interfaces.cli.write_rows import write_rows
 
     face: Face = context.obj
     chosen = Format.JSON if json_ else format_
@@ -137,7 +137,7 @@ def query(
 
 def _interactive(session: duckdb.DuckDBPyConnection, format_: Any) -> None:
     """One statement at a time; a line that ends with `;` ends it."""
-    from headwater.interfaces.cli.rows import write_rows
+    from headwater.interfaces.cli.write_rows import write_rows
 
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  (gives input() history and editing)

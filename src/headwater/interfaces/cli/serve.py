@@ -18,10 +18,10 @@ from headwater.interfaces.cli.output import Face, count_text, say, seconds_text,
 
 if TYPE_CHECKING:
     from headwater.app.drop_folder import News
-    from headwater.app.ingest import Door
+    from headwater.app.ingest import Ingestor
     from headwater.app.serve import EndedRun
     from headwater.app.workspace import Workspace
-    from headwater.interfaces.http.context import Context
+    from headwater.interfaces.http.request_context import Context
 
 _STOP, _OVER = b"s", b"o"
 
@@ -42,20 +42,20 @@ def serve(
     quiet: Annotated[bool, typer.Option("--quiet", help="Say only what goes wrong.")] = False,
 ) -> None:
     """Keep every pipeline as fresh as demand asks: engine, workers, HTTP API. Ends with Ctrl-C or SIGTERM."""
-    from headwater.app.ingest import Door
+    from headwater.app.ingest import Ingestor
     from headwater.app.serve import open_service
     from headwater.app.workspace import workspace
 
     face: Face = context.obj
-    with workspace(face.start) as opened, closing(Door()) as door:
+    with workspace(face.start) as opened, closing(Ingestor()) as ingestor:
         served = open_service(
             opened,
-            door,
+            ingestor,
             tell=lambda error: show_error(error, as_json=False),
             on_run=_nothing if quiet else _narrate,
             on_dropped=lambda news: _show_dropped(news, quiet=quiet),
         )
-        listening = nullcontext("") if no_http else _http(opened, door, host, port, otlp=otlp)
+        listening = nullcontext("") if no_http else _http(opened, ingestor, host, port, otlp=otlp)
         with until_signal(served.stop), listening as where:
             served.run(on_ready=lambda: say(f"serving {opened.project.name}{where}"))
     say("stopped; what was under way goes on when it is started again")
@@ -76,7 +76,7 @@ def worker(context: typer.Context) -> None:
 
 
 @contextmanager
-def _http(opened: Workspace, door: Door, host: str | None, port: int | None, *, otlp: bool) -> Iterator[str]:
+def _http(opened: Workspace, ingestor: Ingestor, host: str | None, port: int | None, *, otlp: bool) -> Iterator[str]:
     """The HTTP API, and commands on this machine find it; where it listens, in words."""
     from headwater.app.access import access_of
     from headwater.app.serve import otlp_ports
@@ -88,7 +88,7 @@ def _http(opened: Workspace, door: Door, host: str | None, port: int | None, *, 
     bind = host or section.host
     access = access_of(opened.project, host=bind)
     server = HttpServer()
-    app = api(lambda: opened, access=access, door=door)
+    app = api(lambda: opened, access=access, ingestor=ingestor)
     bound = server.start(app, bind, section.port if port is None else port)
     try:
         with (
@@ -102,14 +102,14 @@ def _http(opened: Workspace, door: Door, host: str | None, port: int | None, *, 
 
 @contextmanager
 def _otlp(context: Context, host: str, ports: tuple[int, int] | None) -> Iterator[str]:
-    """OTLP, if it is wanted, by the same door as the HTTP API; where it listens, in words."""
+    """OTLP, if it is wanted, through the same ingestor as the HTTP API; where it listens, in words."""
     if ports is None:
         yield ""
         return
     from headwater.interfaces.otlp.receive import Receiver
     from headwater.interfaces.otlp.servers import taking_otlp
 
-    receiver = Receiver(context.current, context.access, context.door, context.room)
+    receiver = Receiver(context.current, context.access, context.ingestor, context.memory)
     with taking_otlp(receiver, host, *ports) as listening:
         yield f", OTLP on {listening}"
 

@@ -15,17 +15,17 @@ from starlette.responses import Response
 from headwater import __version__
 from headwater.app.access import Access
 from headwater.app.health import Health, gauges, health
-from headwater.app.ingest import Door
+from headwater.app.ingest import Ingestor
 from headwater.app.telemetry import COUNTERS, Counters
 from headwater.app.workspace import Workspace
 from headwater.base import limits
-from headwater.interfaces.http import demand, ingest, read
-from headwater.interfaces.http.context import Context, Given, Opened, answer, answers, opened, shape
+from headwater.interfaces.http import demand, ingest, read_routes
 from headwater.interfaces.http.docs_page import POLICY, docs_page
 from headwater.interfaces.http.feed import Feed
 from headwater.interfaces.http.guard import OPEN, Guard
-from headwater.interfaces.http.metrics import OPENMETRICS, openmetrics
+from headwater.interfaces.http.openmetrics import OPENMETRICS, openmetrics
 from headwater.interfaces.http.problems import NO_STORE, PROBLEM, handle_errors
+from headwater.interfaces.http.request_context import Context, Given, Opened, answer, answers, opened, shape
 
 TITLE = "Headwater"
 DESCRIPTION = "Demand for pipelines, what they do and why, rows that are pushed, and queries over what has landed."
@@ -59,11 +59,11 @@ def api(
     *,
     access: Access | None = None,
     counters: Counters = COUNTERS,
-    door: Door | None = None,
+    ingestor: Ingestor | None = None,
     heartbeat_seconds: float = limits.HEARTBEAT_SECONDS,
 ) -> FastAPI:
     """The application. `workspace` gives the workspace as it is at the moment; whoever made it closes it, after the
-    server. Pushed rows come in by `door`, which is closed with the server. Without `access` it answers to the names of
+    server. Pushed rows come in by `ingestor`, which is closed with the server. Without `access` it answers to the names of
     this machine and asks for no token.
 
     `app.state.closing()`, from any thread, ends the streams of events and the queries that are under way: call it
@@ -81,7 +81,7 @@ def api(
         finally:
             context.close()
             await run_in_threadpool(feed.join)
-            await run_in_threadpool(context.door.close)
+            await run_in_threadpool(context.ingestor.close)
 
     app = FastAPI(
         title=TITLE,
@@ -95,13 +95,13 @@ def api(
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     context = app.state.context = Context(
-        current, access, counters, feed, heartbeat_seconds, door=door or Door(counters)
+        current, access, counters, feed, heartbeat_seconds, ingestor=ingestor or Ingestor(counters)
     )
     app.state.closing = context.close
     app.add_middleware(Guard, access=access)
     handle_errors(app)
     app.include_router(demand.router)
-    app.include_router(read.router)
+    app.include_router(read_routes.router)
     app.include_router(ingest.router)
     _add_watching(app)
     app.openapi = lambda: _description(app)  # type: ignore[method-assign]

@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from headwater.app.demand import Asked, TriggerView, ask, clear, remove_trigger, set_trigger, triggers
 from headwater.app.workspace import Workspace
-from headwater.interfaces.http.context import Context, Given, Opened, RequestBody, answer, answers, shape
 from headwater.interfaces.http.ingest import parts_of
 from headwater.interfaces.http.problems import RequestError
+from headwater.interfaces.http.request_context import Context, Given, Opened, RequestBody, answer, answers, shape
 from headwater.interfaces.http.webhooks import Signing
 
 router = APIRouter(tags=["ask"])

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from headwater.app.engine_events import EventWatch, ToldEvent
+from headwater.app.engine_events import EventWatch, StoredEvent
 from headwater.app.telemetry import Counters
 from headwater.app.workspace import Workspace
 from headwater.base import limits
@@ -109,7 +109,7 @@ class Feed:
         if len(events) < limits.EVENTS_PAGE and not self._stopping.wait(limits.FEED_PAUSE_SECONDS):
             self._watch.wait(limits.WAKE_RETRY_SECONDS, self._stopping)
 
-    def _count(self, event: ToldEvent) -> None:
+    def _count(self, event: StoredEvent) -> None:
         match event.kind:
             case kind if kind in _RUN_STATES:
                 self._counters.add("runs", event.pond, _RUN_STATES[kind])
@@ -129,7 +129,7 @@ class Feed:
 
 
 async def stream(
-    feed: Feed, read: Callable[[int], list[ToldEvent]], *, after: int, heartbeat_seconds: float
+    feed: Feed, read: Callable[[int], list[StoredEvent]], *, after: int, heartbeat_seconds: float
 ) -> AsyncIterator[str]:
     """Server-sent events later than that id, for as long as the feed goes on. A catalog that is away ends the
     stream: who listens comes again, with the id of the last event."""
@@ -146,7 +146,7 @@ async def stream(
             yield ": nothing new\n\n"
 
 
-class Listening(StreamingResponse):
+class EventStream(StreamingResponse):
     """An answer to a listener that has joined: it leaves when the answer ends, also if it never began."""
 
     def __init__(self, feed: Feed, events: AsyncIterator[str]):
@@ -161,12 +161,12 @@ class Listening(StreamingResponse):
             self._feed.leave_listeners()
 
 
-def _sent(event: ToldEvent) -> str:
-    data = json_without_paths(answer_text(told(event), indent=None))
+def _sent(event: StoredEvent) -> str:
+    data = json_without_paths(answer_text(event_json(event), indent=None))
     return f"id: {event.id}\nevent: {event.kind}\ndata: {data}\n\n"
 
 
-def told(event: ToldEvent) -> dict[str, Any]:
+def event_json(event: StoredEvent) -> dict[str, Any]:
     """An event as a listener reads it."""
     return {
         "id": event.id,

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headwater.app.access import Access, host_of
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.interfaces.http.memory import Place, Room
+from headwater.interfaces.http.memory import MemoryBudget, Reservation
 from headwater.interfaces.http.problems import RequestError, problem
 
 OPEN = frozenset({"/health"})
@@ -67,7 +67,7 @@ class Guard:
         counts: Callable[[Scope], bool] | None = None,
         refusal: Callable[[HeadwaterError, Scope], ASGIApp] = _problem,
     ):
-        self._bodies = Room(batches=0, size=limits.HTTP_REQUEST_MEMORY_BYTES)
+        self._bodies = MemoryBudget(batches=0, size=limits.HTTP_REQUEST_MEMORY_BYTES)
         self.app = app
         self.access = access
         self.most_bytes = most_bytes or _most_bytes
@@ -107,7 +107,7 @@ class Guard:
 class _Body:
     """A body as it comes: no larger than it may be, no slower, and counted where it is held."""
 
-    def __init__(self, receive: Receive, most: int, place: Place | None):
+    def __init__(self, receive: Receive, most: int, place: Reservation | None):
         self._receive, self._most, self._place = receive, most, place
         self._seen = 0
         self._begun = 0.0

@@ -13,9 +13,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from headwater.app.ingest import Accepted, Encoding, TooLarge, decoded, mark_of
-from headwater.interfaces.http.context import Context, Given, answer, answers, shape
-from headwater.interfaces.http.memory import Place
+from headwater.interfaces.http.memory import Reservation
 from headwater.interfaces.http.problems import RequestError
+from headwater.interfaces.http.request_context import Context, Given, answer, answers, shape
 
 router = APIRouter(tags=["push"])
 
@@ -46,8 +46,8 @@ async def ingest(
     """Push rows into a table: all of them land, once, or none does."""
     # The arguments of the key are its description; a header may also come twice.
     key, encoding = key_of(request.headers), encoding_of(request.headers)
-    context.room.check()
-    with context.room.hold() as place:
+    context.memory.check()
+    with context.memory.hold() as place:
         body = await body_of(request, place)
         land = partial(
             _land,
@@ -63,7 +63,7 @@ async def ingest(
             actor=f"http:{request.client.host}" if request.client is not None else "http",
         )
         # A sender that goes away does not undo what it has sent: the thread goes on, and the key finds the answer.
-        with context.room.batch():
+        with context.memory.batch():
             found = await to_thread.run_sync(land, limiter=context.pushes)
     return answer(
         {
@@ -80,7 +80,7 @@ def _land(
     context: Context,
     table: str,
     body: bytes,
-    place: Place,
+    place: Reservation,
     *,
     encoding: Encoding,
     key: str | None,
@@ -90,17 +90,17 @@ def _land(
     actor: str,
 ) -> Accepted:
     workspace = context.current()
-    if mark is not None and mark != mark_of(context.door.target(workspace, table, auto_create=auto_create)):
+    if mark is not None and mark != mark_of(context.ingestor.target(workspace, table, auto_create=auto_create)):
         # A command that read a newer manifest than this server: it lands its rows itself.
         raise RequestError(412, f"the server knows `{table}` by another manifest", code="HW-T02")
     try:
         rows = decoded(body, encoding, grow=place.grow)
-        door = context.door
-        found = door.ingest(workspace, table, rows, key=key, evolve=evolve, auto_create=auto_create, actor=actor)
+        ingestor = context.ingestor
+        found = ingestor.ingest(workspace, table, rows, key=key, evolve=evolve, auto_create=auto_create, actor=actor)
     except TooLarge as error:
         raise RequestError(413, error.message, error.hint, code=error.code) from error
     if not found.replayed:
-        context.door.show_soon(workspace)
+        context.ingestor.show_soon(workspace)
     return found
 
 
@@ -113,7 +113,7 @@ async def parts_of(request: Request) -> AsyncIterator[bytes]:
         raise RequestError(400, "the sender went away before all was sent") from error
 
 
-async def body_of(request: Request, place: Place) -> bytes:
+async def body_of(request: Request, place: Reservation) -> bytes:
     """The body, which counts for as long as the place is held."""
     parts = []
     async for part in parts_of(request):

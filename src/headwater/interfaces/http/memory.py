@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from headwater.interfaces.http.problems import RequestError
 
 
-class Room:
+class MemoryBudget:
     """What pushed batches may hold of the memory, all together."""
 
     def __init__(self, batches: int, size: int):
@@ -25,9 +25,9 @@ class Room:
         return self._size
 
     @contextmanager
-    def hold(self) -> Iterator[Place]:
+    def hold(self) -> Iterator[Reservation]:
         """Memory for what is being received: a slow sender holds what it has sent, and no batch."""
-        place = Place(self)
+        place = Reservation(self)
         try:
             yield place
         finally:
@@ -48,7 +48,7 @@ class Room:
                 self._batches += 1
 
     @contextmanager
-    def place(self) -> Iterator[Place]:
+    def reserve(self) -> Iterator[Reservation]:
         """Both."""
         with self.batch(), self.hold() as place:
             yield place
@@ -65,15 +65,15 @@ class Room:
             self._size -= size
 
 
-class Place:
+class Reservation:
     """The room of one batch: it grows with what is read, and is given back as a whole."""
 
-    def __init__(self, room: Room):
-        self._room = room
+    def __init__(self, room: MemoryBudget):
+        self._budget = room
         self.held = 0
 
     def grow(self, size: int) -> None:
-        self._room.take(size)
+        self._budget.take(size)
         self.held += size
 
 

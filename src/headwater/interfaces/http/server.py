@@ -39,7 +39,7 @@ class HttpServer:
         address cannot be listened on; `setting` is where the port is chosen."""
         import uvicorn
 
-        from headwater.interfaces.http.accept import BoundedServer
+        from headwater.interfaces.http.bounded_server import BoundedServer
         from headwater.interfaces.http.connections import connection_limit, raise_file_limit
 
         assert self._thread is None, "a server starts once"

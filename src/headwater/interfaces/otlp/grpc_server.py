@@ -30,7 +30,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.interfaces.http.connections import connection_limit, raise_file_limit
 from headwater.interfaces.http.ingest import key_of
 from headwater.interfaces.http.server import listen
-from headwater.interfaces.otlp.receive import RETRIED, Receiver, http_status, told
+from headwater.interfaces.otlp.receive import RETRIED, Receiver, error_line, http_status
 
 SERVICES: dict[Signal, str] = {
     "logs": "opentelemetry.proto.collector.logs.v1.LogsService",
@@ -114,7 +114,7 @@ def _export(receiver: Receiver, signal: Signal, messages: Iterator[bytes], call:
     texts = [(name, value) for name, value in call.invocation_metadata() if isinstance(value, str)]
     sent = Headers(raw=[(name.encode(), value.encode()) for name, value in texts])
     receiver.access.check_token(sent.get("authorization"))
-    with receiver.room.place() as place:
+    with receiver.memory.reserve() as place:
         body = _read(messages, call)
         place.grow(len(body))
         answer = receiver.receive(
@@ -144,7 +144,7 @@ def _read(messages: Iterator[bytes], call: grpc.ServicerContext) -> bytes:
 
 
 def _abort(call: grpc.ServicerContext, error: HeadwaterError) -> NoReturn:
-    status, text = http_status(error), told(error)
+    status, text = http_status(error), error_line(error)
     if status in RETRIED:
         code = grpc.StatusCode.UNAVAILABLE
         again = RetryInfo()

@@ -22,7 +22,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.interfaces.http.guard import Guard
 from headwater.interfaces.http.ingest import body_of, encoding_of, key_of
 from headwater.interfaces.http.problems import NO_STORE, RequestError
-from headwater.interfaces.otlp.receive import RETRIED, Receiver, http_status, told
+from headwater.interfaces.otlp.receive import RETRIED, Receiver, error_line, http_status
 
 _FORMS: dict[str, Form] = {"application/x-protobuf": "protobuf", "application/json": "json"}
 _TYPES = {form: name for name, form in _FORMS.items()}
@@ -61,13 +61,13 @@ async def _export(receiver: Receiver, threads: CapacityLimiter, signal: Signal, 
         known = " or ".join(f"`{name}`" for name in _FORMS)
         raise RequestError(415, "the request does not say what it is", f"send `Content-Type:` {known}")
     key, encoding = key_of(request.headers), encoding_of(request.headers)
-    receiver.room.check()
-    with receiver.room.hold() as place:
+    receiver.memory.check()
+    with receiver.memory.hold() as place:
         body = await body_of(request, place)
         actor = f"otlp:{request.client.host}" if request.client is not None else "otlp"
         receive = partial(receiver.receive, signal, body, place, encoding=encoding, form=form, key=key, actor=actor)
         # A sender that goes away does not undo what it has sent: the thread goes on, and the key finds the answer.
-        with receiver.room.batch():
+        with receiver.memory.batch():
             found = await to_thread.run_sync(receive, limiter=threads)
     return Response(written(found, form), 200, dict(NO_STORE), _TYPES[form])
 
@@ -87,7 +87,7 @@ def _refusal(error: HeadwaterError, scope: Scope) -> Response:
         headers["Retry-After"] = str(limits.HTTP_RETRY_SECONDS)
     elif status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return Response(written(Status(message=told(error)), form), status, headers, _TYPES[form])
+    return Response(written(Status(message=error_line(error)), form), status, headers, _TYPES[form])
 
 
 async def _known(request: Request, error: Exception) -> Response:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from headwater.app import otlp
 from headwater.app.access import Access
-from headwater.app.ingest import Door, Encoding
+from headwater.app.ingest import Encoding, Ingestor
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.interfaces.http.memory import Place, Room
+from headwater.interfaces.http.memory import MemoryBudget, Reservation
 from headwater.interfaces.http.paths import without_paths
 from headwater.interfaces.http.problems import RequestError, status_of
 
@@ -25,14 +25,14 @@ class Receiver:
 
     current: Callable[[], Workspace]
     access: Access
-    door: Door
-    room: Room
+    ingestor: Ingestor
+    memory: MemoryBudget
 
     def receive(
         self,
         signal: otlp.Signal,
         body: bytes,
-        place: Place,
+        place: Reservation,
         *,
         encoding: Encoding,
         form: otlp.Form,
@@ -45,7 +45,7 @@ class Receiver:
         except otlp.TooLarge as error:
             hint = "send less at a time: exporters have a setting for the size of their batches"
             raise RequestError(413, error.message, hint, code=error.code) from error
-        return otlp.land(self.current(), self.door, signal, rows, key=key, actor=actor)
+        return otlp.land(self.current(), self.ingestor, signal, rows, key=key, actor=actor)
 
 
 def http_status(error: HeadwaterError) -> int:
@@ -54,7 +54,7 @@ def http_status(error: HeadwaterError) -> int:
     return 503 if error.retryable and status not in RETRIED else status
 
 
-def told(error: HeadwaterError) -> str:
+def error_line(error: HeadwaterError) -> str:
     """An error in a line."""
     text = f"{error.code}: {error.message}" + (f" ({error.hint})" if error.hint else "")
     return without_paths(text)[: limits.OTLP_MESSAGE_CHARACTERS]

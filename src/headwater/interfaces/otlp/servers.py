@@ -14,7 +14,7 @@ from headwater.interfaces.otlp.receive import Receiver
 
 
 @dataclass(frozen=True)
-class Listening:
+class OtlpAddresses:
     """Where exporters send to."""
 
     host: str
@@ -26,13 +26,13 @@ class Listening:
 
 
 @contextmanager
-def taking_otlp(receiver: Receiver, host: str, grpc_port: int, http_port: int) -> Iterator[Listening]:
-    """Raises HW-H01 if one of them cannot listen. Behind it nobody sends any more, and the door can be closed."""
+def taking_otlp(receiver: Receiver, host: str, grpc_port: int, http_port: int) -> Iterator[OtlpAddresses]:
+    """Raises HW-H01 if one of them cannot listen. Behind it nobody sends any more, and the ingestor can be closed."""
     with ExitStack() as stack:
         grpc_server, http_server = GrpcServer(), HttpServer()
         stack.callback(grpc_server.stop)
         stack.callback(http_server.stop)
-        yield Listening(
+        yield OtlpAddresses(
             host,
             grpc_server.start(receiver, host, grpc_port),
             http_server.start(otlp_app(receiver), host, http_port, setting="[serve.otlp] http_port"),

@@ -102,7 +102,7 @@ def running(root: Path) -> Iterator[Running]:
     """The project's store is open, and its engine runs."""
     with workspace(root) as opened:
         compiled = compile_pipelines(opened.project, now_us=now_us())
-        engine = open_engine(opened.store(), compiled, holder=new_holder(), stands=True)
+        engine = open_engine(opened.store(), compiled, holder=new_holder(), runs_triggers=True)
         assert engine is not None
         found = Running(opened, engine)
         thread = threading.Thread(target=found.run)

@@ -20,7 +20,7 @@ from forked import context
 from headwater.app.query import reader
 from headwater.app.workspace import workspace
 from headwater.base.errors import HeadwaterError
-from headwater.duck.session import run_query
+from headwater.duck.sandbox import run_query
 from unit.interfaces.landed import landed_project
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from headwater.app.workspace import workspace
-from headwater.base.errors import HeadwaterError, Place
+from headwater.base.errors import HeadwaterError, Position
 from headwater.interfaces.http.paths import without_paths
 from headwater.interfaces.http.problems import problem
-from headwater.interfaces.otlp.receive import told
+from headwater.interfaces.otlp.receive import error_line
 from unit.interfaces.http.served import serving
 from unit.interfaces.http.test_paths import problem_of
 from unit.interfaces.landed import landed_project
@@ -34,13 +34,13 @@ STORE = "/home/me/My Project/.headwater/shop"
 )  # fmt: skip
 def test_a_path_is_shown_from_the_store_on_or_by_its_name(text: str, shown: str) -> None:
     assert without_paths(text) == shown
-    assert told(HeadwaterError("HW-T05", text)) == f"HW-T05: {shown}"
+    assert error_line(HeadwaterError("HW-T05", text)) == f"HW-T05: {shown}"
 
 
 def test_a_problem_has_no_path_in_any_of_its_parts() -> None:
     path = "/home/me/data.csv"
     error = HeadwaterError(
-        "HW-T05", f"`{path}` is bad", f"see `{path}`", detail={"a": [path]}, places=(Place(path, 3),)
+        "HW-T05", f"`{path}` is bad", f"see `{path}`", detail={"a": [path]}, places=(Position(path, 3),)
     )
     body = bytes(problem(error).body).decode()
     assert "/home" not in body and json.loads(body)["error"]["detail"]["places"][0]["file"] == "data.csv"

@@ -14,7 +14,7 @@ import pytest
 
 from headwater.base import limits
 from headwater.interfaces.http.api import api
-from headwater.interfaces.http.memory import Room
+from headwater.interfaces.http.memory import MemoryBudget
 from headwater.interfaces.http.problems import RequestError
 from headwater.interfaces.http.server import HttpServer
 from unit.interfaces.http.served import HOST, Running
@@ -185,15 +185,15 @@ def test_many_senders_at_once_land_each_batch_once(client: httpx.Client) -> None
 
 
 def test_a_sender_that_finds_no_room_is_told_to_come_again() -> None:
-    room = Room(batches=2, size=10)
-    with room.place() as one, room.place() as two:
+    memory = MemoryBudget(batches=2, size=10)
+    with memory.reserve() as one, memory.reserve() as two:
         one.grow(6)
         with pytest.raises(RequestError) as full:
             two.grow(5)
         assert (full.value.status, full.value.code, full.value.retryable) == (429, "HW-H05", True)
-        with pytest.raises(RequestError), room.place():
+        with pytest.raises(RequestError), memory.reserve():
             raise AssertionError("there is no place")
-    with room.place() as alone:
+    with memory.reserve() as alone:
         alone.grow(10)
 
 
@@ -211,14 +211,14 @@ def test_a_sender_that_sends_half_holds_no_room_for_long(
     connection.putheader("Content-Length", "100")
     connection.endheaders()
     connection.send(ROW)
-    room: Room = app.state.context.room
+    memory: MemoryBudget = app.state.context.memory
     if goes_away:
-        eventually(lambda: room.bytes_left < limits.INGEST_MEMORY_BYTES)
+        eventually(lambda: memory.bytes_left < limits.INGEST_MEMORY_BYTES)
         connection.close()
     else:
         assert connection.getresponse().status == 408
         connection.close()
-    eventually(lambda: (room.bytes_left, room.batches_left) == (limits.INGEST_MEMORY_BYTES, limits.INGESTS_AT_ONCE))
+    eventually(lambda: (memory.bytes_left, memory.batches_left) == (limits.INGEST_MEMORY_BYTES, limits.INGESTS_AT_ONCE))
     server.stop()
     assert "Traceback" not in caplog.text
 
@@ -229,7 +229,7 @@ def test_a_batch_that_finds_no_room_gets_429_and_a_time_to_come_again(engine: Ru
     address = f"http://{HOST}:{server.start(app, HOST, 0)}"
     with httpx.Client(base_url=address, trust_env=False, timeout=60) as client, ExitStack() as others:
         for _ in range(limits.INGESTS_AT_ONCE):
-            others.enter_context(app.state.context.room.place())
+            others.enter_context(app.state.context.memory.reserve())
         answer = push(client, "full", ROW)
         assert int(answer.headers["retry-after"]) > 0
         assert problem_of(answer, 429, "HW-H05")["retryable"]

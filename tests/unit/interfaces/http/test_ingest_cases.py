@@ -15,7 +15,7 @@ import pytest
 
 from headwater.app.workspace import Workspace, workspace
 from headwater.base import limits
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import to_arrow
 from headwater.catalog.lookup import table_states
 from unit.coerce.test_cases import bytes_in, cases, rows, schema_in

@@ -19,9 +19,9 @@ from headwater import __version__
 from headwater.app.status import status
 from headwater.base import limits
 from headwater.interfaces.http.api import api
-from headwater.interfaces.http.context import RequestBody
 from headwater.interfaces.http.demand import TriggerBody
-from headwater.interfaces.http.read import QueryBody
+from headwater.interfaces.http.read_routes import QueryBody
+from headwater.interfaces.http.request_context import RequestBody
 from headwater.interfaces.http.server import HttpServer
 from unit.interfaces.http.served import CHECK_SECONDS, CHECKS, HEARTBEAT_SECONDS, HOST, Running, told
 

@@ -81,7 +81,7 @@ def test_a_query_too_many_is_refused_with_a_time_to_retry(tmp_path: Path) -> Non
         held.callback(server.stop)
         pool = app.state.context.queries
         for _ in range(pool.capacity):
-            held.enter_context(pool.place())
+            held.enter_context(pool.reserve())
         found = httpx.post(f"http://{HOST}:{port}/v1/query", json={"sql": "select 1"}, trust_env=False, timeout=60)
     assert (found.status_code, found.json()["code"]) == (503, "HW-H05")
     assert found.headers["retry-after"] == str(limits.HTTP_RETRY_SECONDS)

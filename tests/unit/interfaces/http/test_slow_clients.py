@@ -184,7 +184,7 @@ def test_a_server_that_stops_does_not_wait_for_bodies(
     app, server = api(lambda: engine.workspace), HttpServer()
     with socket.create_connection((HOST, server.start(app, HOST, 0)), ANSWER_SECONDS) as connection:
         connection.sendall(HALF_BODY % b"/v1/ingest/slow")
-        eventually(lambda: app.state.context.room.bytes_left < limits.INGEST_MEMORY_BYTES)
+        eventually(lambda: app.state.context.memory.bytes_left < limits.INGEST_MEMORY_BYTES)
         server.stop()
         assert all_of(connection) == b""
     assert caplog.text == ""

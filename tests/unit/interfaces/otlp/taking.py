@@ -14,16 +14,16 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from headwater.app.access import Access
-from headwater.app.ingest import Door
+from headwater.app.ingest import Ingestor
 from headwater.app.query import reader
 from headwater.app.workspace import Workspace, workspace
 from headwater.base import limits
-from headwater.duck.session import run_query
+from headwater.duck.sandbox import run_query
 from headwater.ingest.otlp.tables import Signal
-from headwater.interfaces.http.memory import Room
+from headwater.interfaces.http.memory import MemoryBudget
 from headwater.interfaces.otlp.grpc_server import SERVICES
 from headwater.interfaces.otlp.receive import Receiver
-from headwater.interfaces.otlp.servers import Listening, taking_otlp
+from headwater.interfaces.otlp.servers import OtlpAddresses, taking_otlp
 from headwater.manifest.spec import OtlpSection
 from headwater.observe.counters import Counters
 
@@ -45,7 +45,7 @@ class Told:
 class Taking:
     workspace: Workspace
     receiver: Receiver
-    listening: Listening
+    listening: OtlpAddresses
     counters: Counters
     http: httpx.Client
     channel: grpc.Channel = field(repr=False)
@@ -77,10 +77,10 @@ def taking(root: Path, manifest: str = "", *, access: Access | None = None) -> I
     (root / "headwater.toml").write_text(manifest)
     counters = Counters()
     with workspace(root) as opened:
-        door = Door(counters)
-        room = Room(limits.INGESTS_AT_ONCE, limits.INGEST_MEMORY_BYTES)
+        ingestor = Ingestor(counters)
+        room = MemoryBudget(limits.INGESTS_AT_ONCE, limits.INGEST_MEMORY_BYTES)
         opened.store()
-        receiver = Receiver(lambda: opened, access or Access(), door, room)
+        receiver = Receiver(lambda: opened, access or Access(), ingestor, room)
         ports = OtlpSection(grpc_port=0, http_port=0)
         options = [("grpc.max_send_message_length", -1)]
         with (
@@ -89,7 +89,7 @@ def taking(root: Path, manifest: str = "", *, access: Access | None = None) -> I
             grpc.insecure_channel(f"{HOST}:{found.grpc_port}", options=options) as channel,
         ):
             yield Taking(opened, receiver, found, counters, client, channel)
-        door.close()
+        ingestor.close()
 
 
 def said(response: httpx.Response, status: int) -> str:

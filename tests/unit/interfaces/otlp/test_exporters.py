@@ -200,7 +200,7 @@ def test_an_exporter_that_finds_no_room_comes_again(
     monkeypatch.setattr(limits, "HTTP_RETRY_SECONDS", 1)
     with taking(tmp_path / "shop") as taken, ExitStack() as others:
         for _ in range(limits.INGESTS_AT_ONCE):
-            others.enter_context(taken.receiver.room.place())
+            others.enter_context(taken.receiver.memory.reserve())
         tried = Retried(others)
         logging.getLogger("opentelemetry.exporter.otlp.proto").addHandler(tried)
         provider = TracerProvider(shutdown_on_exit=False)

@@ -217,15 +217,15 @@ def test_a_store_that_fails_for_a_moment_is_asked_again(
 def test_a_request_that_finds_no_room_is_told_to_come_again(shared: Taking) -> None:
     with ExitStack() as others:
         for _ in range(limits.INGESTS_AT_ONCE):
-            others.enter_context(shared.receiver.room.place())
+            others.enter_context(shared.receiver.memory.reserve())
         told = shared.call("logs", GOOD)
         assert (told.code, told.retry_seconds) == (grpc.StatusCode.UNAVAILABLE, limits.HTTP_RETRY_SECONDS)
         answer = shared.post("logs", GOOD)
         assert "HW-H05" in said(answer, 429) and answer.headers["retry-after"]
-    with shared.receiver.room.place() as large:
+    with shared.receiver.memory.reserve() as large:
         large.grow(limits.INGEST_MEMORY_BYTES)
         assert shared.call("logs", GOOD).code is grpc.StatusCode.UNAVAILABLE
-    assert shared.receiver.room.batches_left == limits.INGESTS_AT_ONCE
+    assert shared.receiver.memory.batches_left == limits.INGESTS_AT_ONCE
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_small_request_that_would_fill_the_memory_is_refused(shared: Taking, b
 def test_a_large_record_needs_room(shared: Taking) -> None:
     """As much as it takes when it is read, which is more than it has bytes."""
     body = under(b"\x5a\x00" * 100_000, 1, 2, 2)
-    with shared.receiver.room.place() as large:
+    with shared.receiver.memory.reserve() as large:
         large.grow(limits.INGEST_MEMORY_BYTES - 100_000 * limits.OTLP_PART_BYTES)
         told = shared.call("traces", body)
         assert (told.code, told.retry_seconds) == (grpc.StatusCode.UNAVAILABLE, limits.HTTP_RETRY_SECONDS)
@@ -337,7 +337,7 @@ def test_a_sender_that_never_sends_holds_no_room_for_long(
     over.set()
     assert caught.value.code() is grpc.StatusCode.CANCELLED  # type: ignore[attr-defined]
     # The sender hears of it first.
-    eventually(lambda: shared.receiver.room.batches_left == limits.INGESTS_AT_ONCE)
+    eventually(lambda: shared.receiver.memory.batches_left == limits.INGESTS_AT_ONCE)
     assert "Traceback" not in caplog.text
 
 

@@ -32,7 +32,7 @@ class BoundedServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])
-        self.servers.append(cast(asyncio.Server, Acceptor(self, self._listening, self._connections)))
+        self.servers.append(cast(asyncio.Server, ConnectionAcceptor(self, self._listening, self._connections)))
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn calls it ten times a second."""
@@ -43,7 +43,7 @@ class BoundedServer(uvicorn.Server):
         return Connection(self._connections, self.config, self.server_state, self.lifespan.state)
 
 
-class Acceptor:
+class ConnectionAcceptor:
     """Accepts connections from one listening socket until `close`."""
 
     def __init__(self, server: BoundedServer, listening: socket.socket, connections: Connections):

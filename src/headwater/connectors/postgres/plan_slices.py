@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.base.errors import HeadwaterError
 from headwater.connectors.postgres.catalog import Relation, ask, estimate
 from headwater.connectors.postgres.config import PostgresConfig
+from headwater.connectors.postgres.pg_types import literal, quoted
 from headwater.connectors.postgres.slices import (
     PARTITION_ROWS,
     Incremental,
@@ -19,7 +20,6 @@ from headwater.connectors.postgres.slices import (
     read_mark,
     window_ranges,
 )
-from headwater.connectors.postgres.types import literal, quoted
 from headwater.connectors.protocol import Json, Slice, SlicePlan, TableAsk
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ UNINDEXED_ROWS = 100_000
 
 
 @dataclass(frozen=True)
-class Look:
+class TableScan:
     """A table in one short transaction, and what is asked of it."""
 
     connection: psycopg.Connection[Any]
@@ -59,7 +59,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Part:
+class SliceDraft:
     """What becomes one slice, before it has a start."""
 
     ranges: Sequence[Range]
@@ -71,7 +71,7 @@ class Part:
     source_keys: int | None = None
 
 
-def plan_slices(look: Look, value: Mapping[str, Json] | None, bound: Json) -> SlicePlan:
+def plan_slices(look: TableScan, value: Mapping[str, Json] | None, bound: Json) -> SlicePlan:
     """Decides what is to be read. `value` is the cursor's, `bound` what the source told for this run."""
     column, warnings, is_first = look.ask.incremental, _warnings(look), value is None
     end = {"column": column, **bound}
@@ -95,7 +95,7 @@ def plan_slices(look: Look, value: Mapping[str, Json] | None, bound: Json) -> Sl
     return _plan(look, value, _changes(look, look.incremental, value["from"], end), warnings)
 
 
-def _load(look: Look, end: Json, *, again: bool, after: Range | None = None) -> list[Part]:
+def _load(look: TableScan, end: Json, *, again: bool, after: Range | None = None) -> list[SliceDraft]:
     """The whole table, or what lies after a range of it.
 
     Its end is `end` for the last part; for the others it says where to go on, or, where another snapshot cannot go
@@ -110,7 +110,7 @@ def _load(look: Look, end: Json, *, again: bool, after: Range | None = None) -> 
         reached = group[-1].as_json() if by_key and resumable else None
         filter_column, filter_from = _load_filter(look, group[0], again=again)
         parts.append(
-            Part(
+            SliceDraft(
                 ranges=group,
                 end=end if place == len(groups) else {**end, "mark": None, "load": reached},
                 describe=f"all rows of {look.relation.name}"
@@ -125,7 +125,7 @@ def _load(look: Look, end: Json, *, again: bool, after: Range | None = None) -> 
     return parts
 
 
-def _source_keys(look: Look, end: Json) -> int | None:
+def _source_keys(look: TableScan, end: Json) -> int | None:
     """How many keys a table has that is read whole each time; None for any other table. The mark has counted the rows
     of the same snapshot, and each row has a key of its own where the server sees to that."""
     key = look.ask.primary_key
@@ -138,7 +138,7 @@ def _source_keys(look: Look, end: Json) -> int | None:
     return int(count)
 
 
-def _load_filter(look: Look, first: Range, *, again: bool) -> tuple[str | None, Json]:
+def _load_filter(look: TableScan, first: Range, *, again: bool) -> tuple[str | None, Json]:
     """Which rows of the store a load may meet. A part of an abandoned run may have landed even where the cursor
     does not know of it: in an append table nothing but the filter keeps it from landing twice."""
     if look.ask.mode == "append":
@@ -149,7 +149,7 @@ def _load_filter(look: Look, first: Range, *, again: bool) -> tuple[str | None, 
     return None, None
 
 
-def _rest_of_load(look: Look, value: Mapping[str, Json], end: Json) -> list[Part]:
+def _rest_of_load(look: TableScan, value: Mapping[str, Json], end: Json) -> list[SliceDraft]:
     """What an abandoned first load left: its ranges up to its own bound, and then the changes since that bound."""
     reached = Range(**value["load"]) if value["load"] is not None else None
     if reached is None or reached.column != look.load_key or look.incremental is None or value["from"] is None:
@@ -159,14 +159,14 @@ def _rest_of_load(look: Look, value: Mapping[str, Json], end: Json) -> list[Part
     return [*rest, *_changes(look, look.incremental, value["from"], end)]
 
 
-def _changes(look: Look, incremental: Incremental, since: str, end: Json) -> list[Part]:
+def _changes(look: TableScan, incremental: Incremental, since: str, end: Json) -> list[SliceDraft]:
     ranges, starts = window_ranges(look.connection, look.relation, incremental, since, range_rows=look.range_rows)
     parts = []
     for group in grouped(ranges, look.ranges_per_slice):
         high = group[-1].high
         stop = end if high is None else {**end, "at": high, "from": starts[high], "mark": None}
         parts.append(
-            Part(
+            SliceDraft(
                 ranges=group,
                 end=stop,
                 describe=f"rows of {look.relation.name} with {incremental.column} from {group[0].low}"
@@ -178,7 +178,7 @@ def _changes(look: Look, incremental: Incremental, since: str, end: Json) -> lis
     return parts
 
 
-def _plan(look: Look, start: Json, parts: Sequence[Part], warnings: Sequence[str]) -> SlicePlan:
+def _plan(look: TableScan, start: Json, parts: Sequence[SliceDraft], warnings: Sequence[str]) -> SlicePlan:
     slices = []
     for part in parts:
         rows, size = _estimate(look, part.ranges)
@@ -197,13 +197,13 @@ def _plan(look: Look, start: Json, parts: Sequence[Part], warnings: Sequence[str
     return SlicePlan(tuple(slices), tuple(warnings))
 
 
-def _estimate(look: Look, ranges: Sequence[Range]) -> tuple[int, int]:
+def _estimate(look: TableScan, ranges: Sequence[Range]) -> tuple[int, int]:
     first, last = ranges[0], ranges[-1]
     whole = Range(first.by, first.column, first.type, first.low, last.high)
     return estimate(look.connection, look.relation, whole.where)
 
 
-def _is_unchanged(look: Look, value: Mapping[str, Json], bound: Json) -> bool:
+def _is_unchanged(look: TableScan, value: Mapping[str, Json], bound: Json) -> bool:
     if value["mark"] is None:
         return False
     if value["from"] == bound["from"]:
@@ -213,7 +213,7 @@ def _is_unchanged(look: Look, value: Mapping[str, Json], bound: Json) -> bool:
     return bool(value["mark"] == read_mark(look.connection, look.relation, look.incremental.since(value["from"]).where))
 
 
-def _went_back(look: Look, incremental: Incremental, value: Mapping[str, Json], bound: Json) -> bool:
+def _went_back(look: TableScan, incremental: Incremental, value: Mapping[str, Json], bound: Json) -> bool:
     if bound["at"] is None:
         return True
     before, now = (f"{literal(text)}::{incremental.type}" for text in (value["from"], bound["at"]))
@@ -221,7 +221,7 @@ def _went_back(look: Look, incremental: Incremental, value: Mapping[str, Json], 
     return bool(back)
 
 
-def _changed_column(look: Look, before: str | None) -> str:
+def _changed_column(look: TableScan, before: str | None) -> str:
     """Another incremental column: an upsert or a replace can begin again, an append cannot."""
     name, was = look.relation.name, f"`{before}`" if before else "none"
     if look.ask.mode == "append":
@@ -233,7 +233,7 @@ def _changed_column(look: Look, before: str | None) -> str:
     return f"the incremental column of table `{name}` was {was}: the table is read again from the start"
 
 
-def _warnings(look: Look) -> list[str]:
+def _warnings(look: TableScan) -> list[str]:
     incremental, relation = look.incremental, look.relation
     if incremental is None:
         return []

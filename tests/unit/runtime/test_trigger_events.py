@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from headwater.catalog.standing_triggers import Standing
 from headwater.freshness.events import Demand, GraphChanged, Trigger, TriggerCleared, TriggerSet
-from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.freshness.machine import step
 from headwater.freshness.state import State
 from headwater.runtime.compile import Compiled, CompiledPipeline, CronTrigger
-from headwater.runtime.triggers import CronClock, sleeping, trigger_changes
+from headwater.runtime.trigger_events import CronClock, sleeping, trigger_changes
 
 MINUTE = 60_000_000
 WAVE = Trigger("manifest:wave", "wave", owner="manifest")
@@ -18,7 +18,7 @@ WAVE = Trigger("manifest:wave", "wave", owner="manifest")
 
 def project(*names: str, triggers: tuple[Trigger, ...] = (), crons: tuple[CronTrigger, ...] = ()) -> Compiled:
     return Compiled(
-        {name: CompiledPipeline(name, PondSpec(name, (RippleSpec(name),)), triggers, crons) for name in names}
+        {name: CompiledPipeline(name, PondSpec(name, (RippleNode(name),)), triggers, crons) for name in names}
     )
 
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.base.errors import HeadwaterError
+from headwater.duck.duck_types import literal, quote
 from headwater.duck.statement import LOCKED_CONFIG, MESSAGE_CHARACTERS, Statement, parse
 from headwater.duck.table_select import META, meta_name
-from headwater.duck.types import literal, quote
 
 if TYPE_CHECKING:
     import duckdb
@@ -35,7 +35,7 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 @dataclass(frozen=True)
-class Definitions:
+class SessionDefinitions:
     """What a session shows, as SQL.
 
     tables   name of each table, and the statements that make its views over its files
@@ -91,7 +91,7 @@ def new_database() -> duckdb.DuckDBPyConnection:
 
 
 def open_session(
-    definitions: Definitions, resources: Resources, database: duckdb.DuckDBPyConnection | None = None
+    definitions: SessionDefinitions, resources: Resources, database: duckdb.DuckDBPyConnection | None = None
 ) -> duckdb.DuckDBPyConnection:
     """A session with these tables and views, in UTC. `database` is a new one that nothing has used. Raises HW-T04 if a
     file of a table is not there."""
@@ -106,7 +106,9 @@ def open_session(
 
 
 def create_views(
-    connection: duckdb.DuckDBPyConnection, definitions: Definitions, damaged: dict[str, HeadwaterError] | None = None
+    connection: duckdb.DuckDBPyConnection,
+    definitions: SessionDefinitions,
+    damaged: dict[str, HeadwaterError] | None = None,
 ) -> None:
     """Make all views in a database. Raises HW-T04 if a file that a table names is not there or is not what it was. With
     `damaged`, such a table is noted there instead, and its views say so when they are asked, as does a ripple's view

@@ -63,7 +63,7 @@ def receive_target(state: State, pond: Pond, target: int) -> None:
             asked.extend(pond.push_sources)
 
 
-def send_demand_again(state: State, pond: Pond) -> None:
+def resend_demand(state: State, pond: Pond) -> None:
     """A pond that was unblocked tells its sources what it still waits for, and its readers tell it."""
     for source in pond.push_sources:
         for target in tuple(pond.targets):

@@ -16,14 +16,14 @@ from starlette.responses import Response
 
 from headwater.app.access import Access
 from headwater.app.client_query import QueryPool
-from headwater.app.ingest import Door
+from headwater.app.ingest import Ingestor
 from headwater.app.telemetry import Counters
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.interfaces.answers import answer_text
 from headwater.interfaces.http.feed import Feed
-from headwater.interfaces.http.memory import Room
+from headwater.interfaces.http.memory import MemoryBudget
 from headwater.interfaces.http.paths import json_without_paths
 from headwater.interfaces.http.problems import NO_STORE
 from headwater.interfaces.http.webhooks import Signatures
@@ -40,8 +40,10 @@ class Context:
     feed: Feed
     heartbeat_seconds: float
     queries: QueryPool = field(default_factory=QueryPool)
-    door: Door = field(default_factory=Door)
-    room: Room = field(default_factory=lambda: Room(limits.INGESTS_AT_ONCE, limits.INGEST_MEMORY_BYTES))
+    ingestor: Ingestor = field(default_factory=Ingestor)
+    memory: MemoryBudget = field(
+        default_factory=lambda: MemoryBudget(limits.INGESTS_AT_ONCE, limits.INGEST_MEMORY_BYTES)
+    )
     signatures: Signatures = field(default_factory=Signatures)
     pushes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(limits.INGEST_THREADS))
     query_threads: CapacityLimiter = field(init=False)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headwater.base.schema import Column, TableSchema, schema_of
+from headwater.base.table_schema import Column, TableSchema, schema_of
 from headwater.base.types import LONG, STRING
 
 ORDERS = schema_of({"id": "long", "größe": "decimal(9,2)", "tags": "list<string>"}, ("id",))

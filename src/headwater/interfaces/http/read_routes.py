@@ -22,9 +22,9 @@ from headwater.app.why_runs_logs import RunLog, Why, run_log, runs, why
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.interfaces.answers import SCHEMA_VERSION
-from headwater.interfaces.http.context import Given, Opened, RequestBody, answer, answers, shape
-from headwater.interfaces.http.feed import Listening, stream
+from headwater.interfaces.http.feed import EventStream, stream
 from headwater.interfaces.http.problems import NO_STORE
+from headwater.interfaces.http.request_context import Given, Opened, RequestBody, answer, answers, shape
 
 router = APIRouter(tags=["look"])
 
@@ -110,7 +110,7 @@ async def listen(
         after=newest if asked is None else min(asked, newest),
         heartbeat_seconds=context.heartbeat_seconds,
     )
-    return Listening(context.feed, told)
+    return EventStream(context.feed, told)
 
 
 @router.post("/v1/query", responses=answers(QueryAnswer))
@@ -118,7 +118,7 @@ async def query(body: QueryBody, request: Request, workspace: Opened, context: G
     """DuckDB over the tables, read-only: one statement, with limits on rows, bytes, memory and time. A client that
     closes its connection ends its query."""
     pool = context.queries
-    with pool.place() as placed:
+    with pool.reserve() as placed:
         async with _when_client_leaves(request, lambda: pool.cancel(placed)):
             return await to_thread.run_sync(_query, workspace, body, pool, placed, limiter=context.query_threads)
 

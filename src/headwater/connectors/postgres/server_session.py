@@ -124,7 +124,7 @@ def looking(connection: psycopg.Connection[Any], snapshot: Snapshot, *, info: st
             connection.rollback()
 
 
-def place(info: str) -> str:
+def address_of(info: str) -> str:
     """Where and as whom, for people: no password."""
     from psycopg.conninfo import conninfo_to_dict
 
@@ -139,7 +139,7 @@ def translated(error: Exception, *, info: str, table: str | None = None) -> Exce
     """A foreign error as one of ours. Server messages may quote values of rows, so only their shape is told."""
     state = getattr(error, "sqlstate", None) or ""
     text = str(error)
-    where = place(info)
+    where = address_of(info)
     of_table = f" of table `{table}`" if table else ""
     if not state and "FATAL:" in text and not _BUSY.search(text) and not _ENDED.search(text):
         return config_error(

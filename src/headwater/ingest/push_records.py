@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from headwater.base import limits
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.catalog.evolution import DeclaredColumn
-from headwater.coerce.errors import RowError
+from headwater.coerce.row_errors import RowError
 
 if TYPE_CHECKING:
     from headwater.ingest.prepare import Prepared

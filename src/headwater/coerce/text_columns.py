@@ -14,16 +14,16 @@ import msgspec
 from msgspec import Raw
 
 from headwater.base.limits import MAX_BAD_ROWS, MAX_JSON_DEPTH
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import BOOL, LONG, REAL, STRING, Type, to_arrow
 from headwater.coerce.batches import Coerced, record_batch
 from headwater.coerce.columns import column_from_values
-from headwater.coerce.errors import Refused, RowError, first_of_each_row
 from headwater.coerce.forms import swapped_texts, texts_by_form, with_comma
 from headwater.coerce.infer import join_types, number_type
 from headwater.coerce.malformed import fault_in
 from headwater.coerce.numbers import PLAIN_INTEGER, PLAIN_NUMBER, castable_decimal
+from headwater.coerce.row_errors import Refused, RowError, first_of_each_row
 from headwater.coerce.times import timestamps
 from headwater.coerce.values import Value, coerce_text, coerce_value, nesting
 

@@ -18,12 +18,12 @@ import pytest
 from forked import exit_code
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import parse_type
 from headwater.catalog.table_state import TableState
-from headwater.duck.database import base_prefix, column_names, refresh_views, view_file_text, views_seq
 from headwater.duck.table_select import split_base
 from headwater.duck.unique_keys import stored_keys
+from headwater.duck.view_files import base_prefix, column_names, refresh_views, view_file_text, views_seq
 from headwater.storage.file_record import ColumnStats, LiveFile
 from headwater.storage.part_writer import rewrite_without
 from unit.duck.tables import INGESTED_AT_US, HandMade, ask
@@ -401,7 +401,7 @@ def test_a_refresh_with_nothing_to_do_does_not_import_duckdb(tmp_path: Path) -> 
     child = """
 import pickle, sys
 from pathlib import Path
-from headwater.duck.database import refresh_views
+from headwater.duck.view_files import refresh_views
 root, states, infos = pickle.loads(Path(sys.argv[1]).read_bytes())
 assert refresh_views(root, states, tables_info=infos) == []
 assert not {"duckdb", "pyarrow", "numpy"} & set(sys.modules)

@@ -39,7 +39,7 @@ class SliceEnded:
 
 
 @dataclass(frozen=True)
-class RunEnded:
+class RunFinished:
     pipeline: str
     run_id: str
     state: str
@@ -50,4 +50,4 @@ class Waiting:
     """Another process holds all that is left to do."""
 
 
-Event = RunBegan | SliceBegan | SliceRetried | SliceEnded | RunEnded | Waiting
+Event = RunBegan | SliceBegan | SliceRetried | SliceEnded | RunFinished | Waiting

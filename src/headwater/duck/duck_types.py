@@ -12,7 +12,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from headwater.base.schema import Column
+from headwater.base.table_schema import Column
 from headwater.base.types import STRING, TIMESTAMP, Type, converts
 
 _SIMPLE = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import TableSchema
+from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import STRING, Type, from_arrow, to_arrow
 from headwater.connectors.files.json_texts import json_texts_of
@@ -23,7 +23,7 @@ from headwater.connectors.protocol import BadRows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headwater.coerce.errors import BadRow
+    from headwater.coerce.row_errors import BadRow
 
 _NUMERIC = ("int", "long", "real", "decimal")
 _NESTED = ("list", "struct")
@@ -170,7 +170,7 @@ def convert_typed(column: pa.Array, type_: Type, form: TextForm | None = None) -
 
 def convert_text(column: pa.Array, type_: Type, form: TextForm | None = None) -> tuple[pa.Array, list[BadCell]]:
     """A column of texts as `type_`, by the rules of `coerce`."""
-    from headwater.coerce.text import coerce_strings
+    from headwater.coerce.text_columns import coerce_strings
 
     array, errors = coerce_strings(column, type_, form, first_line=0)
     return array, [BadCell(error.line, "", error.reason, error.value_type, error.detail) for error in errors]

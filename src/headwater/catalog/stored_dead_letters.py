@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, func, select
 
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
-from headwater.catalog.dead_letters import TABLE, Letter
+from headwater.catalog.dead_letters import TABLE, DeadLetter
 from headwater.catalog.lookup import table_states
 from headwater.catalog.table_state import TableState
 from headwater.storage.file_record import FileRecord, LiveFile
@@ -23,14 +23,14 @@ from headwater.storage.system_columns import INGESTED_AT, RUN_ID
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FIELDS = tuple(field.name for field in fields(Letter))
+_FIELDS = tuple(field.name for field in fields(DeadLetter))
 
 
 @dataclass(frozen=True)
-class KeptLetter:
+class StoredDeadLetter:
     """A letter, when and by which run it was kept, and where it lies: a file, and the row in it."""
 
-    letter: Letter
+    letter: DeadLetter
     run_id: str
     at_us: int
     path: str
@@ -38,7 +38,7 @@ class KeptLetter:
 
 
 @dataclass(frozen=True)
-class Letters:
+class DeadLetterFiles:
     """The files with the letters of one table, oldest first."""
 
     table: str
@@ -55,23 +55,23 @@ class TakenOut:
     files: tuple[FileRecord, ...] = ()
 
 
-def letters_of(connection: Connection, table: str) -> Letters | None:
+def dead_letter_files(connection: Connection, table: str) -> DeadLetterFiles | None:
     """The letters of a table as they are now; None if there is none."""
     mine = select(t.file.c.path).where(_live(), t.file.c.partition == table)
     paths = {path for (path,) in connection.execute(mine)}
     if not paths:
         return None
     (state,) = table_states(connection, [TABLE])
-    return Letters(table, state, tuple(file for file in state.files if file.path in paths))
+    return DeadLetterFiles(table, state, tuple(file for file in state.files if file.path in paths))
 
 
-def count_letters(connection: Connection) -> dict[str, int]:
+def count_dead_letters(connection: Connection) -> dict[str, int]:
     """How many letters each table has, of those that have any."""
     query = select(t.file.c.partition, func.sum(t.file.c.rows)).where(_live()).group_by(t.file.c.partition)
     return {str(table): int(rows) for table, rows in connection.execute(query)}
 
 
-def letters_by_run(connection: Connection, run_ids: Collection[str]) -> dict[str, dict[str, int]]:
+def dead_letters_by_run(connection: Connection, run_ids: Collection[str]) -> dict[str, dict[str, int]]:
     """How many bad rows each of these runs kept, by table, whatever became of them since."""
     run_id, table = t.file.c.run_id, t.file.c.partition
     # A file that was written again holds letters that were counted before.
@@ -82,15 +82,15 @@ def letters_by_run(connection: Connection, run_ids: Collection[str]) -> dict[str
     return found
 
 
-def letters_by_engine_run(connection: Connection, run_ids: Collection[str]) -> dict[str, dict[str, int]]:
+def dead_letters_by_engine_run(connection: Connection, run_ids: Collection[str]) -> dict[str, dict[str, int]]:
     """The same of runs of the engine, for as long as it is known what they landed."""
     jobs = select(t.job.c.run_id, t.job.c.landed_run_id)
     pairs = connection.execute(jobs.where(t.job.c.run_id.in_(list(run_ids)), t.job.c.landed_run_id.is_not(None))).all()
-    landed = letters_by_run(connection, {landed_id for _, landed_id in pairs})
+    landed = dead_letters_by_run(connection, {landed_id for _, landed_id in pairs})
     return {run_id: landed[landed_id] for run_id, landed_id in pairs if landed_id in landed}
 
 
-def read_letters(root: Path, letters: Letters) -> Iterator[KeptLetter]:
+def read_dead_letters(root: Path, letters: DeadLetterFiles) -> Iterator[StoredDeadLetter]:
     """All letters, oldest first. Raises HW-T04 for a file that is gone or damaged."""
     import pyarrow as pa
 
@@ -102,16 +102,16 @@ def read_letters(root: Path, letters: Letters) -> Iterator[KeptLetter]:
             times = batch.column(INGESTED_AT.name).cast(pa.int64()).to_pylist()
             runs = batch.column(RUN_ID.name).to_pylist()
             for values, run_id, at_us in zip(batch.select(_FIELDS).to_pylist(), runs, times):
-                yield KeptLetter(Letter(**values), run_id, at_us, file.path, row)
+                yield StoredDeadLetter(DeadLetter(**values), run_id, at_us, file.path, row)
                 row += 1
 
 
-def take_out_all(letters: Letters) -> TakenOut:
+def take_out_all(letters: DeadLetterFiles) -> TakenOut:
     paths = tuple(file.path for file in letters.files)
     return TakenOut((r.FilesRemoved(table=TABLE, paths=paths),), (r.FilesLive(table=TABLE, paths=paths),))
 
 
-def take_out(root: Path, letters: Letters, gone: Collection[tuple[str, int]], *, directory: str) -> TakenOut:
+def take_out(root: Path, letters: DeadLetterFiles, gone: Collection[tuple[str, int]], *, directory: str) -> TakenOut:
     """Take letters (a file, and the row in it) out. Files that hold others too are written again without them, below
     `directory`, which nobody else writes to; the others keep their times and their runs."""
     from headwater.storage.part_writer import rewrite

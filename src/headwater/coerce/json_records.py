@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Raw
 
 from headwater.base.json_path import RecordSteps
-from headwater.coerce.errors import Refused
 from headwater.coerce.objects import elements, patient_member
+from headwater.coerce.row_errors import Refused
 from headwater.coerce.values import type_of
 
 NO_RECORDS = "no_records"

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.catalog.table_state import TableState
-from headwater.duck.database import table_views, tables_text
 from headwater.duck.ripple_views import ViewState, Visible
-from headwater.duck.session import Definitions, Resources, open_session
+from headwater.duck.sandbox import Resources, SessionDefinitions, open_session
 from headwater.duck.statement import Statement
+from headwater.duck.view_files import table_views, tables_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -26,7 +26,7 @@ def define(
     views: Sequence[ViewState] = (),
     root: Path | None = None,
     statement: Statement | None = None,
-) -> Definitions:
+) -> SessionDefinitions:
     """The definitions of a session: every table and view, or those that `statement` names and what they read, which
     is what one query to a store of many tables needs. Raises HW-Q01 if it names one that does not exist. Paths are
     absolute under `root`, or relative to the store."""
@@ -39,7 +39,7 @@ def define(
         states = [state for state in states if state.name in names]
         views = [view for view in views if view.name in names]
     prefix = None if root is None else root.resolve()
-    return Definitions(
+    return SessionDefinitions(
         tables=tuple((s.name, table_views(s, root=None if prefix is None else str(prefix))) for s in states),
         views=tuple((view.name, visible.select(view.definition)) for view in views),
         listing=tables_text(tables_info),

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.ids import RESCUED
-from headwater.base.schema import TableSchema
-from headwater.coerce.errors import BadRow, RowError
+from headwater.base.table_schema import TableSchema
 from headwater.coerce.malformed import NOT_UTF8, Fault
-from headwater.connectors.files.columns import BadRowList, UnknownKeys
+from headwater.coerce.row_errors import BadRow, RowError
 from headwater.connectors.files.config import FileFormat
+from headwater.connectors.files.convert_columns import BadRowList, UnknownKeys
 from headwater.connectors.files.streams import OpenFile, not_what_it_says, refuse_foreign, unreadable
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def infer_whole_document(data: bytes, how: FileFormat, source_id: str) -> Inferr
 def records_of(document: bytes, how: FileFormat, source_id: str) -> bytes:
     """The records of a document, as a document; itself, where there is no path to them. Raises HW-C02 if there is nothing
     at the end of the path."""
-    from headwater.coerce.errors import Refused
+    from headwater.coerce.json_records import NO_RECORDS, records_at
     from headwater.coerce.objects import without_bom
-    from headwater.coerce.records import NO_RECORDS, records_at
+    from headwater.coerce.row_errors import Refused
 
     text = without_bom(document)
     if not how.records or not text.strip():

@@ -12,15 +12,15 @@ from headwater.base.ids import uuid7
 from headwater.catalog import dead_letters as d
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
-from headwater.catalog.kept_letters import (
-    count_letters,
-    letters_by_engine_run,
-    letters_by_run,
-    letters_of,
-    read_letters,
+from headwater.catalog.records import Commit
+from headwater.catalog.stored_dead_letters import (
+    count_dead_letters,
+    dead_letter_files,
+    dead_letters_by_engine_run,
+    dead_letters_by_run,
+    read_dead_letters,
     take_out,
 )
-from headwater.catalog.records import Commit
 from headwater.storage.layout import attempt_directory
 
 
@@ -30,9 +30,11 @@ def directory() -> str:
 
 def keep(store: Store, table: str, *sources: bytes) -> str:
     run_id = uuid7()
-    letters = [d.Letter(table, "p", "in/a", 1, None, "invalid_json", "text", "", "ndjson", each) for each in sources]
-    files = d.write_letters(store.root, directory(), letters, run_id=run_id, number=0)
-    added = d.letters_added(files, schema_id=d.ensure_table(store, actor=ACTOR), run_id=run_id)
+    letters = [
+        d.DeadLetter(table, "p", "in/a", 1, None, "invalid_json", "text", "", "ndjson", each) for each in sources
+    ]
+    files = d.write_dead_letters(store.root, directory(), letters, run_id=run_id, number=0)
+    added = d.dead_letters_added(files, schema_id=d.ensure_table(store, actor=ACTOR), run_id=run_id)
     store.commit(Commit(changes=added, actor=ACTOR))
     return run_id
 
@@ -41,13 +43,13 @@ def test_letters_are_counted_by_table_and_by_run_and_leave_one_by_one(store: Sto
     first, second = keep(store, "t", b"1", b"2"), keep(store, "t", b"3")
     other = keep(store, "u", b"4")
     with store.catalog.snapshot() as connection:
-        assert letters_of(connection, "nobody") is None
-        letters = letters_of(connection, "t")
-        assert count_letters(connection) == {"t": 3, "u": 1}
-        assert letters_by_run(connection, [first, other, "none"]) == {first: {"t": 2}, other: {"u": 1}}
-        assert letters_by_engine_run(connection, [first]) == {}
+        assert dead_letter_files(connection, "nobody") is None
+        letters = dead_letter_files(connection, "t")
+        assert count_dead_letters(connection) == {"t": 3, "u": 1}
+        assert dead_letters_by_run(connection, [first, other, "none"]) == {first: {"t": 2}, other: {"u": 1}}
+        assert dead_letters_by_engine_run(connection, [first]) == {}
     assert letters is not None
-    found = list(read_letters(store.root, letters))
+    found = list(read_dead_letters(store.root, letters))
     assert [(each.letter.source, each.run_id) for each in found] == [(b"1", first), (b"2", first), (b"3", second)]
 
     gone = {(found[0].path, found[0].row), (found[2].path, found[2].row)}
@@ -58,11 +60,11 @@ def test_letters_are_counted_by_table_and_by_run_and_leave_one_by_one(store: Sto
         store.commit(Commit(changes=twin.changes, requires=twin.requires, actor=ACTOR))
     assert moved.value.code == "HW-T02"
     with store.catalog.snapshot() as connection:
-        left = letters_of(connection, "t")
-        assert count_letters(connection) == {"t": 1, "u": 1}
-        assert letters_by_run(connection, [first, second]) == {first: {"t": 2}, second: {"t": 1}}
+        left = dead_letter_files(connection, "t")
+        assert count_dead_letters(connection) == {"t": 1, "u": 1}
+        assert dead_letters_by_run(connection, [first, second]) == {first: {"t": 2}, second: {"t": 1}}
     assert left is not None
-    (kept,) = read_letters(store.root, left)
+    (kept,) = read_dead_letters(store.root, left)
     assert (kept.letter, kept.run_id, kept.at_us) == (found[1].letter, first, found[1].at_us)
 
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from headwater.base.types import Type, parse_type
-from headwater.connectors.postgres.types import PgColumn, transfer
+from headwater.connectors.postgres.pg_types import PgColumn, transfer
 from headwater.connectors.protocol import BadRows, TableAsk
 from postgres_landing import rows_of, schema_of, source_of
 from postgres_server import PostgresServer

@@ -23,7 +23,7 @@ from headwater.freshness.events import (
     TriggerSet,
     WakeAt,
 )
-from headwater.freshness.graph import PondSpec, RippleSpec
+from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.freshness.machine import new_state, step
 from headwater.freshness.scenario import Scenario, ScenarioEvent, ScenarioPipeline
 from headwater.freshness.state import State
@@ -60,7 +60,7 @@ def pond_of(pipeline: ScenarioPipeline) -> PondSpec:
     """The pond that a pipeline of a scenario stands for."""
     return PondSpec(
         name=pipeline.name,
-        ripples=tuple(RippleSpec(ripple.name, ripple.after, ripple.reads) for ripple in pipeline.ripples),
+        ripples=tuple(RippleNode(ripple.name, ripple.after, ripple.reads) for ripple in pipeline.ripples),
         required=pipeline.sources,
         optional=pipeline.optional,
         windows=Windows(pipeline.windows) if pipeline.windows else None,

@@ -19,10 +19,10 @@ from headwater.base.blobs import cannot_write, make_directory, write_whole
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
 from headwater.catalog.table_state import TableState
+from headwater.duck.duck_types import literal, quote
 from headwater.duck.ripple_views import ViewState, Visible
-from headwater.duck.session import Definitions, create_views
+from headwater.duck.sandbox import SessionDefinitions, create_views
 from headwater.duck.table_select import META, base_prefix, column_names, meta_name, plain_select, view_select
-from headwater.duck.types import literal, quote
 
 if TYPE_CHECKING:
     from headwater.catalog.lookup import TableInfo
@@ -233,7 +233,7 @@ def _build_duck(
     known = old["views"] if old is not None else {}
     changed = [state for state in states if known.get(state.name) != mark["views"][state.name]]
     views = [(name, select) for name, select in selects.items() if known.get(name) != mark["views"][name]]
-    definitions = Definitions(
+    definitions = SessionDefinitions(
         tables=tuple((state.name, table_views(state, root=str(root))) for state in changed),
         views=tuple(views),
         listing=tables_text(tables_info),

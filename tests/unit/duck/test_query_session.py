@@ -8,9 +8,9 @@ import pytest
 
 from headwater.base.blobs import sha256_of
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema import schema_of
-from headwater.duck.query import connect
-from headwater.duck.session import run_query, run_to_arrow
+from headwater.base.table_schema import schema_of
+from headwater.duck.query_session import connect
+from headwater.duck.sandbox import run_query, run_to_arrow
 from headwater.duck.statement import parse
 from unit.duck.tables import HandMade
 
