@@ -20,7 +20,7 @@ from headwater.catalog.kept_letters import (
     read_letters,
     take_out,
 )
-from headwater.catalog.records import Commit
+from headwater.catalog.landing import Landing
 from headwater.storage.layout import attempt_directory
 
 
@@ -32,8 +32,9 @@ def keep(store: Store, table: str, *sources: bytes) -> str:
     run_id = uuid7()
     letters = [d.Letter(table, "p", "in/a", 1, None, "invalid_json", "text", "", "ndjson", each) for each in sources]
     files = d.write_letters(store.root, directory(), letters, run_id=run_id, number=0)
-    added = d.letters_added(files, schema_id=d.ensure_table(store, actor=ACTOR), run_id=run_id)
-    store.commit(Commit(changes=added, actor=ACTOR))
+    landing = Landing(store, ACTOR)
+    d.add_letters(landing, files, run_id=run_id)
+    landing.commit()
     return run_id
 
 
@@ -51,11 +52,12 @@ def test_letters_are_counted_by_table_and_by_run_and_leave_one_by_one(store: Sto
     assert [(each.letter.source, each.run_id) for each in found] == [(b"1", first), (b"2", first), (b"3", second)]
 
     gone = {(found[0].path, found[0].row), (found[2].path, found[2].row)}
-    out = take_out(store.root, letters, gone, directory=directory())
-    twin = take_out(store.root, letters, gone, directory=directory())
-    store.commit(Commit(changes=out.changes, requires=out.requires, actor=ACTOR))
-    with pytest.raises(HeadwaterError) as moved:
-        store.commit(Commit(changes=twin.changes, requires=twin.requires, actor=ACTOR))
+    out, twin = Landing(store, ACTOR), Landing(store, ACTOR)
+    take_out(out, letters, gone, directory=directory())
+    take_out(twin, letters, gone, directory=directory())
+    out.commit()
+    with pytest.raises(HeadwaterError) as moved, twin:
+        twin.commit()
     assert moved.value.code == "HW-T02"
     with store.catalog.snapshot() as connection:
         left = letters_of(connection, "t")
