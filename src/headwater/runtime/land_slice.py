@@ -30,6 +30,7 @@ from headwater.connectors.protocol import (
     ArrowRead,
     BadItem,
     BadRows,
+    CursorKind,
     Observed,
     SliceGone,
     SparkScan,
@@ -51,6 +52,8 @@ from headwater.storage.part_writer import rewrite_without, write_manifest
 
 if TYPE_CHECKING:
     from headwater.spark.write_frame import SparkSession, Written
+
+OPAQUE_TOKEN = CursorKind.OPAQUE_TOKEN
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,9 @@ class _Unit:
             raise TransientError(written.transient)
         if not written.bad_items:  # else what is wrong with the rows is known when they were read without those items
             raise_bad(written, max_bad_rows=self.ask.max_bad_rows)
+        if written.cursor is not None and not self.stored.is_last and self.stored.cursor_kind == OPAQUE_TOKEN:
+            message = f"a slice of `{self.ask.name}` reported a cursor, and slices after it are planned from its end"
+            raise HeadwaterError("HW-C02", message, hint="the connector may report one for the last slice of a plan")
         return written
 
     def _directory(self, table: str, number: int) -> str:
@@ -244,6 +250,7 @@ class _Unit:
                 bytes=written.bytes,
                 staged=staged,
                 staged_schema_id=schema_id if staged else 0,
+                cursor=(written.cursor.value,) if written.cursor is not None else (),
             ),
             r.CursorAdvanced(
                 run_id=run_id,
