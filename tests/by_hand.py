@@ -15,6 +15,8 @@ from headwater.connectors.protocol import (
     ArrowRead,
     BadItem,
     Cursor,
+    CursorKind,
+    CursorRead,
     Item,
     ItemRead,
     Json,
@@ -42,6 +44,8 @@ class Table:
     schema: TableSchema = field(default_factory=TableSchema)
     bad: list[BadRow] = field(default_factory=list)
     bad_items: dict[str, BadItem] = field(default_factory=dict)
+    reported: CursorRead | None = None
+    """Where the last read got to, if it said so."""
 
     def plan(self, source: Source) -> SlicePlan:
         return source.slices(self.ask, self.cursor, source.bound(self.ask), self.landed)
@@ -62,7 +66,10 @@ class Table:
             self.landed.update(items)
             kind = source.backfill_hint().cursor_kind
             version = self.cursor.version + 1 if self.cursor else 1
-            self.cursor = Cursor(kind, version, source.identity(self.ask), stored.end)
+            if self.reported is not None and kind is CursorKind.OPAQUE_TOKEN:
+                assert slice_ is plan.slices[-1], "a slice after this one was planned from another end"
+            end = stored.end if self.reported is None else self.reported.value
+            self.cursor = Cursor(kind, version, source.identity(self.ask), end)
         if self.ask.mode == "replace" and plan.slices:
             self.rows = staged
         return plan
@@ -108,12 +115,16 @@ class Table:
         items: dict[str, Json] = {}
         bad_items: list[BadItem] = []
         bad = []
+        self.reported = None
         function = pickle.loads(pickle.dumps(read.read))
         for partition in read.partitions:
             for found in function(json.loads(json.dumps(partition)), self.schema):
                 if isinstance(found, ItemRead):
                     assert found.source_id not in items, "an item is read once"
                     items[found.source_id] = json.loads(json.dumps(found.version))
+                elif isinstance(found, CursorRead):
+                    assert json.loads(json.dumps(found.value)) == found.value
+                    self.reported = found
                 elif isinstance(found, BadRow):
                     bad.append(found)
                 elif isinstance(found, BadItem):

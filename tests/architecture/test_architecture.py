@@ -285,6 +285,30 @@ def test_one_name_means_one_thing() -> None:
     assert twin_classes(found) == []
 
 
+LANDING_RECORDS = {"TableCreated", "SchemaSet", "FilesAdded", "FilesRemoved", "FilesMerged"}
+
+
+def made_in(found: dict[str, Path], records: set[str]) -> set[tuple[str, str]]:
+    """Which records are constructed in which modules, also under another name."""
+    made = set()
+    for module, path in found.items():
+        names = {record: record for record in records}
+        for node in nodes(path):
+            if isinstance(node, ast.ImportFrom):
+                names |= {alias.asname: alias.name for alias in node.names if alias.asname and alias.name in records}
+        for node in nodes(path):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+                name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+                if name in names:
+                    made.add((names[name], module))
+    return made
+
+
+def test_records_that_land_rows_are_made_in_one_module() -> None:
+    """What creates a table, sets its schema, adds files or removes them. (`match` patterns read records, and make none.)"""
+    assert made_in(modules(), LANDING_RECORDS) == {(name, "headwater.catalog.landing") for name in LANDING_RECORDS}
+
+
 def test_files_and_functions_are_short() -> None:
     wrong = [
         f"{path.name} has {lines} lines"
@@ -317,7 +341,7 @@ def little_house(tmp_path: Path) -> dict[str, Path]:
     texts = {
         "headwater.base.a": "import headwater.catalog.b\n",
         "headwater.catalog.b": "from headwater.base import a\n",
-        "headwater.catalog.c": "import pyspark\n",
+        "headwater.catalog.c": "import pyspark\nfrom r import SchemaSet as Set\nr.FilesAdded()\nSet()\n",
         "headwater.interfaces.d": "def f():\n    from headwater.catalog import c\n    from headwater.app import e\n",
     }
     found = {}
@@ -335,6 +359,10 @@ def test_the_rules_find_what_they_forbid(little_house: dict[str, Path]) -> None:
     ]
     assert cycles(little_house) == ["headwater.base.a -> headwater.catalog.b -> headwater.base.a"]
     assert room_cycles(little_house) == ["base <-> catalog"]
+    assert made_in(little_house, LANDING_RECORDS) == {
+        ("FilesAdded", "headwater.catalog.c"),
+        ("SchemaSet", "headwater.catalog.c"),
+    }
 
 
 def test_the_rules_find_twin_names(tmp_path: Path) -> None:

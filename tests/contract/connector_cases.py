@@ -46,6 +46,13 @@ def flaky(request: pytest.FixtureRequest, root: Path) -> Case:
     return Case("flaky", root, config, ask, 20, 5, lambda: config.update(rows=25))
 
 
+def flaky_token(request: pytest.FixtureRequest, root: Path) -> Case:
+    """A cursor that only reading tells."""
+    case = flaky(request, root)
+    case.config.update(token=True)
+    return case
+
+
 def postgres(request: pytest.FixtureRequest, root: Path) -> Case:
     import psycopg
 
@@ -67,5 +74,6 @@ def postgres(request: pytest.FixtureRequest, root: Path) -> Case:
 CASES: dict[str, Callable[[pytest.FixtureRequest, Path], Case]] = {
     "files": files,
     "flaky": flaky,
+    "flaky, with a token": flaky_token,
     "postgres": postgres,
 }

@@ -1,4 +1,4 @@
-"""Letters that are there: counted by table and by run, and taken out once. On every catalog."""
+"""DeadLetterFiles that are there: counted by table and by run, and taken out once. On every catalog."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headwater.base.ids import uuid7
 from headwater.catalog import dead_letters as d
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
-from headwater.catalog.records import Commit
+from headwater.catalog.landing import Landing
 from headwater.catalog.stored_dead_letters import (
     count_dead_letters,
     dead_letter_files,
@@ -34,8 +34,9 @@ def keep(store: Store, table: str, *sources: bytes) -> str:
         d.DeadLetter(table, "p", "in/a", 1, None, "invalid_json", "text", "", "ndjson", each) for each in sources
     ]
     files = d.write_dead_letters(store.root, directory(), letters, run_id=run_id, number=0)
-    added = d.dead_letters_added(files, schema_id=d.ensure_table(store, actor=ACTOR), run_id=run_id)
-    store.commit(Commit(changes=added, actor=ACTOR))
+    landing = Landing(store, ACTOR)
+    d.add_dead_letters(landing, files, run_id=run_id)
+    landing.commit()
     return run_id
 
 
@@ -53,11 +54,12 @@ def test_letters_are_counted_by_table_and_by_run_and_leave_one_by_one(store: Sto
     assert [(each.letter.source, each.run_id) for each in found] == [(b"1", first), (b"2", first), (b"3", second)]
 
     gone = {(found[0].path, found[0].row), (found[2].path, found[2].row)}
-    out = take_out(store.root, letters, gone, directory=directory())
-    twin = take_out(store.root, letters, gone, directory=directory())
-    store.commit(Commit(changes=out.changes, requires=out.requires, actor=ACTOR))
-    with pytest.raises(HeadwaterError) as moved:
-        store.commit(Commit(changes=twin.changes, requires=twin.requires, actor=ACTOR))
+    out, twin = Landing(store, ACTOR), Landing(store, ACTOR)
+    take_out(out, letters, gone, directory=directory())
+    take_out(twin, letters, gone, directory=directory())
+    out.commit()
+    with pytest.raises(HeadwaterError) as moved, twin:
+        twin.commit()
     assert moved.value.code == "HW-T02"
     with store.catalog.snapshot() as connection:
         left = dead_letter_files(connection, "t")

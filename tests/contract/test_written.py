@@ -18,12 +18,13 @@ from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import ensure_table
 from headwater.catalog.gc import collect, data_files
+from headwater.catalog.landing import Landing
 from headwater.catalog.lookup import table_states
 from headwater.catalog.rebuild import dump
 from headwater.catalog.verify import verify
 from headwater.ingest.accept import Acceptor
-from headwater.ingest.group_commit import Base, Files
-from headwater.ingest.large_batch import WrittenElsewhere, land_written
+from headwater.ingest.group_commit import Base, Files, WrittenRows
+from headwater.ingest.large_batch import land_written
 from headwater.ingest.prepare import prepare
 from headwater.ingest.push_records import Accepted, Push
 from headwater.storage.part_writer import PartWriter
@@ -35,7 +36,7 @@ BIG = Push(EVENTS, b"", ACTOR, key="filedrop:1", key_expires=False, fingerprint=
 def land(store: Store, big: Push = BIG, *, before_commit: Push | None = None) -> Accepted:
     """Writes the rows twice over, each time into a file of its own."""
 
-    def write(base: Base, files: Files) -> WrittenElsewhere:
+    def write(base: Base, files: Files, landing: Landing) -> WrittenRows:
         prepared = prepare(BODY, base.schema, table="events", evolve=True, most_bad=1)
         schema = base.schema
         for name in prepared.added:
@@ -55,9 +56,10 @@ def land(store: Store, big: Push = BIG, *, before_commit: Push | None = None) ->
             with writer:
                 writer.write(prepared.batch)
             written += writer.close()
+        landing.files += written
         if before_commit is not None:
             Acceptor(store).accept(before_commit)
-        return WrittenElsewhere(run_id, schema, tuple(written), prepared.bad, unique_keys=False)
+        return WrittenRows(run_id, schema, tuple(written), prepared.bad, unique_keys=False)
 
     return land_written(store, big, write, on_landed=lambda _table, _prepared: None)
 
@@ -150,7 +152,7 @@ def test_a_writer_that_takes_long_is_kept_alive_meanwhile(place: Place, monkeypa
             found: int = connection.execute(select(t.lease.c.leased_until_us).where(mine)).scalar_one()
             return found
 
-    def write(base: Base, files: Files) -> WrittenElsewhere:
+    def write(base: Base, files: Files, landing: Landing) -> WrittenRows:
         began = leased_until(files)
         deadline = time.monotonic() + 60
         while leased_until(files) == began:

@@ -4,10 +4,10 @@ holds: they are looked at one by one, and coerced again part by part."""
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -17,15 +17,16 @@ from headwater.app.workspace import Workspace
 from headwater.app.workspace import actor as this_actor
 from headwater.base import limits
 from headwater.base.clock import to_text
-from headwater.base.errors import Conflict, HeadwaterError, NotPushed
+from headwater.base.errors import HeadwaterError, NotPushed
 from headwater.base.text_form import TextForm
-from headwater.catalog.commit import Store, commit_files
+from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.dead_letters import WHOLE_FILE
 from headwater.catalog.evolution import Evolution
+from headwater.catalog.landing import Landing, until_landed
 from headwater.catalog.lookup import table_entry
 from headwater.catalog.push_writers import end_writer, new_writer
-from headwater.catalog.records import Commit, ItemsLanded
+from headwater.catalog.records import ItemsLanded
 from headwater.catalog.stored_dead_letters import (
     DeadLetterFiles,
     StoredDeadLetter,
@@ -35,15 +36,13 @@ from headwater.catalog.stored_dead_letters import (
     take_out_all,
 )
 from headwater.connectors.files.changes import unread_version
-from headwater.ingest.group_commit import Base, Files, base_of, changes_of, refuse_change_of, write
+from headwater.ingest.group_commit import Base, Files, base_of, check_base, land_batches
 from headwater.ingest.push_records import PushTable
 from headwater.ingest.retry_dead_letters import retry_coercion
 from headwater.manifest.spec import TableSpec
 from headwater.runtime.model import MadeTable, project_tables
 from headwater.runtime.ripple_fingerprint import declared_columns
-from headwater.storage.file_record import FileRecord, LiveFile
-
-T = TypeVar("T")
+from headwater.storage.file_record import LiveFile
 
 UPSERT_WARNING = "a row that landed now is newer than rows with its key that came since it was read"
 
@@ -119,12 +118,12 @@ def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retr
             return False
         done, stay = _retry(workspace, store, files, letters, place)
         parts.append(done)
-        seen.update([*(file.path for file in letters.files), *(file.path for file in stay)])
+        seen.update([*(file.path for file in letters.files), *stay])
         # Where letters of files were taken out, those of rows beside them lie in a new file now.
         return done.files_to_read > 0 or any(file.path not in seen for file in standing.files)
 
     with _hands(workspace) as hands:
-        while _patiently(lambda: part(*hands)):
+        while until_landed(table, lambda _number: part(*hands)):
             pass
     return Retried(
         table,
@@ -139,12 +138,12 @@ def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retr
 def drop(workspace: Workspace, table: str, *, place: str | None = None) -> int:
     """Forget letters knowingly. How many there were."""
     with _hands(workspace) as (store, files):
-        return _patiently(lambda: _drop(store, files, table, place))
+        return until_landed(table, lambda _number: _drop(store, files, table, place))
 
 
 def _retry(
     workspace: Workspace, store: Store, files: Files, letters: DeadLetterFiles, place: str | None
-) -> tuple[Retried, Sequence[FileRecord]]:
+) -> tuple[Retried, Sequence[str]]:
     """One commit; also the files of letters that had to be written again."""
     table = letters.table
     kept = list(_from(store, letters, place))
@@ -156,8 +155,7 @@ def _retry(
     pushed = made is None or made.pipeline.spec.is_pushed
     with store.catalog.snapshot() as connection:
         target, base = _base(connection, workspace, table, made) if pushed else _pulled(connection, table)
-    if base.evolution.refused:
-        refuse_change_of(store, target, base, actor=this_actor())
+    check_base(store, target, base, actor=this_actor())
     if base.mode == "replace":
         raise HeadwaterError(
             "HW-I03",
@@ -170,30 +168,27 @@ def _retry(
     still_bad = len(kept) - len(found.fits)
     if not found.fits:
         return Retried(table, 0, still_bad), ()
-    written = write(store, files, table, base, found.batches)
     gone = {(kept[position].path, kept[position].row) for position in found.fits}
-    out = take_out(store.root, letters, gone, directory=_directory(files))
-    changes, needed = changes_of(target, base, written, (), ttl_seconds=0)
-    commit = Commit(
-        changes=(*changes, *out.changes), requires=(files.writer, *needed, *out.requires), actor=this_actor()
-    )
-    seq = commit_files(store, commit, (*written.files, *out.files))
+    with Landing(store, this_actor()) as landing:
+        land_batches(landing, files, target, base, found.batches)
+        stay = take_out(landing, letters, gone, directory=_directory(files))
+        seq = landing.commit(requires=(files.writer,))
     warnings = (UPSERT_WARNING,) if base.mode == "upsert" else ()
-    return Retried(table, len(found.fits), still_bad, str(seq), warnings), out.files
+    return Retried(table, len(found.fits), still_bad, str(seq), warnings), stay
 
 
 def _read_again(
     store: Store, files: Files, letters: DeadLetterFiles, kept: Sequence[StoredDeadLetter]
-) -> tuple[Retried, Sequence[FileRecord]]:
+) -> tuple[Retried, Sequence[str]]:
     """Mark files as unread, and take their letters out, in one commit. Only a run knows how to read a file."""
     gone = {(each.path, each.row) for each in kept}
-    out = take_out(store.root, letters, gone, directory=_directory(files))
     unread: dict[str, dict[str, Any]] = {}
     for each in kept:
         unread.setdefault(each.letter.pipeline, {})[each.letter.place] = unread_version()
     items = [ItemsLanded(pipeline=name, table=letters.table, items=places) for name, places in unread.items()]
-    commit = Commit(changes=(*items, *out.changes), requires=(files.writer, *out.requires), actor=this_actor())
-    commit_files(store, commit, out.files)
+    with Landing(store, this_actor()) as landing:
+        take_out(landing, letters, gone, directory=_directory(files))
+        landing.commit(changes=items, requires=(files.writer,))
     return Retried(letters.table, 0, 0, files_to_read=len(gone)), ()
 
 
@@ -201,14 +196,16 @@ def _drop(store: Store, files: Files, table: str, place: str | None) -> int:
     letters = _letters(store, table)
     if letters is None:
         return 0
-    if place is None:
-        dropped, out = sum(file.rows for file in letters.files), take_out_all(letters)
-    else:
-        gone = {(kept.path, kept.row) for kept in _from(store, letters, place)}
-        dropped, out = len(gone), take_out(store.root, letters, gone, directory=_directory(files))
-    if dropped:
-        commit = Commit(changes=out.changes, requires=(files.writer, *out.requires), actor=this_actor())
-        commit_files(store, commit, out.files)
+    with Landing(store, this_actor()) as landing:
+        if place is None:
+            dropped = sum(file.rows for file in letters.files)
+            take_out_all(landing, letters)
+        else:
+            gone = {(kept.path, kept.row) for kept in _from(store, letters, place)}
+            dropped = len(gone)
+            take_out(landing, letters, gone, directory=_directory(files))
+        if dropped:
+            landing.commit(requires=(files.writer,))
     return dropped
 
 
@@ -275,14 +272,6 @@ def _hands(workspace: Workspace) -> Iterator[tuple[Store, Files]]:
         refresh(store, workspace.project)
     finally:
         end_writer(store.catalog, files.writer)
-
-
-def _patiently(work: Callable[[], T]) -> T:
-    """Do it from the new state if something moved meanwhile."""
-    for _ in range(limits.PUSH_TRIES - 1):
-        with suppress(Conflict):
-            return work()
-    return work()
 
 
 def _directory(files: Files) -> str:

@@ -8,17 +8,16 @@ from headwater.app.ingest import Ingestor
 from headwater.app.workspace import Workspace
 from headwater.base.clock import now_us
 from headwater.base.table_schema import TableSchema
+from headwater.catalog.landing import Landing
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.protocol import BadRows, Observed, TransientError
 from headwater.duck.unique_keys import keys_are_unique
 from headwater.ingest.drop.big import big_read, wider
 from headwater.ingest.drop.folder import Changed
 from headwater.ingest.drop.rows import translated_errors
-from headwater.ingest.group_commit import Base, Files
-from headwater.ingest.large_batch import WrittenElsewhere
+from headwater.ingest.group_commit import Base, Files, WrittenRows
 from headwater.ingest.prepare import refuse_rows
 from headwater.ingest.push_records import Accepted, Push
-from headwater.storage.part_writer import discard_files
 
 if TYPE_CHECKING:
     from headwater.spark.write_frame import Written
@@ -39,24 +38,21 @@ def land_big(workspace: Workspace, ingestor: Ingestor, push: Push, file: FoundFi
     cannot do it."""
     store = workspace.store()
 
-    def write(base: Base, files: Files) -> WrittenElsewhere:
+    def write(base: Base, files: Files, landing: Landing) -> WrittenRows:
         run_id, directory, number = files.next(push.target.table)
         schema = base.schema
         most_bad = push.target.max_bad_rows if push.on_bad_row == "dead_letter" else 0
         with translated_errors():
             written = _write(workspace, push, file, schema, f"{directory}/big-{number}", run_id, most_bad, evolve=True)
+            landing.files += written.files
             if written.unknown:
-                discard_files(store.root, written.files)
                 schema = wider(schema, _observe(workspace, push, file, schema))
                 place = f"{directory}/big-{number}-wider"
                 written = _write(workspace, push, file, schema, place, run_id, most_bad, evolve=False)
-        try:
-            _check(written, push, file, most_bad)
-        except BaseException:
-            discard_files(store.root, written.files)
-            raise
+                landing.files += written.files
+        _check(written, push, file, most_bad)
         unique = base.mode == "upsert" and keys_are_unique(store.root, written.files, schema)
-        return WrittenElsewhere(run_id, schema, tuple(written.files), tuple(written.bad), unique)
+        return WrittenRows(run_id, schema, tuple(written.files), tuple(written.bad), unique)
 
     return ingestor.ingest_written(workspace, push, write)
 

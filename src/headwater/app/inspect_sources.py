@@ -57,14 +57,13 @@ def unless_refused(store: Store, job: PipelineJob | HeadwaterError) -> PipelineJ
 
 
 def _refused(store: Store, job: PipelineJob) -> PipelineResult | None:
-    from headwater.catalog.evolution import refusal
     from headwater.catalog.schema_decisions import refuse_change
 
     for table in job.planned.tables:
         if table.evolution is not None and table.evolution.refused:
             ask = table.table.ask
-            refuse_change(store, ask.name, table.evolution, mode=ask.mode, actor=actor())
-            error = refusal(ask.name, table.evolution.refused, table.table.declared)
+            declared = table.table.declared
+            error = refuse_change(store, ask.name, table.evolution, mode=ask.mode, actor=actor(), declared=declared)
             return PipelineResult(job.pipeline, "failed", error=error)
     return None
 

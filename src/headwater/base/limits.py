@@ -65,8 +65,8 @@ PUSH_GATHER_SECONDS = 0.01
 """For so long a commit of pushed batches waits for those who were answered by the one before it."""
 PUSH_LANES = 1_000
 """So many tables that nobody pushes to at the moment are remembered."""
-PUSH_TRIES = 16
-"""How often a group of pushed batches is tried again because its table moved under it."""
+LANDING_TRIES = 16
+"""How often rows are landed from a new state because their table changed meanwhile."""
 DROP_SCAN_SECONDS = 1.0
 """How often a server looks into the drop folder, and for how long a file must not change before it is read."""
 DROP_SETTLED_NS = 5_000_000_000

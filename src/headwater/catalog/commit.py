@@ -8,7 +8,6 @@ and in commit order. A commit that comes back has survived a power cut.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
@@ -19,7 +18,7 @@ from headwater.base import limits
 from headwater.base.blobs import make_directory, write_whole
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
-from headwater.base.errors import Conflict, HeadwaterError, LeaseLost
+from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
 from headwater.base.node import this_node
 from headwater.catalog import records as r
@@ -32,9 +31,7 @@ from headwater.catalog.ledger import taken_keys
 from headwater.catalog.log import decode_record, encode_record, heal_log, write_log
 from headwater.catalog.queue import end_job, hold_job
 from headwater.catalog.replay import apply_changes
-from headwater.storage.file_record import FileRecord
 from headwater.storage.layout import Layout
-from headwater.storage.part_writer import discard_files
 
 # Built once: each commit runs them, and building a statement costs more than running it.
 _NEXT_SEQ = (
@@ -247,13 +244,3 @@ def _require(holds: bool, message: str) -> None:
         raise HeadwaterError(
             "HW-T02", message, hint="run the same command again: it starts from the new state", retryable=True
         )
-
-
-def commit_files(store: Store, commit: r.Commit, files: Sequence[FileRecord]) -> int:
-    """`Store.commit` of a commit that names these files. If what it requires is no longer so, they are discarded; after
-    any other error it may have been committed, and they stay."""
-    try:
-        return store.commit(commit)
-    except (Conflict, LeaseLost):
-        discard_files(store.root, files)
-        raise

@@ -17,9 +17,9 @@ from headwater.base.clock import now_us
 from headwater.base.errors import Conflict
 from headwater.base.table_schema import TableSchema
 from headwater.base.types import BINARY, LONG, STRING, Type
-from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.evolution import Shown, evolve
+from headwater.catalog.landing import Landing
 from headwater.catalog.lookup import table_entries
 from headwater.coerce.row_errors import BadRow
 from headwater.storage.file_record import FileRecord
@@ -81,16 +81,16 @@ def ensure_table(store: Store, *, actor: str) -> int:
     """Make the table if it is not there; the id of its schema."""
     if (standing := _schema_id(store)) is not None:
         return standing
+    landing = Landing(store, actor)
     made = evolve(None, Shown(_COLUMNS), declared={}, primary_key=())
-    created = r.TableCreated(table=TABLE, pipeline=PIPELINE, mode="append")
-    set_ = r.SchemaSet(table=TABLE, schema_id=1, schema=made.schema.as_json(), events=made.events)
+    schema_id = landing.evolve(TABLE, None, made, pipeline=PIPELINE, mode="append", has_rows=False)
     try:
-        store.commit(r.Commit(changes=(created, set_), requires=(r.SchemaIs(table=TABLE, schema_id=0),), actor=actor))
+        landing.commit()
     except Conflict:
         if (standing := _schema_id(store)) is None:
             raise
         return standing  # somebody has made it meanwhile
-    return set_.schema_id
+    return schema_id
 
 
 def _schema_id(store: Store) -> int | None:
@@ -131,8 +131,7 @@ def dead_letters_schema() -> TableSchema:
     return evolve(None, Shown(_COLUMNS), declared={}, primary_key=()).schema
 
 
-def dead_letters_added(files: Sequence[FileRecord], *, schema_id: int, run_id: str) -> tuple[r.Change, ...]:
-    """What a commit says of files of letters; nothing for none."""
-    if not files:
-        return ()
-    return (r.FilesAdded(table=TABLE, schema_id=schema_id, run_id=run_id, files=tuple(files)),)
+def add_dead_letters(landing: Landing, files: Sequence[FileRecord], *, run_id: str) -> None:
+    """The commit adds these files of letters, if there are any."""
+    if files:
+        landing.add_files(TABLE, ensure_table(landing.store, actor=landing.actor), run_id, files)

@@ -63,6 +63,14 @@ class Evolution:
     refused: tuple[SchemaEvent, ...] = ()
     proposal: TableSchema | None = None
 
+    def extended(self, schema: TableSchema) -> Evolution:
+        """The same, to a schema with more columns at its end: those that the rows brought."""
+        if [event.kind for event in self.events] == ["created"]:
+            return replace(self, schema=schema, events=(SchemaEvent(kind="created", after=schema.as_json()),))
+        new = schema.columns[len(self.schema.columns) :]
+        added = (SchemaEvent(kind="add_column", column=column.name, after=str(column.type)) for column in new)
+        return replace(self, schema=schema, events=(*self.events, *added))
+
 
 def evolve(
     stored: TableSchema | None,

@@ -147,7 +147,7 @@ class CursorAdvanced(Record, frozen=True, kw_only=True, tag="cursor_advanced"):
 
 
 class ItemsLanded(Record, frozen=True, kw_only=True, tag="items_landed"):
-    """Items of a source and the versions they landed with; `rows` of each."""
+    """Items of a source and the versions they landed with."""
 
     pipeline: str
     table: str
@@ -238,13 +238,14 @@ class UnitsPlanned(Record, frozen=True, kw_only=True, tag="units_planned"):
 
 class UnitDone(Record, frozen=True, kw_only=True, tag="unit_done"):
     """A slice has landed. A run of a `replace` table keeps its files in `staged` until its last slice adds them
-    all at once."""
+    all at once. `cursor` holds the end that the read reported, if it did: it replaces the planned one."""
 
     unit_id: str
     rows: int = 0
     bytes: int = 0
     staged: tuple[FileRecord, ...] = ()
     staged_schema_id: int = 0
+    cursor: tuple[Any, ...] = ()
 
 
 class UnitsAbandoned(Record, frozen=True, kw_only=True, tag="units_abandoned"):

@@ -182,17 +182,13 @@ def _apply_units(
             if rows:
                 connection.execute(insert(t.unit), rows)
         case r.UnitDone():
-            connection.execute(
-                update(t.unit)
-                .where(t.unit.c.unit_id == change.unit_id)
-                .values(
-                    state="done",
-                    rows=change.rows,
-                    bytes=change.bytes,
-                    staged=_staged(change),
-                    done_seq=record.seq,
-                )
-            )
+            here = t.unit.c.unit_id == change.unit_id
+            values = {"state": "done", "rows": change.rows, "bytes": change.bytes, "done_seq": record.seq}
+            connection.execute(update(t.unit).where(here).values(**values, staged=_staged(change)))
+            for end in change.cursor:
+                payload = json.loads(connection.execute(select(t.unit.c.payload).where(here)).scalar_one())
+                payload["slice"]["end"] = end
+                connection.execute(update(t.unit).where(here).values(payload=_json(payload)))
         case r.UnitsAbandoned():
             left = (t.unit.c.run_id == change.run_id) & (t.unit.c.state == "pending")
             if change.table is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,8 @@ from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
-from headwater.catalog.evolution import Evolution, check_key
+from headwater.catalog.evolution import Evolution, check_key, refusal
+from headwater.catalog.landing import Landing
 from headwater.catalog.lookup import table_entry
 
 
@@ -37,8 +39,11 @@ class AcceptedChange:
     decided_by: str
 
 
-def refuse_change(store: Store, table: str, evolution: Evolution, *, mode: str, actor: str) -> None:
-    """Note what was refused; the same refusal is noted once."""
+def refuse_change(
+    store: Store, table: str, evolution: Evolution, *, mode: str, actor: str, declared: Collection[str] = ()
+) -> HeadwaterError:
+    """Note what was refused, so that `schema accept` finds it; the same refusal is noted once. Returns the error to
+    raise, HW-S01 or HW-S02. `declared` are the columns whose type the manifest says."""
     assert evolution.proposal is not None
     proposal = {"schema": evolution.proposal.as_json(), "mode": mode}
     with store.catalog.snapshot() as connection:
@@ -46,6 +51,7 @@ def refuse_change(store: Store, table: str, evolution: Evolution, *, mode: str, 
     if noted is None or (noted.schema.as_json(), noted.mode) != (proposal["schema"], mode):
         refused = r.SchemaRefused(table=table, events=evolution.refused, proposal=proposal)
         store.commit(r.Commit(changes=(refused,), actor=actor))
+    return refusal(table, evolution.refused, declared)
 
 
 def open_proposal(connection: Connection, table: str) -> Proposal | None:
@@ -87,20 +93,11 @@ def accept_change(store: Store, table: str, *, actor: str) -> AcceptedChange:
         )
     check_key(proposal.schema)
     crash_point("schema.before_accept")
-    schema_id = entry.schema_id + 1
-    changes: list[r.Change] = [
-        r.SchemaSet(
-            table=table,
-            schema_id=schema_id,
-            schema=proposal.schema.as_json(),
-            events=proposal.events + _companions(entry.schema, proposal),
-            decided_by=actor,
-        )
-    ]
-    if proposal.mode != entry.mode:
-        changes.append(r.TableModeSet(table=table, mode=proposal.mode))
-    requires = (r.SchemaIs(table=table, schema_id=entry.schema_id),)
-    seq = store.commit(r.Commit(changes=tuple(changes), requires=requires, actor=actor))
+    landing = Landing(store, actor)
+    events = proposal.events + _companions(entry.schema, proposal)
+    schema_id = landing.set_schema(table, entry.schema_id, proposal.schema, events, decided_by=actor)
+    mode = (r.TableModeSet(table=table, mode=proposal.mode),) if proposal.mode != entry.mode else ()
+    seq = landing.commit(changes=mode)
     return AcceptedChange(table, schema_id, seq, tuple(event.note for event in proposal.events), actor)
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.dead_letters import TABLE, DeadLetter
+from headwater.catalog.landing import Landing
 from headwater.catalog.lookup import table_states
 from headwater.catalog.table_state import TableState
-from headwater.storage.file_record import FileRecord, LiveFile
+from headwater.storage.file_record import LiveFile
 from headwater.storage.system_columns import INGESTED_AT, RUN_ID
 
 if TYPE_CHECKING:
@@ -44,15 +44,6 @@ class DeadLetterFiles:
     table: str
     state: TableState
     files: tuple[LiveFile, ...]
-
-
-@dataclass(frozen=True)
-class TakenOut:
-    """What a commit says and requires so that some letters are no longer there, and the files that it names."""
-
-    changes: tuple[r.Change, ...] = ()
-    requires: tuple[r.Requirement, ...] = ()
-    files: tuple[FileRecord, ...] = ()
 
 
 def dead_letter_files(connection: Connection, table: str) -> DeadLetterFiles | None:
@@ -106,22 +97,22 @@ def read_dead_letters(root: Path, letters: DeadLetterFiles) -> Iterator[StoredDe
                 row += 1
 
 
-def take_out_all(letters: DeadLetterFiles) -> TakenOut:
-    paths = tuple(file.path for file in letters.files)
-    return TakenOut((r.FilesRemoved(table=TABLE, paths=paths),), (r.FilesLive(table=TABLE, paths=paths),))
+def take_out_all(landing: Landing, letters: DeadLetterFiles) -> None:
+    landing.remove_files(TABLE, [file.path for file in letters.files])
 
 
-def take_out(root: Path, letters: DeadLetterFiles, gone: Collection[tuple[str, int]], *, directory: str) -> TakenOut:
+def take_out(
+    landing: Landing, letters: DeadLetterFiles, gone: Collection[tuple[str, int]], *, directory: str
+) -> list[str]:
     """Take letters (a file, and the row in it) out. Files that hold others too are written again without them, below
-    `directory`, which nobody else writes to; the others keep their times and their runs."""
+    `directory`, which nobody else writes to; the others keep their times and their runs. Returns the new files."""
     from headwater.storage.part_writer import rewrite
 
     taken = Counter(path for path, _ in gone)
     files = tuple(file for file in letters.files if file.path in taken)
     if not files:
-        return TakenOut()
-    changes: list[r.Change] = []
-    written: list[FileRecord] = []
+        return []
+    root, written = landing.store.root, []
     for number, file in enumerate(files):
         if taken[file.path] == file.rows:
             continue
@@ -134,12 +125,12 @@ def take_out(root: Path, letters: DeadLetterFiles, gone: Collection[tuple[str, i
             task_attempt=0,
             statistics=False,
         )
-        again = tuple(msgspec.structs.replace(record, partition=letters.table) for record in left)
-        if again:
-            changes.append(r.FilesAdded(table=TABLE, schema_id=file.schema_id, run_id=file.run_id, files=again))
-            written += again
-    out = take_out_all(replace(letters, files=files))
-    return TakenOut((*changes, *out.changes), out.requires, tuple(written))
+        landing.files += left
+        again = [msgspec.structs.replace(record, partition=letters.table) for record in left]
+        landing.add_files(TABLE, file.schema_id, file.run_id, again)
+        written += [record.path for record in again]
+    take_out_all(landing, replace(letters, files=files))
+    return written
 
 
 def _others(root: Path, file: LiveFile, gone: Collection[tuple[str, int]]) -> Iterator[pa.RecordBatch]:

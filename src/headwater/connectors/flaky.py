@@ -6,7 +6,8 @@ config = { rows = 1000, slices = 4, state_dir = "flaky", fail = [{ slice = 1, ti
 Slice `n` fails on its first `times` tries, half-way through the rows of its last partition, so that a failed try
 leaves work behind. Tries are counted in files under `state_dir`, because each may happen in another process. Kinds:
 `transient`, `permanent`, `config`, `gone` raise what a real source raises; `crash` kills the process that reads;
-`hang` waits until a file `release` appears in `state_dir`. Rows have the columns `id`, `name`, `amount` and `at`;
+`hang` waits until a file `release` appears in `state_dir`; `token` reports a cursor half-way and goes on. With
+`token = true` the cursor is an opaque token, and only reading the last slice of a plan tells where it ends. Rows have the columns `id`, `name`, `amount` and `at`;
 raising `rows` later adds new ones.
 """
 
@@ -30,6 +31,7 @@ from headwater.connectors.protocol import (
     BackfillHint,
     Cursor,
     CursorKind,
+    CursorRead,
     ItemRead,
     Json,
     Observed,
@@ -49,12 +51,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VERSION = "1"
-KINDS = ("transient", "permanent", "config", "gone", "crash", "hang")
-PARTITIONS = 2
-"""Partitions of a slice: two, so that one can succeed where the other fails."""
+KINDS = ("transient", "permanent", "config", "gone", "crash", "hang", "token")
 
 _COLUMNS = {"id": LONG, "name": STRING, "amount": REAL, "at": TIMESTAMP}
-_KEYS = ("rows", "slices", "fail", "state_dir")
+_KEYS = ("rows", "slices", "fail", "state_dir", "token")
 _START_NS = 1_700_000_000_000_000_000
 
 
@@ -64,6 +64,8 @@ def check_config(config: Mapping[str, object]) -> list[Problem]:
         value = config.get(key, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             problems.append((key, f"`{key}` is a number of at least {least}", ""))
+    if not isinstance(config.get("token", False), bool):
+        problems.append(("token", "`token` is true or false", ""))
     failures = config.get("fail", [])
     if not isinstance(failures, list | tuple) or not all(_is_failure(failure) for failure in failures):
         shape = f"each is {{ slice = 0, times = 1, kind = one of {', '.join(KINDS)} }}"
@@ -90,17 +92,19 @@ def open_source(
         slice_count=int(str(config.get("slices", 1))),
         state_dir=str(root / str(config.get("state_dir", ""))),
         failures=tuple((failure["slice"], failure["times"], failure["kind"]) for failure in failures),
+        token=config.get("token") is True,
     )
 
 
 @dataclass(frozen=True)
 class FlakySource:
-    """Ids from 0 up to `rows`; the cursor is the number of ids that have landed."""
+    """Ids from 0 up to `rows`; the cursor is the number of ids that have landed, or a token that has it."""
 
     rows: int
     slice_count: int
     state_dir: str
     failures: tuple[tuple[int, int, str], ...]
+    token: bool = False
     connector = "flaky"
     version = VERSION
 
@@ -108,7 +112,7 @@ class FlakySource:
         return (SourceTable("rows", Observed(_COLUMNS, complete=True, primary_key=("id",))),)
 
     def backfill_hint(self) -> BackfillHint:
-        return BackfillHint(cursor_kind=CursorKind.MONOTONIC)
+        return BackfillHint(cursor_kind=CursorKind.OPAQUE_TOKEN if self.token else CursorKind.MONOTONIC)
 
     def identity(self, ask: TableAsk) -> str:
         return "flaky"
@@ -119,7 +123,7 @@ class FlakySource:
     def slices(self, ask: TableAsk, cursor: Cursor | None, bound: Json, landed: Mapping[str, Json]) -> SlicePlan:
         """All ids in `slice_count` equal parts, of which those that have landed are left out: slice `n` has the
         same number in every plan."""
-        done = cursor.value if cursor else 0
+        done = 0 if cursor is None else cursor.value["after"] if self.token else cursor.value
         if done >= bound:
             return SlicePlan(())
         start = 0 if ask.mode == "replace" else done
@@ -127,8 +131,8 @@ class FlakySource:
         edges = [bound * place // count for place in range(count + 1)]
         slices = [
             Slice(
-                start=max(low, start),
-                end=high,
+                start=self._cursor(max(low, start)),
+                end=None if self.token and high == bound else self._cursor(high),
                 spec={"slice": place, "from": max(low, start), "to": high},
                 describe=f"ids {max(low, start)} to {high - 1}",
                 estimated_rows=high - max(low, start),
@@ -141,12 +145,13 @@ class FlakySource:
     def read(self, ask: TableAsk, slice_: Slice) -> ArrowRead:
         low, high = slice_.spec["from"], slice_.spec["to"]
         middle = (low + high) // 2
-        edges = [(low, middle, False), (middle, high, True)]
+        reports = [self._cursor(high)] if slice_.end is None else []
+        edges: list[tuple[int, int, bool, Json]] = [(low, middle, False, []), (middle, high, True, reports)]
         times, kind = next(
             ((times, kind) for place, times, kind in self.failures if place == slice_.spec["slice"]), (0, "permanent")
         )
         return ArrowRead(
-            partitions=tuple({"from": a, "to": b, "fails": fails} for a, b, fails in edges),
+            partitions=tuple({"from": a, "to": b, "fails": fails, "reports": c} for a, b, fails, c in edges),
             read=ReadFlaky(self.state_dir, slice_.spec["slice"], times, kind),
             observed=Observed(_COLUMNS, complete=True, primary_key=("id",)),
         )
@@ -156,6 +161,9 @@ class FlakySource:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _cursor(self, done: int) -> Json:
+        return {"after": done} if self.token else done
 
 
 @dataclass(frozen=True)
@@ -167,7 +175,7 @@ class ReadFlaky:
     times: int
     kind: str
 
-    def __call__(self, partition: Json, schema: TableSchema) -> Iterator[pa.RecordBatch | ItemRead]:
+    def __call__(self, partition: Json, schema: TableSchema) -> Iterator[pa.RecordBatch | ItemRead | CursorRead]:
         unknown = {name: type_ for name, type_ in _COLUMNS.items() if schema.column(name) is None}
         if unknown:
             raise UnknownColumns(Observed(unknown))
@@ -175,8 +183,13 @@ class ReadFlaky:
         middle = (low + high) // 2
         yield rows_between(low, middle)
         if partition["fails"] and self.times and self._count_try() <= self.times:
-            self._fail()
+            if self.kind == "token":
+                yield CursorRead({"after": middle})
+            else:
+                self._fail()
         yield rows_between(middle, high)
+        for cursor in partition.get("reports", ()):
+            yield CursorRead(cursor)
 
     def _count_try(self) -> int:
         """Which try this is, counted from 1 over all processes."""

@@ -50,19 +50,10 @@ class Cursor:
 
 
 @dataclass(frozen=True)
-class RateBudget:
-    requests: int
-    per_seconds: float
-
-
-@dataclass(frozen=True)
 class BackfillHint:
     """How the past of a source is best cut up. A source that says nothing is walked in order, one slice at a time."""
 
     cursor_kind: CursorKind = CursorKind.OPAQUE_TOKEN
-    partition_keys: tuple[str, ...] = ()
-    natural_window_seconds: int | None = None
-    rate_budget: RateBudget | None = None
 
 
 @dataclass(frozen=True)
@@ -130,8 +121,8 @@ class Item:
 
 @dataclass(frozen=True)
 class Slice:
-    """One piece of a source. `spec` is all that `read` needs; `start` and `end` are cursor values; `describe` is
-    for people. `items` are landed by this slice, `replaces` the source ids among them that landed before and
+    """One piece of a source. `spec` is all that `read` needs; `start` and `end` are cursor values (`end` is replaced
+    by a `CursorRead`); `describe` is for people. `items` are landed by this slice, `replaces` the source ids among them that landed before and
     whose old rows this slice retires (append tables)."""
 
     start: Json
@@ -156,10 +147,20 @@ class SlicePlan:
 
 @dataclass(frozen=True)
 class ItemRead:
-    """Yielded by a read when an item has been read whole: its exact version and its number of rows."""
+    """Yielded by a read when an item has been read whole: its exact version."""
 
     source_id: str
     version: Json
+
+
+@dataclass(frozen=True)
+class CursorRead:
+    """Yielded by a read that finds out only then where its slice ends (a page token, a Singer state): the commit stores
+    this value of the cursor instead of the slice's planned `end`. Of several the last one of the last partition counts.
+    Where cursors are opaque tokens only the last slice of a plan may yield one: a slice after it would have been planned
+    from another end."""
+
+    value: Json
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,8 @@ class ArrowRead:
     """A read that executors do with a plain function.
 
     `read(partition, schema)` yields record batches with the columns of `schema` (those it has; the rest is null)
-    in their Arrow types and, where the connector has it, `_source_id`; it may yield `ItemRead`s between them, and
-    `BadRow`s if rows may be bad. Of a partition with items that cannot be read it yields a `BadItem` for each of them;
+    in their Arrow types and, where the connector has it, `_source_id`; it may yield `ItemRead`s and `CursorRead`s
+    between them, and `BadRow`s if rows may be bad. Of a partition with items that cannot be read it yields a `BadItem` for each of them;
     the caller then discards what it has read and reads again without them: `without(partitions, source_ids)` gives the
     partitions for that. `read` must be picklable (a module-level function or a frozen dataclass with `__call__`),
     may hold secrets, and raises `BadRows`, `UnknownColumns`, `SliceGone` or `TransientError`.
@@ -186,7 +187,7 @@ class ArrowRead:
     """
 
     partitions: tuple[Json, ...]
-    read: Callable[[Json, TableSchema], Iterator[pa.RecordBatch | ItemRead | BadRow | BadItem]]
+    read: Callable[[Json, TableSchema], Iterator[pa.RecordBatch | ItemRead | CursorRead | BadRow | BadItem]]
     observe: Callable[[Json], Observed] | None = None
     observed: Observed | None = None
     key_filter_column: str | None = None

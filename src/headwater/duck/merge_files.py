@@ -18,13 +18,13 @@ from headwater.base import limits
 from headwater.base.crash import crash_point
 from headwater.base.errors import Conflict, HeadwaterError
 from headwater.base.table_schema import Column, TableSchema
-from headwater.catalog.commit import Store, commit_files
+from headwater.catalog.commit import Store
+from headwater.catalog.landing import Landing
 from headwater.catalog.lease import Lease
-from headwater.catalog.records import Commit, FilesLive, FilesMerged
 from headwater.catalog.table_state import TableState
 from headwater.duck.unique_keys import keys_are_unique
 from headwater.storage.file_record import FileRecord, LiveFile
-from headwater.storage.part_writer import discard_files, rewrite, stored_rows
+from headwater.storage.part_writer import rewrite, stored_rows
 from headwater.storage.system_columns import arrow_fields
 
 if TYPE_CHECKING:
@@ -85,32 +85,22 @@ def merge_files(
     written."""
     schema = state.schemas[merge.schema_id]
     rows = _rows(store.root, state, merge.files, schema)
-    written = rewrite(store.root, rows, schema=schema, directory=directory, partition=0, task_attempt=number)
-    try:
+    with Landing(store, actor) as landing:
+        landing.files += rewrite(store.root, rows, schema=schema, directory=directory, partition=0, task_attempt=number)
+        written = tuple(landing.files)
         _check(merge.files, written)
         unique = all(file.unique_keys for file in merge.files) and keys_are_unique(store.root, written, schema)
-    except BaseException:
-        discard_files(store.root, written)
-        raise
-    crash_point("tail.before_commit")
-    paths = tuple(file.path for file in merge.files)
-    merged = FilesMerged(
-        table=state.name,
-        schema_id=merge.schema_id,
-        run_id=merge.files[-1].run_id,
-        files=tuple(msgspec.structs.replace(file, partition=partition) for file in written),
-        replaces=paths,
-        unique_keys=unique,
-    )
-    requires = (writer, FilesLive(table=state.name, paths=paths))
-    try:
-        seq = commit_files(store, Commit(changes=(merged,), requires=requires, actor=actor), written)
-    except Conflict:
-        return None
+        crash_point("tail.before_commit")
+        named = [msgspec.structs.replace(file, partition=partition) for file in written]
+        landing.merge_files(state.name, merge.schema_id, named, merge.files, unique_keys=unique)
+        try:
+            seq = landing.commit(requires=(writer,))
+        except Conflict:
+            return None
     crash_point("tail.after_commit")
     return Merged(
         seq=seq,
-        files_replaced=len(paths),
+        files_replaced=len(merge.files),
         files_written=len(written),
         rows=sum(file.rows for file in written),
         bytes_read=sum(file.bytes for file in merge.files),

@@ -14,9 +14,10 @@ from headwater.base.ids import is_column_name
 from headwater.base.json_path import parse_path, path_text
 from headwater.base.table_schema import PROMOTABLE, Column, Promotion, TableSchema
 from headwater.base.types import DYNAMIC, Type
-from headwater.catalog import records as r
 from headwater.catalog.commit import Store
+from headwater.catalog.landing import Landing
 from headwater.catalog.lookup import table_entry
+from headwater.catalog.records import SchemaEvent
 from headwater.duck.ripple_views import view_names
 from headwater.duck.table_select import column_names
 from headwater.storage.system_columns import SYSTEM_COLUMNS
@@ -51,12 +52,10 @@ def promote(store: Store, table: str, path: str, *, name: str, type_: Type, acto
     if schema == entry.schema:
         return found
     crash_point("schema.before_accept")
-    event = r.SchemaEvent(kind="promote_column", column=name, after=str(type_), note=f"from {found.path}")
-    schema_id = entry.schema_id + 1
-    change = r.SchemaSet(table=table, schema_id=schema_id, schema=schema.as_json(), events=(event,), decided_by=actor)
-    requires = (r.SchemaIs(table=table, schema_id=entry.schema_id),)
-    seq = store.commit(r.Commit(changes=(change,), requires=requires, actor=actor))
-    return replace(found, schema_id=schema_id, seq=seq)
+    event = SchemaEvent(kind="promote_column", column=name, after=str(type_), note=f"from {found.path}")
+    landing = Landing(store, actor)
+    schema_id = landing.set_schema(table, entry.schema_id, schema, (event,), decided_by=actor)
+    return replace(found, schema_id=schema_id, seq=landing.commit())
 
 
 def with_promoted(schema: TableSchema, table: str, path: str, *, name: str, type_: Type) -> TableSchema:

@@ -14,26 +14,26 @@ from collections.abc import Callable, Sequence
 from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
-from headwater.base.errors import Conflict, HeadwaterError, LeaseLost
+from headwater.base.errors import HeadwaterError, LeaseLost
 from headwater.base.ids import is_table_name
-from headwater.catalog.commit import Store, commit_files
+from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
+from headwater.catalog.landing import Landing, until_landed
 from headwater.catalog.lease import Lease, renew
 from headwater.catalog.ledger import LedgerKey, taken_keys
 from headwater.catalog.log import heal_log
 from headwater.catalog.lookup import current_seq
 from headwater.catalog.push_writers import end_writer, new_writer
-from headwater.catalog.records import Commit, KeysFree, Requirement
 from headwater.ingest.batch_queue import BatchQueue, Ticket, Waiter
 from headwater.ingest.group_commit import (
+    SEND_AGAIN,
     Base,
     Files,
+    add_keys,
     base_of,
-    changes_of,
-    kept_moving,
-    refuse_change_of,
-    write,
-    write_bad,
+    check_base,
+    land_bad,
+    land_batches,
 )
 from headwater.ingest.ledger_rules import check_key, fingerprint, replay, sweep
 from headwater.ingest.prepare import Prepared, prepare, prepare_together
@@ -138,13 +138,8 @@ class Acceptor:
     def _land(self, group: Sequence[Ticket]) -> None:
         """Every batch of the group gets an answer or an error."""
         try:
-            moved: HeadwaterError | None = None
-            for _ in range(limits.PUSH_TRIES):
-                left = [ticket for ticket in group if not ticket.ended]
-                moved = self._try(left) if left else None
-                if moved is None:
-                    return
-            raise kept_moving(group[0].push.target.table, moved)
+            table = group[0].push.target.table
+            until_landed(table, lambda _number: self._try([t for t in group if not t.ended]), hint=SEND_AGAIN)
         except BaseException as error:
             for ticket in group:
                 if not ticket.ended:
@@ -152,44 +147,39 @@ class Acceptor:
             if not isinstance(error, Exception):
                 raise
 
-    def _try(self, group: Sequence[Ticket]) -> HeadwaterError | None:
-        """One commit for what is left of the group; what has moved if the state did, and nothing was written."""
-        base = self._ready(group)
+    def _try(self, group: Sequence[Ticket]) -> bool | None:
+        """One commit for what is left of the group; None if the writer was taken for dead. Raises HW-T02 if the table
+        moved. Nothing was written then."""
+        base = self._ready(group) if group else None
         ready = [(t, t.prepared) for t in group if not t.ended and t.prepared is not None]
         if base is None or not ready:
-            return None
-        first = ready[0][0].push
+            return True
+        target = ready[0][0].push.target
+        actor = ", ".join(dict.fromkeys(ticket.push.actor for ticket, _ in ready))
         crash_point("ingest.before_write")
         files = self._writer()
-        letters, said = write_bad(self._store, files, [(ticket.push, prepared) for ticket, prepared in ready])
-        written = write(self._store, files, first.target.table, base, [prepared for _, prepared in ready])
-        keyed = [(t.push, t.sent, part) for (t, _), part in zip(ready, written.parts) if t.push.key is not None]
-        changes, needed = changes_of(first.target, base, written, keyed, ttl_seconds=self._ttl_seconds)
-        changes = (*changes, *said)
-        if not changes:  # nothing came, and nobody wants to know of it again
-            with self._store.catalog.snapshot() as connection:
-                seq = current_seq(connection)
-        else:
-            keys = tuple(push.key for push, _, _ in keyed if push.key is not None)
-            requires: tuple[Requirement, ...] = (files.writer, *needed)
-            if keys:
-                requires = (*requires, KeysFree(table=first.target.table, keys=keys))
+        with Landing(self._store, actor) as landing:
+            land_bad(landing, files, [(ticket.push, prepared) for ticket, prepared in ready])
+            shares = land_batches(landing, files, target, base, [prepared for _, prepared in ready])
+            keyed = [(t.push, t.sent, share) for (t, _), share in zip(ready, shares) if t.push.key is not None]
+            add_keys(landing, keyed, ttl_seconds=self._ttl_seconds)
             try:
-                actor = ", ".join(dict.fromkeys(ticket.push.actor for ticket, _ in ready))
-                commit = Commit(changes=changes, requires=requires, actor=actor)
-                seq = commit_files(self._store, commit, (*written.files, *letters))
-            except (Conflict, LeaseLost) as error:
-                # After any other error it may have been committed: only the ledger knows.
-                if isinstance(error, LeaseLost):
-                    self._forget(files.writer)
-                return error
-        for (ticket, prepared), share in zip(ready, written.parts):
+                seq = landing.commit(requires=(files.writer,)) if landing.changes else self._seq()
+            except LeaseLost:
+                self._forget(files.writer)
+                return None
+        for (ticket, prepared), share in zip(ready, shares):
             errors = tuple(bad.error for bad in prepared.bad[: limits.ERRORS_SHOWN])
             ticket.answer = Accepted(str(seq), share.rows, share.bytes, rows_refused=share.refused, errors=errors)
         for ticket, prepared in ready:
             self._on_landed(ticket.push, prepared)
-        self._sweep(first.actor)
-        return None
+        self._sweep(ready[0][0].push.actor)
+        return True
+
+    def _seq(self) -> int:
+        """What is answered if nothing came: the newest commit."""
+        with self._store.catalog.snapshot() as connection:
+            return current_seq(connection)
 
     def _ready(self, group: Sequence[Ticket]) -> Base | None:
         """What was answered to the keys before, asked before anything of the bodies is looked at; the others are
@@ -205,8 +195,7 @@ class Acceptor:
             if not left:
                 return None
             base = base_of(connection, target)
-        if base.evolution.refused:
-            refuse_change_of(self._store, target, base, actor=left[0].push.actor)
+        check_base(self._store, target, base, actor=left[0].push.actor)
         new = [ticket for ticket in left if not ticket.is_prepared_for(base)]
         if new:
             crash_point("ingest.after_key")

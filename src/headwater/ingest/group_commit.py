@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, select
 
@@ -22,14 +22,9 @@ from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
-from headwater.catalog.dead_letters import (
-    DeadLetter,
-    dead_letter_of,
-    dead_letters_added,
-    ensure_table,
-    write_dead_letters,
-)
-from headwater.catalog.evolution import Evolution, Shown, evolve, refusal
+from headwater.catalog.dead_letters import DeadLetter, add_dead_letters, dead_letter_of, write_dead_letters
+from headwater.catalog.evolution import Evolution, Shown, evolve
+from headwater.catalog.landing import Landing, owned_by_another
 from headwater.catalog.lease import Lease, lease_seconds
 from headwater.catalog.lookup import TableEntry, table_entries
 from headwater.catalog.schema_decisions import refuse_change
@@ -45,6 +40,7 @@ from headwater.storage.part_writer import PartWriter
 if TYPE_CHECKING:
     import pyarrow as pa
 
+SEND_AGAIN = "send the same batch again; nothing of it was written"
 FILES_PER_DIRECTORY = 1_000
 _UNSURE_KINDS = frozenset({"real"})
 """Keys of which Arrow and DuckDB may not agree whether two are equal: 0.0 and -0.0."""
@@ -103,13 +99,13 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Landed:
-    """The files of a group, the schema that they have, and the rows and bytes of each batch."""
+class WrittenRows:
+    """The files of one or more batches, all with this schema, and bad rows of them that are not known yet."""
 
     run_id: str
     schema: TableSchema
     files: tuple[FileRecord, ...]
-    parts: tuple[Share, ...]
+    bad: tuple[BadRow, ...]
     unique_keys: bool
 
 
@@ -129,30 +125,23 @@ def base_of(connection: Connection, target: PushTable) -> Base:
     return Base(entry, target.mode, found)
 
 
-def refuse_change_of(store: Store, target: PushTable, base: Base, *, actor: str) -> NoReturn:
-    """The manifest declares what needs a decision: it is noted for `schema accept`, as an apply would."""
-    refuse_change(store, target.table, base.evolution, mode=target.mode, actor=actor)
-    raise refusal(target.table, base.evolution.refused, target.declared)
+def check_base(store: Store, target: PushTable, base: Base, *, actor: str) -> None:
+    """Raises HW-S01 and HW-S02 if the manifest declares what needs a decision: it is noted for `schema accept`, as an
+    apply would."""
+    if base.evolution.refused:
+        declared = target.declared
+        raise refuse_change(store, target.table, base.evolution, mode=target.mode, actor=actor, declared=declared)
 
 
-def kept_moving(table: str, last: HeadwaterError | None) -> HeadwaterError:
-    """The error for rows that could not be landed because what their commit required was no longer so, time and
-    again."""
-    assert last is not None
-    return HeadwaterError(
-        "HW-T02",
-        f"rows for `{table}` could not be landed: {last.message}",
-        hint="send the same batch again; nothing of it was written",
-        retryable=True,
-    )
-
-
-def write(store: Store, files: Files, table: str, base: Base, batches: Sequence[Prepared]) -> Landed:
-    """All batches, in their order, in as few files as can be; nothing is left of them if that goes wrong."""
+def land_batches(
+    landing: Landing, files: Files, target: PushTable, base: Base, batches: Sequence[Prepared]
+) -> tuple[Share, ...]:
+    """Write all batches, in their order, in as few files as can be, and let the commit add them. Returns what became
+    of each."""
     schema = _schema(base, batches)
-    run_id, directory, number = files.next(table)
+    run_id, directory, number = files.next(target.table)
     writer = PartWriter(
-        store.root,
+        landing.store.root,
         directory,
         schema=schema,
         partition=0,
@@ -164,68 +153,55 @@ def write(store: Store, files: Files, table: str, base: Base, batches: Sequence[
         for batch in _joined(batches):
             writer.write(batch)
     written = writer.close()
+    landing.files += written
     rows = sum(prepared.rows for prepared in batches)
     size = sum(file.bytes for file in written)
-    parts = tuple(Share(p.rows, size * p.rows // rows if rows else 0, len(p.bad)) for p in batches)
     unique = base.mode == "upsert" and rows > 0 and _keys_are_unique(schema, batches)
-    return Landed(run_id, schema, written, parts, unique)
+    add_rows(landing, target, base, WrittenRows(run_id, schema, written, (), unique))
+    return tuple(Share(p.rows, size * p.rows // rows if rows else 0, len(p.bad)) for p in batches)
 
 
-def write_bad(
-    store: Store, files: Files, batches: Sequence[tuple[Push, Prepared]]
-) -> tuple[tuple[FileRecord, ...], tuple[r.Change, ...]]:
-    """The bad rows that are kept as dead letters: their file, and what the commit says of it."""
+def add_rows(landing: Landing, target: PushTable, base: Base, written: WrittenRows) -> None:
+    """The commit adds the files, and the columns that they brought. Without a row the table stays as it is."""
+    if written.files:
+        evolution = base.evolution.extended(written.schema)
+        schema_id = landing.evolve(
+            target.table,
+            base.entry,
+            evolution,
+            pipeline=target.pipeline,
+            mode=base.mode,
+            has_rows=True,
+            pinned=True,
+        )
+        landing.add_files(target.table, schema_id, written.run_id, written.files, unique_keys=written.unique_keys)
+
+
+def add_keys(landing: Landing, keyed: Sequence[tuple[Push, str, Share]], *, ttl_seconds: float) -> None:
+    """The commit takes the keys of these batches, all of one table, with what is answered to each."""
+    for push, sent, share in keyed:
+        landing.changes.append(
+            key_record(push, sent, rows=share.rows, size=share.bytes, refused=share.refused, ttl_seconds=ttl_seconds)
+        )
+    keys = tuple(push.key for push, _, _ in keyed if push.key is not None)
+    if keys:
+        landing.requires.append(r.KeysFree(table=keyed[0][0].target.table, keys=keys))
+
+
+def land_bad(landing: Landing, files: Files, batches: Sequence[tuple[Push, Prepared]]) -> None:
+    """Write the bad rows that are kept as dead letters, and let the commit add them."""
     kept = [(push, row) for push, prepared in batches if push.on_bad_row == "dead_letter" for row in prepared.bad]
-    if not kept:
-        return (), ()
-    schema_id = ensure_table(store, actor=kept[0][0].actor)
-    run_id, directory, number = files.next(LETTERS)
-    letters = [_letter(push, row) for push, row in kept]
-    written = write_dead_letters(store.root, directory, letters, run_id=run_id, number=number)
-    return written, dead_letters_added(written, schema_id=schema_id, run_id=run_id)
+    if kept:
+        run_id, directory, number = files.next(LETTERS)
+        letters = [_letter(push, row) for push, row in kept]
+        written = write_dead_letters(landing.store.root, directory, letters, run_id=run_id, number=number)
+        landing.files += written
+        add_dead_letters(landing, written, run_id=run_id)
 
 
 def _letter(push: Push, row: BadRow) -> DeadLetter:
     place = push.source or push.key or ""
     return dead_letter_of(row, table=push.target.table, pipeline=push.target.pipeline, place=place, format_=push.format)
-
-
-def changes_of(
-    target: PushTable,
-    base: Base,
-    landed: Landed,
-    keyed: Sequence[tuple[Push, str, Share]],
-    *,
-    ttl_seconds: float,
-) -> tuple[tuple[r.Change, ...], tuple[r.Requirement, ...]]:
-    """What the commit says, and what it requires of the table. Without a row the table stays as it is."""
-    changes: list[r.Change] = []
-    requires: list[r.Requirement] = []
-    if landed.files:
-        schema_id = base.entry.schema_id if base.entry is not None else 0
-        requires.append(r.SchemaIs(table=target.table, schema_id=schema_id))
-        if base.entry is None:
-            changes.append(r.TableCreated(table=target.table, pipeline=target.pipeline, mode=base.mode))
-        if base.entry is None or landed.schema != base.entry.schema:
-            schema_id += 1
-            body = landed.schema.as_json()
-            events = _events(base, landed.schema)
-            changes.append(r.SchemaSet(table=target.table, schema_id=schema_id, schema=body, events=events))
-        changes.append(
-            r.FilesAdded(
-                table=target.table,
-                schema_id=schema_id,
-                run_id=landed.run_id,
-                files=landed.files,
-                unique_keys=landed.unique_keys,
-            )
-        )
-    for push, sent, share in keyed:
-        record = key_record(
-            push, sent, rows=share.rows, size=share.bytes, refused=share.refused, ttl_seconds=ttl_seconds
-        )
-        changes.append(record)
-    return tuple(changes), tuple(requires)
 
 
 def _check_new(connection: Connection, target: PushTable) -> None:
@@ -243,14 +219,9 @@ def _check_owner(connection: Connection, target: PushTable, entry: TableEntry) -
     """A table that nobody declares takes pushes only if pushes made it: one that a pipeline filled, which is gone from
     the manifest, keeps its rows as they are."""
     landed = select(t.run.c.run_id).where(t.run.c.pipeline == entry.pipeline).limit(1)
-    if entry.pipeline == target.pipeline and (target.in_manifest or connection.execute(landed).first() is None):
-        return
-    raise HeadwaterError(
-        "HW-I03",
-        f"table `{target.table}` belongs to pipeline `{entry.pipeline}`",
-        hint="push to a table of another name",
-        detail={"table": target.table, "pipeline": entry.pipeline},
-    )
+    owned = entry.pipeline == target.pipeline
+    if not owned or not (target.in_manifest or connection.execute(landed).first() is None):
+        raise owned_by_another(entry, "HW-I03", hint="push to a table of another name")
 
 
 def _schema(base: Base, batches: Sequence[Prepared]) -> TableSchema:
@@ -273,16 +244,9 @@ def _joined(batches: Sequence[Prepared]) -> Iterator[pa.RecordBatch]:
         yield from pa.Table.from_batches(list(alike)).combine_chunks().to_batches(limits.ROW_GROUP_ROWS)
 
 
-def _events(base: Base, schema: TableSchema) -> tuple[r.SchemaEvent, ...]:
-    if base.entry is None:
-        return (r.SchemaEvent(kind="created", after=schema.as_json()),)
-    new = schema.columns[len(base.schema.columns) :]
-    added = tuple(r.SchemaEvent(kind="add_column", column=column.name, after=str(column.type)) for column in new)
-    return (*base.evolution.events, *added)
-
-
 def _keys_are_unique(schema: TableSchema, batches: Sequence[Prepared]) -> bool:
-    """True if it is certain that no primary key stands twice among the rows."""
+    """True if it is certain that no primary key is twice among the rows. `duck.unique_keys` asks the same of files, and
+    takes NaN and -0.0 as DuckDB does."""
     import pyarrow as pa
 
     kinds = {column.type.kind for column in schema.columns if column.name in schema.primary_key}

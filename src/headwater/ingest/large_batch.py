@@ -8,97 +8,68 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from headwater.base import limits
 from headwater.base.clock import now_us
-from headwater.base.errors import Conflict, HeadwaterError, LeaseLost
-from headwater.base.table_schema import TableSchema
-from headwater.catalog.commit import Store, commit_files
+from headwater.base.errors import HeadwaterError, LeaseLost
+from headwater.catalog.commit import Store
 from headwater.catalog.database import Catalog
+from headwater.catalog.landing import Landing, until_landed
 from headwater.catalog.lease import Lease, lease_seconds, renew
 from headwater.catalog.ledger import taken_keys
 from headwater.catalog.push_writers import end_writer, new_writer
-from headwater.catalog.records import Commit, KeysFree
-from headwater.coerce.row_errors import BadRow
 from headwater.ingest.group_commit import (
+    SEND_AGAIN,
     Base,
     Files,
-    Landed,
     Share,
+    WrittenRows,
+    add_keys,
+    add_rows,
     base_of,
-    changes_of,
-    kept_moving,
-    refuse_change_of,
-    write_bad,
+    check_base,
+    land_bad,
 )
 from headwater.ingest.ledger_rules import fingerprint, replay
 from headwater.ingest.prepare import Prepared
 from headwater.ingest.push_records import Accepted, Push
-from headwater.storage.file_record import FileRecord
 
-
-@dataclass(frozen=True)
-class WrittenElsewhere:
-    """The files of a batch, all with this schema, and its bad rows."""
-
-    run_id: str
-    schema: TableSchema
-    files: tuple[FileRecord, ...]
-    bad: tuple[BadRow, ...]
-    unique_keys: bool
-
-
-Write = Callable[[Base, Files], WrittenElsewhere]
-"""Writes a batch for a table as it is now, in directories that the names lead to."""
+Write = Callable[[Base, Files, Landing], WrittenRows]
+"""Writes a batch for a table as it is now, in directories that the names lead to, and tells the landing of every file."""
 
 
 def land_written(store: Store, push: Push, write: Write, *, on_landed: Callable[[Push, Prepared], None]) -> Accepted:
     """The answer comes when the batch is durable. If the table moves meanwhile, it is written again. Raises what
     `Acceptor.accept` raises, and what `write` does; nothing of the batch is then there."""
-    assert push.key is not None
-    sent = fingerprint(push)
-    moved: HeadwaterError | None = None
-    for _ in range(limits.PUSH_TRIES):
-        with store.catalog.snapshot() as connection:
-            taken = taken_keys(connection, push.target.table, [push.key], now_us=now_us())
-            if push.key in taken:
-                return replay(taken[push.key], sent)
-            base = base_of(connection, push.target)
-        if base.evolution.refused:
-            refuse_change_of(store, push.target, base, actor=push.actor)
-        with _writer(store.catalog) as files:
-            found = _land(store, push, sent, base, files, write(base, files))
-        if not isinstance(found, HeadwaterError):
-            accepted, prepared = found
-            on_landed(push, prepared)
-            return accepted
-        moved = found
-    raise kept_moving(push.target.table, moved)
-
-
-def _land(
-    store: Store, push: Push, sent: str, base: Base, files: Files, written: WrittenElsewhere
-) -> tuple[Accepted, Prepared] | HeadwaterError:
-    """One commit; what has moved if the state did, and nothing was written."""
     import pyarrow as pa
 
     assert push.key is not None
-    rows = sum(file.rows for file in written.files)
-    share = Share(rows, sum(file.bytes for file in written.files), len(written.bad))
-    prepared = Prepared(pa.RecordBatch.from_pylist([]), rows, written.bad)
-    letters, said = write_bad(store, files, [(push, prepared)])
-    landed = Landed(written.run_id, written.schema, written.files, (share,), written.unique_keys)
-    keyed = [(push, sent, share)]
-    changes, needed = changes_of(push.target, base, landed, keyed, ttl_seconds=limits.LEDGER_TTL_SECONDS)
-    requires = (files.writer, *needed, KeysFree(table=push.target.table, keys=(push.key,)))
-    try:
-        commit = Commit(changes=(*changes, *said), requires=requires, actor=push.actor)
-        seq = commit_files(store, commit, (*written.files, *letters))
-    except (Conflict, LeaseLost) as error:
-        return error  # after any other error it may have been committed: only the ledger knows
-    errors = tuple(row.error for row in written.bad[: limits.ERRORS_SHOWN])
-    return Accepted(str(seq), rows, share.bytes, rows_refused=share.refused, errors=errors), prepared
+    key, target, sent = push.key, push.target, fingerprint(push)
+
+    def attempt(_number: int) -> Accepted | None:
+        with store.catalog.snapshot() as connection:
+            taken = taken_keys(connection, target.table, [key], now_us=now_us())
+            if key in taken:
+                return replay(taken[key], sent)
+            base = base_of(connection, target)
+        check_base(store, target, base, actor=push.actor)
+        with _writer(store.catalog) as files, Landing(store, push.actor) as landing:
+            written = write(base, files, landing)
+            add_rows(landing, target, base, written)
+            rows, size = sum(file.rows for file in written.files), sum(file.bytes for file in written.files)
+            prepared = Prepared(pa.RecordBatch.from_pylist([]), rows, written.bad)
+            land_bad(landing, files, [(push, prepared)])
+            share = Share(rows, size, len(written.bad))
+            add_keys(landing, [(push, sent, share)], ttl_seconds=limits.LEDGER_TTL_SECONDS)
+            try:
+                seq = landing.commit(requires=(files.writer,))
+            except LeaseLost:
+                return None
+        on_landed(push, prepared)
+        errors = tuple(row.error for row in written.bad[: limits.ERRORS_SHOWN])
+        return Accepted(str(seq), rows, size, rows_refused=share.refused, errors=errors)
+
+    return until_landed(target.table, attempt, hint=SEND_AGAIN)
 
 
 @contextmanager

@@ -12,21 +12,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headwater.base.clock import now_us
-from headwater.base.errors import Conflict, HeadwaterError
 from headwater.base.node import this_node
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_records import InboxEvent, JobEnd
 from headwater.catalog.evolution import DeclaredColumn, Evolution, Shown, evolve
+from headwater.catalog.landing import Landing, check_owner, until_landed
 from headwater.catalog.lookup import TableEntry, table_entries, table_states
+from headwater.catalog.schema_decisions import refuse_change
 from headwater.catalog.table_state import TableState
 from headwater.duck.unique_keys import current_hashes
 from headwater.runtime.cut_inputs import CutInput, cut_of, parent_runs, read_inputs
-from headwater.runtime.table_changes import TableChanges, check_owner, refuse
 from headwater.runtime.traced import traced_commit, traced_ripple
 from headwater.storage.layout import attempt_directory
-from headwater.storage.part_writer import discard_files, write_manifest
+from headwater.storage.part_writer import write_manifest
 
 if TYPE_CHECKING:
     from headwater.spark.job_control import Control
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from headwater.spark.user_code import Code
     from headwater.spark.write_frame import SparkSession, Written
 
-SCHEMA_TRIES = 8
-"""How often a result is written again because its table moved under it."""
 COMPARED_ROWS = 1_000_000
 """Rows of an upsert table up to which a result leaves out what the table already holds: 16 bytes of each travel to
 every task."""
@@ -123,7 +121,9 @@ def land_ripple(work: RippleWork) -> LandedRipple:
             freshness_us=work.freshness_us,
             previous_freshness_us=work.previous_freshness_us,
         ) as frame:
-            return _Landing(work, frame, parent_runs(inputs), control).land()
+            result = _Result(work, frame, parent_runs(inputs), control)
+            # What the caller requires does not come true by another try; a table that moved is read again.
+            return until_landed(work.ripple.table, result.land, moved=result.table_moved)
 
 
 def one_ripple_run(work: RippleWork, *, trigger: str, definition: str) -> RippleWork:
@@ -158,31 +158,26 @@ def one_ripple_run(work: RippleWork, *, trigger: str, definition: str) -> Ripple
     return replace(work, closing=closing)
 
 
-class _Landing:
+class _Result:
     """A result on its way into its table; it is computed once for each time that it is written."""
 
     def __init__(self, work: RippleWork, frame: DataFrame, parent_runs: tuple[str, ...], control: Control):
         self.work, self.ripple, self.frame, self.parent_runs = work, work.ripple, frame, parent_runs
         self.control = control
         self.exact: DataFrame | None = None
+        self.base: tuple[TableEntry | None, TableState | None] = (None, None)
 
-    def land(self) -> LandedRipple:
-        for number in range(SCHEMA_TRIES):
-            entry, live = self._table()
-            evolution = self._evolve(entry)
+    def land(self, number: int) -> LandedRipple:
+        """One try: write the result for the table as it is now, and commit."""
+        entry, live = self.base = self._table()
+        evolution = self._evolve(entry)
+        with Landing(self.work.store, self.work.actor) as landing:
             written = self._write(evolution, live, number=number)
-            try:
-                return self._commit(entry, live, evolution, written)
-            except Conflict:
-                # What the caller requires does not come true by another try; a table that moved is read again.
-                if self._table() == (entry, live):
-                    raise
-        raise HeadwaterError(
-            "HW-T02",
-            f"`{self.ripple.table}` kept changing while its rows were written",
-            hint="run the same command again",
-            retryable=True,
-        )
+            landing.files += written.files
+            return self._commit(landing, entry, live, evolution, written)
+
+    def table_moved(self) -> bool:
+        return self._table() != self.base
 
     def _table(self) -> tuple[TableEntry | None, TableState | None]:
         """The table that is landed in, as it is now."""
@@ -208,13 +203,13 @@ class _Landing:
             modes=(entry.mode, self.ripple.mode) if entry is not None else None,
         )
         if evolution.refused:
-            refuse(
+            raise refuse_change(
                 self.work.store,
                 self.ripple.table,
                 evolution,
                 mode=self.ripple.mode,
-                declared=self.ripple.declared,
                 actor=self.work.actor,
+                declared=self.ripple.declared,
             )
         return evolution
 
@@ -262,21 +257,26 @@ class _Landing:
         return current_hashes(self.work.store.root, live, self.ripple.primary_key[0], None)
 
     def _commit(
-        self, entry: TableEntry | None, live: TableState | None, evolution: Evolution, written: Written
+        self,
+        landing: Landing,
+        entry: TableEntry | None,
+        live: TableState | None,
+        evolution: Evolution,
+        written: Written,
     ) -> LandedRipple:
         """One commit for all that the execution changes."""
-        work, ripple = self.work, self.ripple
-        made = TableChanges(ripple.table, ripple.pipeline, ripple.mode, work.run_id)
-        schema_id = made.set_schema(entry, evolution, has_rows=bool(written.files))
-        files = tuple(written.files)
+        work, ripple, files = self.work, self.ripple, written.files
+        schema_id = landing.evolve(
+            ripple.table, entry, evolution, pipeline=ripple.pipeline, mode=ripple.mode, has_rows=bool(files)
+        )
         if ripple.mode == "replace":
-            lands = made.replace_files(live.files if live is not None else (), [(schema_id, files)] if files else [])
+            before, groups = live.files if live is not None else (), [(schema_id, files)] if files else []
+            lands = landing.replace_files(ripple.table, before, groups, run_id=work.run_id)
         else:
             lands = bool(files)
-            if lands:
-                made.add_files(schema_id, files, unique_keys=ripple.mode == "upsert")
-        if lands and files:
-            write_manifest(work.store.root, files[0].path.rsplit("/", 1)[0], files)
+            landing.add_files(ripple.table, schema_id, work.run_id, files, unique_keys=ripple.mode == "upsert")
+        if lands:
+            write_manifest(work.store.root, files)
         outcome = RippleOutcome(
             rows=written.rows if lands else 0,
             bytes=written.bytes if lands else 0,
@@ -286,16 +286,11 @@ class _Landing:
         )
         closing = work.closing(outcome)
         self.control.check()
-        seq = traced_commit(
-            work.store,
-            r.Commit(
-                changes=(*made.changes, *closing.changes),
-                requires=(*work.requires, *made.requires),
-                actor=work.actor,
-                events=closing.events,
-                ends=closing.ends,
-            ),
+        seq = landing.commit(
+            changes=closing.changes,
+            requires=work.requires,
+            events=closing.events,
+            ends=closing.ends,
+            send=traced_commit,
         )
-        if not lands:
-            discard_files(work.store.root, files)
         return LandedRipple(**vars(outcome), seq=seq)

@@ -14,13 +14,13 @@ from typing import Any
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import STRING
 from headwater.catalog.evolution import Evolution, Shown, evolve
+from headwater.catalog.landing import check_owner
 from headwater.catalog.lookup import CatalogView, OpenRun, TableEntry
 from headwater.catalog.records import SchemaEvent
 from headwater.connectors.protocol import Cursor, CursorKind, Item, Observed, Slice, Source, TableAsk
 from headwater.runtime.bad_items import bad_items_warning, check_bad_items
 from headwater.runtime.inlet import Inlet, InletTable
 from headwater.runtime.observed_columns import shown_to
-from headwater.runtime.table_changes import check_owner
 
 SLICES_SHOWN = 20
 """How many slices of a table a plan lists; the rest is counted."""

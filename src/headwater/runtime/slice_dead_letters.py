@@ -1,6 +1,6 @@
 """What the commit of a slice says of bad rows: its own, kept as dead letters, and the older ones that they replace.
 
-Letters belong to what is in the table: where a file is read again its older letters go, and where a table is replaced
+DeadLetterFiles belong to what is in the table: where a file is read again its older letters go, and where a table is replaced
 those of the run before go, in the commit that does so.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from headwater.base.ids import RunId
 from headwater.catalog import dead_letters as d
 from headwater.catalog.commit import Store
-from headwater.catalog.records import Change
-from headwater.catalog.stored_dead_letters import TakenOut, dead_letter_files, read_dead_letters, take_out, take_out_all
+from headwater.catalog.landing import Landing
+from headwater.catalog.stored_dead_letters import dead_letter_files, read_dead_letters, take_out, take_out_all
 from headwater.coerce.row_errors import BadRow
 from headwater.connectors.protocol import BadItem
 from headwater.storage.file_record import FileRecord
@@ -42,29 +42,24 @@ def write_bad_rows(
     return d.write_dead_letters(store.root, directory, letters, run_id=run_id, number=0) if letters else ()
 
 
-def added_dead_letters(store: Store, files: Sequence[FileRecord], *, run_id: RunId, actor: str) -> tuple[Change, ...]:
-    if not files:
-        return ()
-    return d.dead_letters_added(files, schema_id=d.ensure_table(store, actor=actor), run_id=run_id)
-
-
 def take_out_older(
-    store: Store, table: str, *, places: Collection[str] | None, items: Collection[str] = (), directory: str
-) -> TakenOut:
-    """The letters that a table has from these places, or all of them (None); of `items` only those of the whole
+    landing: Landing, table: str, *, places: Collection[str] | None, items: Collection[str] = (), directory: str
+) -> None:
+    """Take out the letters that a table has from these places, or all of them (None); of `items` only those of the whole
     file."""
-    with store.catalog.snapshot() as connection:
+    with landing.store.catalog.snapshot() as connection:
         letters = dead_letter_files(connection, table)
     if letters is None:
-        return TakenOut()
+        return
     if places is None:
-        return take_out_all(letters)
+        take_out_all(landing, letters)
+        return
     gone = {
         (kept.path, kept.row)
-        for kept in read_dead_letters(store.root, letters)
+        for kept in read_dead_letters(landing.store.root, letters)
         if kept.letter.place in places or (kept.letter.format == d.WHOLE_FILE and kept.letter.place in items)
     }
-    return take_out(store.root, letters, gone, directory=directory)
+    take_out(landing, letters, gone, directory=directory)
 
 
 def is_dead_letters(file: FileRecord) -> bool:

@@ -12,6 +12,7 @@ from headwater.base.errors import Conflict, HeadwaterError
 from headwater.base.ids import RunId, UnitId, uuid7
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
+from headwater.catalog.landing import Landing
 from headwater.catalog.units import done_units
 from headwater.connectors.protocol import CursorKind, Item, Slice
 from headwater.runtime.plan import Planned, PlannedTable
@@ -69,15 +70,12 @@ def evolve_tables(store: Store, planned: Planned, *, actor: str) -> tuple[str, .
     """Make the schema changes that no slice carries: the manifest declares them, or a typed source shows them, and
     there is no new row. Returns the tables. Raises HW-T02 if a schema moved meanwhile."""
     tables = [table for table in planned.tables if table.evolves]
-    changes: list[r.Change] = []
+    landing = Landing(store, actor)
     for table in tables:
         assert table.evolution is not None
-        schema, events = table.evolution.schema.as_json(), table.evolution.events
-        name, schema_id = table.table.ask.name, table.schema_id + 1
-        changes.append(r.SchemaSet(table=name, schema_id=schema_id, schema=schema, events=events))
-    if changes:
-        requires = tuple(r.SchemaIs(table=table.table.ask.name, schema_id=table.schema_id) for table in tables)
-        store.commit(r.Commit(changes=tuple(changes), requires=requires, actor=actor))
+        landing.set_schema(table.table.ask.name, table.schema_id, table.evolution.schema, table.evolution.events)
+    if tables:
+        landing.commit()
     return tuple(table.table.ask.name for table in tables)
 
 

@@ -27,6 +27,7 @@ from headwater.connectors.protocol import (
     ArrowRead,
     BadItem,
     BadRows,
+    CursorRead,
     ItemRead,
     Observed,
     SliceGone,
@@ -67,6 +68,7 @@ class Written:
 
     files: list[FileRecord] = field(default_factory=list)
     items: dict[str, Any] = field(default_factory=dict)
+    cursor: CursorRead | None = None
     rows_dropped: int = 0
     unknown: list[Observed] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
@@ -150,6 +152,8 @@ class _LandPartitions:
                 match got:
                     case ItemRead():
                         yield "item", {got.source_id: got.version}
+                    case CursorRead():
+                        yield "cursor", got
                     case BadRow():
                         yield "bad", got
                     case BadItem():
@@ -261,6 +265,8 @@ def _collect(frame: DataFrame, work: Any) -> Written:
         match kind:
             case "item":
                 written.items.update(value)
+            case "cursor":
+                written.cursor = value  # tasks report in the order of their partitions
             case "dropped":
                 written.rows_dropped += value
             case "unknown":

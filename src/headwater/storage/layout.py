@@ -40,9 +40,6 @@ class Layout:
     def log_record(self, seq: int) -> Path:
         return self.log / f"{seq:012d}.json"
 
-    def schema_file(self, table: str) -> Path:
-        return self.tables / table / "schema.json"
-
 
 def attempt_directory(table: str, *, run_id: str, node: str, unit_id: str, attempt: int) -> str:
     """The directory that one attempt at one unit of work writes to, and nobody else ever does."""

@@ -219,12 +219,12 @@ def discard_files(root: Path, files: Sequence[FileRecord]) -> None:
                 gone.unlink()
 
 
-def write_manifest(root: Path, directory: str, records: Sequence[FileRecord]) -> None:
+def write_manifest(root: Path, records: Sequence[FileRecord]) -> None:
     """Say in `_manifest.json` what the files beside it are, for people and for other programs: the catalog is the
     truth, and nothing of Headwater reads this."""
     if records:
         text = msgspec.json.format(msgspec.json.encode({"version": 1, "files": records}), indent=2)
-        write_whole(root / directory / MANIFEST, text + b"\n")
+        write_whole((root / records[0].path).parent / MANIFEST, text + b"\n")
 
 
 class _Parts:

@@ -108,3 +108,16 @@ def test_more_slices_than_rows_are_never_empty(tmp_path: Path) -> None:
 )
 def test_each_mistake_is_named_by_its_key(config: dict[str, object], key: str) -> None:
     assert [problem[0] for problem in check_config(config)] == [key]
+
+
+def test_a_token_is_known_when_it_was_read_and_the_next_plan_starts_there(tmp_path: Path) -> None:
+    table = Table(ASK)
+    plan = table.land(opened(tmp_path, rows=10, slices=2, token=True))
+    assert [(slice_.start, slice_.end) for slice_ in plan.slices] == [
+        ({"after": 0}, {"after": 5}),
+        ({"after": 5}, None),
+    ]
+    assert table.cursor is not None
+    assert table.cursor.value == {"after": 10}
+    (more,) = table.plan(opened(tmp_path, rows=12, slices=1, token=True)).slices
+    assert more.start == {"after": 10}
