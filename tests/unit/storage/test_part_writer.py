@@ -342,7 +342,7 @@ def test_a_stranger_and_a_missing_key_are_refused_by_name(tmp_path: Path) -> Non
 
 def test_the_manifest_tells_what_stands_beside_it(tmp_path: Path) -> None:
     records = write_all(tmp_path, schema_of({"a": "long"}), [pa.record_batch({"a": pa.array([1])})])
-    write_manifest(tmp_path, "tables/t/data/runs/r", records)
+    write_manifest(tmp_path, records)
     found = json.loads((tmp_path / "tables/t/data/runs/r/_manifest.json").read_text())
     assert [(f["path"], f["rows"], f["sha256"], f["stats"]["1"]) for f in found["files"]] == [
         (records[0].path, 1, records[0].sha256, {"min": 1, "max": 1})
