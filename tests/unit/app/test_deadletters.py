@@ -20,12 +20,11 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId, uuid7
 from headwater.catalog import dead_letters as d
 from headwater.catalog.gc import collect, data_files
+from headwater.catalog.landing import Landing
 from headwater.catalog.lookup import table_states
 from headwater.catalog.rebuild import dump, rebuild_catalog
-from headwater.catalog.records import Commit
 from headwater.catalog.stored_dead_letters import count_dead_letters
 from headwater.catalog.verify import verify
-from headwater.runtime.slice_dead_letters import added_dead_letters
 from headwater.storage.layout import attempt_directory
 from unit.interfaces.landed import landed_project
 
@@ -62,8 +61,9 @@ def keep(opened: Workspace, table: str, place: str, *sources: bytes) -> None:
     ]
     directory = attempt_directory(d.TABLE, run_id=run_id, node="node", unit_id=uuid7(), attempt=1)
     files = d.write_dead_letters(store.root, directory, letters, run_id=run_id, number=0)
-    changes = added_dead_letters(store, files, run_id=run_id, actor="operator:ada")
-    store.commit(Commit(changes=changes, actor="operator:ada"))
+    with Landing(store, "operator:ada") as landing:
+        d.add_dead_letters(landing, files, run_id=run_id)
+        landing.commit()
 
 
 def rows(opened: Workspace, sql: str) -> list[tuple[Any, ...]]:
