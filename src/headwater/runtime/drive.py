@@ -66,5 +66,9 @@ class Drive:
 
     def _may_go_on(self) -> bool:
         """Whether time alone, and not much of it, lets something start: a source that was looked at a moment ago."""
-        waiting = [name for name, pond in self.engine.state.ponds.items() if pond.is_inlet and pond.need is not None]
+        waiting = [
+            name
+            for name, pond in self.engine.state.ponds.items()
+            if pond.is_inlet and pond.needed_freshness is not None
+        ]
         return any(explain(self.engine.state, name).rule == "min-interval" for name in waiting)
