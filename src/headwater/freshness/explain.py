@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from headwater.base import limits
 from headwater.freshness.faults import culprit
 from headwater.freshness.runs import inlet_wake
 from headwater.freshness.state import NEVER, Pond, State
@@ -25,9 +26,6 @@ Rule = Literal[
     "never-demanded",
 ]
 """The rule that decides about the pond now."""
-
-MOST_ORIGINS = 10_000
-"""So many ponds downstream are looked at, at most, to find who made the demand."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ def origins(pond: Pond) -> tuple[Origin, ...]:
         if not sinks or asking.triggers:
             found[asking.name] = Origin(asking.name, tuple(asking.triggers))
         for sink in sinks:
-            if sink.name not in seen and len(reached) < MOST_ORIGINS:
+            if sink.name not in seen and len(reached) < limits.MOST_ORIGINS:
                 seen.add(sink.name)
                 reached.append(sink)
     return tuple(found.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.catalog.engine_lease import owner_lease_seconds, renew_engine
 from headwater.catalog.wakeups import Waker, changes
@@ -22,18 +23,22 @@ class Renewal:
     renewed_us: int = field(default_factory=now_us)
 
     def renew(self, engine: Engine) -> None:
-        if now_us() >= self.renewed_us + owner_lease_seconds() / 3 * 1e6:
+        if now_us() >= self.renewed_us + _renew_seconds() * 1e6:
             renew_engine(engine.store.catalog, engine.owner)
             self.renewed_us = now_us()
 
 
 def patience(*wakes_us: int | None) -> float:
     """How long to wait for news before the lease is renewed, or one of these times has come."""
-    seconds = owner_lease_seconds() / 3
+    seconds = _renew_seconds()
     for wake_us in wakes_us:
         if wake_us is not None:
             seconds = min(seconds, max(0.0, (wake_us - now_us()) / 1e6))
     return seconds
+
+
+def _renew_seconds() -> float:
+    return owner_lease_seconds() * limits.LEASE_RENEW_SECONDS / limits.LEASE_SECONDS
 
 
 @dataclass
