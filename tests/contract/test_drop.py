@@ -27,7 +27,6 @@ from headwater.catalog.ledger import ledger_keys
 from headwater.catalog.lookup import current_seq, table_states
 from headwater.catalog.verify import verify
 from headwater.ingest.drop.folder import Changed, DropFolder, Dropped
-from headwater.ingest.drop.hashes import OLD_NS
 
 UPSERT = """
 [[pipeline]]
@@ -97,7 +96,7 @@ def test_a_known_file_is_skipped_and_not_read_again(place: Place, monkeypatch: p
 
 
 def test_the_next_process_reads_no_old_file_that_it_knows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.ingest.drop.hashes.OLD_NS", 0)
+    monkeypatch.setattr("headwater.base.limits.DROP_HASH_OLD_NS", 0)
     shop = Shop.at(place)
     path = shop.drop("events/a.ndjson", line("a"))
     with shop.opened() as (_, dropping, _news):
@@ -117,7 +116,7 @@ def test_what_was_remembered_of_a_file_and_is_not_so_keeps_it_from_nothing(place
     shop.drop("events/a.ndjson", line("a"))
     with shop.opened() as (opened, dropping, news):
         (file,) = dropping._folder().look().files
-        dropping._hashes.put(file, "0" * 64, looked_at_ns=time.time_ns() + OLD_NS)
+        dropping._hashes.put(file, "0" * 64, looked_at_ns=time.time_ns() + limits.DROP_HASH_OLD_NS)
         assert dropping.look(), "it is not the file with that hash"
         assert not dropping.look()
         assert (codes(news), labels(opened)) == ([], ["a"])

@@ -41,7 +41,7 @@ from headwater.catalog.lookup import table_entries, table_states, table_versions
 from headwater.catalog.rebuild import dump, rebuild_catalog
 from headwater.catalog.records import FilesRemoved
 from headwater.catalog.verify import verify
-from headwater.duck.merge_files import WAITING_BYTES, Merge, merge_files
+from headwater.duck.merge_files import Merge, merge_files
 from headwater.duck.merge_files import _rows as rows_to_merge
 from headwater.duck.table_info import table_infos
 from headwater.ingest.accept import Acceptor
@@ -314,7 +314,7 @@ def test_a_merge_holds_few_rows_at_once_if_they_are_large(one: Store) -> None:
         acceptor.accept(push(b'{"label": "%d", "body": "%s"}\n' % (number, b"long" * 1024 * 1024)))
     state = state_of(one)
     sizes = [batch.nbytes for batch in rows_to_merge(one.root, state, state.files, state.schema)]
-    assert max(sizes) < WAITING_BYTES + 5 * 1024 * 1024
+    assert max(sizes) < limits.MERGE_WAITING_BYTES + 5 * 1024 * 1024
     assert sum(sizes) > FULL * 4 * 1024 * 1024
     before = shown(one)
     assert merge(one) == 1

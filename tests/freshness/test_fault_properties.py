@@ -187,8 +187,10 @@ def test_no_pull_is_left_on_a_ripple_after_a_clear(scenario: Scenario) -> None:
     while (now := world.next_time()) is not None and now < PUSHED * SECOND:
         world.live(now)
     ponds = world.state.ponds.values()
-    left = [ripple.spec.name for pond in ponds for ripple in pond.ripples if ripple.pull]
-    assert left + [pond.name for pond in ponds if pond.pull or pond.targets or pond.is_running] == [], file_of(scenario)
+    left = [ripple.spec.name for pond in ponds for ripple in pond.ripples if ripple.has_pull]
+    assert left + [pond.name for pond in ponds if pond.has_pull or pond.targets or pond.is_running] == [], file_of(
+        scenario
+    )
     while (now := world.next_time()) is not None and now <= 2 * PUSHED * SECOND:
         world.live(now)
     for name in scenario["pipelines"]:

@@ -22,7 +22,7 @@ def test_a_chain_of_100_000_ponds_takes_a_pulse_and_a_tap_to_completion() -> Non
     state = new_state(specs)
     runs = run_counts(settle(state, [Demand(last, "pulse")]))
     assert runs == dict.fromkeys(state.ponds, 1)
-    assert state.ponds[last].end_f == state.ponds["p0"].end_f > 0
+    assert state.ponds[last].end_freshness == state.ponds["p0"].end_freshness > 0
 
     # As pull leaves a chain: every pond one generation ahead of the one that reads it.
     saved = save(state)

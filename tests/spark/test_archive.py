@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.base import limits
 from headwater.spark import archive as archives
 from headwater.spark.java import Java, find_java
 from spark.children import finished, python
@@ -108,5 +109,5 @@ def test_old_archives_are_removed_but_never_one_in_use(tmp_path: Path) -> None:
     fcntl.flock(held, fcntl.LOCK_SH)
     archives.remove_old_archives(keep=tmp_path / "newest")
     os.close(held)
-    assert archives.ARCHIVES_KEPT == 3
+    assert limits.ARCHIVES_KEPT == 3
     assert {path.name for path in tmp_path.iterdir()} == {"newest", "newer", "old", "oldest"}

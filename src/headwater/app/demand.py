@@ -25,9 +25,6 @@ from headwater.manifest.load import LoadedPipeline
 from headwater.runtime.compile import OWNER, triggers_of
 from headwater.runtime.send_demand import send_demand
 
-PATIENCE_SECONDS = 5.0
-"""How long a sender waits for a running engine to take notice."""
-
 
 @dataclass(frozen=True)
 class Asked:
@@ -62,7 +59,7 @@ def ask(
     *,
     cause: str | None = None,
     actor: str | None = None,
-    patience_seconds: float = PATIENCE_SECONDS,
+    patience_seconds: float = limits.DEMAND_PATIENCE_SECONDS,
 ) -> Asked:
     """A Tap or a Pulse. Raises HW-R02 if the pipeline is blocked, with the one that failed."""
     _known(workspace, pipeline)
@@ -96,7 +93,7 @@ def clear(
     pipeline: str,
     *,
     actor: str | None = None,
-    patience_seconds: float = PATIENCE_SECONDS,
+    patience_seconds: float = limits.DEMAND_PATIENCE_SECONDS,
 ) -> Asked:
     """Says that what made a pipeline fail is mended: the demand that it had taken is demand again."""
     _known(workspace, pipeline)

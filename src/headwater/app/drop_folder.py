@@ -34,10 +34,6 @@ from headwater.ingest.drop.rows import FileRows, GroupBudget, body_of, is_lines
 from headwater.ingest.push_records import Accepted, Push, PushTable
 
 HASHES = ".headwater/drop.json"
-LISTING_SHARE = 10
-"""Between two looks lies so many times what it takes to list the folder."""
-COMPRESSED = 10
-"""So many times its size a compressed file may need; a guess, which only says how many are taken together."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +105,7 @@ class Dropping:
     def run(self, ended: threading.Event) -> None:
         """Look again and again until `ended`. A folder that takes long to list is listed less often."""
         self.ended = ended
-        while not ended.wait(max(limits.DROP_SCAN_SECONDS, LISTING_SHARE * self._listing_seconds)):
+        while not ended.wait(max(limits.DROP_SCAN_SECONDS, limits.DROP_LISTING_SHARE * self._listing_seconds)):
             try:
                 self.look()
                 self._told.pop("", None)
@@ -437,7 +433,7 @@ def found_file(folder: DropFolder, file: Dropped) -> FoundFile:
 def _weight(file: Dropped) -> int:
     """What a file that is read later may need, as far as its size tells."""
     is_plain = compression_of(file.name) == "none" and format_of(file.name) == "csv"
-    return file.size if is_plain else file.size * COMPRESSED
+    return file.size if is_plain else file.size * limits.DROP_COMPRESSION
 
 
 def _land_all(hands: queue.SimpleQueue[_Big | None]) -> None:

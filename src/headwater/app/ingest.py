@@ -35,9 +35,6 @@ from headwater.runtime.ripple_fingerprint import declared_columns
 
 __all__ = ["Accepted", "DeclaredColumn", "Encoding", "TooLarge", "decoded"]
 
-VIEW_SHARE = 30
-"""Between two refreshes of the views lies so many times what the last one took."""
-
 
 @dataclass(frozen=True)
 class KeyView:
@@ -154,7 +151,9 @@ class Ingestor:
             refresh(workspace.store(), workspace.project)
         with self._lock:
             # A table of many files takes long to show: pushes must not wait for that most of the time.
-            self._pause_seconds = max(limits.VIEW_REFRESH_SECONDS, VIEW_SHARE * (time.monotonic() - began))
+            self._pause_seconds = max(
+                limits.VIEW_REFRESH_SECONDS, limits.VIEW_REFRESH_SHARE * (time.monotonic() - began)
+            )
             self._timers = [timer for timer in self._timers if timer is not mine]
 
     def _accepting(self, workspace: Workspace) -> Acceptor:

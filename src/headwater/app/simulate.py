@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Position, raise_all
 from headwater.base.limits import MAX_JSON_DEPTH
 from headwater.freshness.scenario import SECOND, Scenario, ScenarioPipeline
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["SECOND", "Scenario", "ScenarioPipeline"]
 
 DemandKind = Literal["tap", "pulse", "wave", "tide"]
-MAX_SCENARIO_BYTES = 64 * 1024 * 1024
-"""A larger file is no scenario: a hundred thousand pipelines fit."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +127,8 @@ def _text(path: Path) -> str:
     try:
         if path.is_dir():
             raise _unreadable(file, "it is a directory", "name a file: `headwater simulate SCENARIO.json`")
-        if path.stat().st_size > MAX_SCENARIO_BYTES:
-            raise _unreadable(file, f"it is larger than {MAX_SCENARIO_BYTES >> 20} MiB")
+        if path.stat().st_size > limits.SCENARIO_BYTES:
+            raise _unreadable(file, f"it is larger than {limits.SCENARIO_BYTES >> 20} MiB")
         raw = path.read_bytes()
     except FileNotFoundError as error:
         raise _unreadable(file, "there is no such file", _beside(path)) from error

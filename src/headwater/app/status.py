@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.app.workspace import Workspace
+from headwater.base import limits
 from headwater.base.clock import now_us, to_text
 from headwater.catalog.engine_lease import engine_owner
 from headwater.catalog.engine_state import load_engine
@@ -18,9 +19,6 @@ from headwater.catalog.stored_dead_letters import count_dead_letters
 from headwater.freshness.explain import PondState, pond_states
 from headwater.freshness.saving import load
 from headwater.manifest.load import LoadedPipeline
-
-RUNS_SHOWN = 10
-"""How many runs the status of one pipeline lists."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ def _known(workspace: Workspace, names: Sequence[str] | None) -> _Known:
         if names is None:
             runs: Mapping[str, Sequence[PondRun]] = {name: [run] for name, run in newest_runs(connection).items()}
         else:
-            runs = {name: pond_runs(connection, pond=name, limit=RUNS_SHOWN) for name in names}
+            runs = {name: pond_runs(connection, pond=name, limit=limits.RUNS_SHOWN) for name in names}
         return _Known(
             engine=engine,
             states={} if saved.header is None else pond_states(load((), {**saved.header, "ponds": engine})),

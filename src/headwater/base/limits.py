@@ -1,9 +1,11 @@
-"""The numbers of the house: every bound on a loop, queue, retry, page or batch. Nothing else invents one."""
+"""Every bound on a loop, queue, retry, page, batch or wait. A module that needs another one adds it here. What a file
+format or an algorithm fixes stays beside its code: the Parquet part file, the row hash, sizes of a picture."""
 
 from __future__ import annotations
 
 LEASE_SECONDS = 600
 LEASE_RENEW_SECONDS = 200
+"""A lease is renewed when this part of `LEASE_SECONDS` has passed; a shorter one in the same proportion."""
 LEDGER_TTL_SECONDS = 24 * 3600
 LEDGER_SWEEP_SECONDS = 3600
 CLOCK_GAP_SECONDS = 26 * 3600
@@ -19,15 +21,9 @@ DISK_FULL_BYTES = 64 * 1024 * 1024
 MEMORY_LOW_BYTES = 1024 * 1024 * 1024
 """Besides the heap of the JVM: for Python workers, DuckDB and this process."""
 
-COMPACTION_RUN_COUNT = 50
-COMPACTION_INTERVAL_SECONDS = 6 * 3600
 RETENTION_SECONDS = 7 * 24 * 3600
 """How long retired files and the files of losing attempts stay on disk."""
 
-WARN_PARTITIONS = 1_000
-WARN_MEDIAN_PARTITION_BYTES = 16 * 1024 * 1024
-MULTIPART_BYTES = 5 * 1024 * 1024
-TOKEN_OVERLAP_SECONDS = 24 * 3600
 NEW_COLUMNS_PER_BATCH = 32
 TABLE_COLUMNS = 1_000
 """A table that has so many columns gets no more of them from unknown keys."""
@@ -254,3 +250,173 @@ QUERY_ALARM_SECONDS = 5.0
 """A process whose server does not end it ends itself so long after the time limit of its query."""
 PLAN_DEPTH = 200
 """A time of a result is traced so deep into Spark's plan at most; further down its nanoseconds are not found."""
+
+# Commands
+DEMAND_PATIENCE_SECONDS = 5.0
+"""How long a sender waits for a running engine to take notice."""
+DROP_LISTING_SHARE = 10
+"""Between two looks lies so many times what it takes to list the folder."""
+DROP_COMPRESSION = 10
+"""So many times its size a compressed file may need; a guess, which only says how many are taken together."""
+VIEW_REFRESH_SHARE = 30
+"""Between two refreshes of the views lies so many times what the last one took."""
+SCENARIO_BYTES = 64 * 1024 * 1024
+"""A larger file is no scenario: a hundred thousand pipelines fit."""
+RUNS_SHOWN = 10
+"""How many runs the status of one pipeline lists."""
+
+# Catalog
+WAL_PAUSE_SECONDS = 0.01
+EXECUTIONS_MEASURED = 20
+"""The median of so many of the newest executions is taken."""
+MEASURED_JOBS = 1_000
+"""So many of the newest jobs of a pond are looked at."""
+SQL_PARAMETERS = 500
+"""Databases bound the number of parameters of a statement."""
+LOG_WRITE_TRIES = 5
+"""How often a record is written whose half-written file another machine's clean-up took away."""
+
+# Reading JSON and files
+INFER_SAMPLE_LINES = 100
+"""The first lines make a guess, which the rest of the piece then only confirms."""
+JSON_PIECE_BYTES = 1 << 30
+"""The most bytes of one piece: the texts of a column stay within Arrow's 32-bit offsets."""
+JSON_DOCUMENT_BYTES = 256 * 1024 * 1024
+"""The largest JSON document that is read: it is held in memory as a whole."""
+ESTIMATE_BYTES = 64 * 1024
+"""The part of one file whose lines stand for all lines of a slice."""
+PREVIEW_BYTES = 1024 * 1024
+"""How much text a preview looks at, over all files of a slice."""
+PREVIEW_FOOTERS = 16
+"""How many Parquet footers a preview looks at."""
+NOTED_BYTES = 16 * 1024 * 1024
+"""Files that were only touched are noted if they have at least so many bytes together: hashing fewer again each time
+is cheaper than a commit, and an apply that finds nothing new then writes nothing at all."""
+FILE_CHUNK_BYTES = 4 * 1024 * 1024
+"""How much of a file is decoded at a time: large enough to be quick, small enough for many tasks at once."""
+PG_RANGE_ROWS = 1_000_000
+PG_MAX_ROWS = 1_000_000_000
+PG_UNINDEXED_ROWS = 100_000
+"""From so many rows on, a missing index is worth a warning."""
+PG_BATCH_BYTES = 8 * 1024 * 1024
+"""About so many bytes of rows are held at once."""
+PG_DATABASES = 8
+"""So many servers' type catalogs are remembered by a process."""
+PG_CONNECT_SECONDS = 10
+PG_KEEPALIVE_SECONDS = 30
+PG_PARTITION_ROWS = 250_000
+"""About so many rows are read over one connection; a slice has as many such ranges as its rows need."""
+PG_RANGES = 10_000
+PG_SNAPSHOT_TRIES = 3
+"""How often a new snapshot is taken because a table was rewritten in the moment between it and the first look."""
+
+# DuckDB
+MERGE_WAITING_BYTES = 16 * 1024 * 1024
+"""So many bytes of rows wait at most to become one batch: files say little of what their rows weigh in memory."""
+QUERY_FIRST_ROWS = 32
+"""The rows of the first piece of an answer, when it is not known yet how long they are."""
+QUERY_FETCH_ROWS = 1_000
+QUERY_ARROW_ROWS = 10_000
+QUERY_SPILL_SHARE = 10
+"""A query writes at most so many times its memory to disk."""
+QUERY_MESSAGE_CHARACTERS = 400
+
+# Scenarios and the simulation
+MOST_ORIGINS = 10_000
+"""So many ponds downstream are looked at, at most, to find who made the demand."""
+SCENARIO_SECONDS = 3_155_760_000
+"""A hundred years: the largest time of a scenario. Its microseconds are still exact as a JSON number."""
+SCENARIO_COUNT = 1_000_000
+"""The largest number of retries or failures that can be asked for."""
+SCENARIO_NAME_CHARACTERS = 100
+"""The longest name of a pipeline, ripple or trigger, in characters."""
+SCENARIO_PROBLEMS = 100
+"""How many problems are told; a file with more is wrong all over, and the rest is counted."""
+SCENARIO_NAMES_COMPARED = 1_000
+"""How many names are looked through for the one that was meant."""
+SIMULATION_STEPS = 1_000_000
+"""A simulation of more steps is refused: it would not end in reasonable time."""
+
+# Dropped files and OTLP
+DROP_NAMES = 1_000
+"""So many files of one name can have failed."""
+DROP_NAME_BYTES = 200
+"""So much is kept of the name of a file that failed: beside it there must be room for the reason."""
+DROP_HASH_OLD_NS = 3600 * 1_000_000_000
+"""A file is remembered if it had not changed for so long when it was read. A change that comes after that gives it
+another time, even one of another machine's clock: none of them is an hour behind."""
+OTLP_DEPTH = 100
+"""Protobuf reads no message that is nested deeper."""
+
+# What interfaces show, and how a server starts
+PROGRESS_BYTES = 4 * 1024 * 1024
+"""What is smaller has landed before somebody could read of it."""
+TIMELINE_SHOWN = 60
+"""A longer timeline is cut on the screen; `--json` has all of it."""
+UNMEASURED_SHOWN = 8
+HTTP_START_SECONDS = 30.0
+HTTP_START_POLL_SECONDS = 0.01
+HTTP_BACKLOG = 2_048
+TIMELINE_TRACKS = 100
+"""Ripples that are drawn; a picture with more is not read by anybody."""
+TIMELINE_BARS = 6_000
+TIMELINE_POINTS = 20_000
+"""Corners of all staleness curves together."""
+TIMELINE_TITLES = 1_500
+"""With more bars than this the explanations that appear under the mouse are left out."""
+
+# Manifest
+MANIFEST_BYTES = 16 * 1024 * 1024
+"""A larger file in `pipelines/` is data that lost its way, not a manifest."""
+
+# Tracing
+TRACE_FLUSH_SECONDS = 5.0
+"""How long the end of a process waits for a collector that does not take its spans."""
+TRACED_RUNS = 10_000
+"""So many runs under way have a span; the oldest one is ended for one more."""
+
+# Models and plans
+TABLE_NAMES_SHOWN = 12
+"""How many tables a hint lists."""
+QUERIES_CACHED = 4096
+"""A manifest that is read again has changed in few of its queries."""
+VIEWS_CACHED = 1024
+SLICES_SHOWN = 20
+"""How many slices of a table a plan lists; the rest is counted."""
+OUTPUT_LINE_CHARACTERS = 8 * 1024
+"""A line that is longer is taken for several."""
+SECRET_CHARACTERS = 1024
+"""A secret up to this length is found also where such a line is cut."""
+
+# Spark and its JVM
+ARCHIVES_KEPT = 3
+"""Archives of about 180 MB each; the one that was used least recently goes first."""
+ARCHIVE_MEMORY_BYTES = 3 * 1024**3
+"""A machine with less memory than this is not burdened with making an archive (it takes 1 GB beside the work)."""
+ARCHIVE_RETRY_SECONDS = 24 * 3600
+"""After a failure to make an archive, so long nobody tries again."""
+ARCHIVE_SECONDS = 1_800
+"""An archive that is not made by then is given up."""
+ARCHIVE_POLL_SECONDS = 2.0
+SPARK_MESSAGE_CHARACTERS = 400
+"""How much of Spark's text an error shows; the rest is in its cause."""
+JVM_START_SECONDS = 300
+"""How long a JVM may take until its gateway answers; package downloads are part of it."""
+JVM_STOP_SECONDS = 20
+"""How long a JVM may take to end by itself before it is killed."""
+JVM_OUTPUT_LINES = 100
+"""The last lines of the JVM's output that are kept for an error message."""
+JVM_LINE_BYTES = 2_000
+JVM_POLL_SECONDS = 0.005
+JAVA_VERSION_SECONDS = 60
+"""How long a `java -version` may take before the thing on PATH is not taken for a Java."""
+SPARK_RETAINED = 100
+"""Finished jobs, stages and queries that Spark remembers: nobody looks, and a long run must not grow."""
+USER_CODE_CHARACTERS = 160
+USER_ERROR_CHARACTERS = 400
+
+# Files of the store
+ROW_GROUP_BYTES = 128 * 1024 * 1024
+"""A row group is also written when its rows weigh this much in memory: wide rows must not need more of it."""
+FILES_PER_PARTITION = 1_000
+"""How many files one partition may roll to: `FileRecord.ordinal` counts partitions in steps of it."""

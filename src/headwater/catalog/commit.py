@@ -232,8 +232,8 @@ def _check_lease(connection: Connection, requirement: r.LeaseHeld) -> None:
 def _check_files(connection: Connection, requirement: r.FilesLive) -> None:
     where = (t.file.c.table_name == requirement.table) & t.file.c.removed_seq.is_(None)
     live = 0
-    for i in range(0, len(requirement.paths), 500):
-        chunk = requirement.paths[i : i + 500]
+    for i in range(0, len(requirement.paths), limits.SQL_PARAMETERS):
+        chunk = requirement.paths[i : i + limits.SQL_PARAMETERS]
         query = select(func.count()).select_from(t.file).where(where, t.file.c.path.in_(chunk))
         live += connection.execute(query).scalar_one()
     _require(live == len(requirement.paths), f"files of `{requirement.table}` were replaced by another commit")

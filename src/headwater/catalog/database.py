@@ -28,7 +28,6 @@ from headwater.catalog.migrations import MIGRATIONS, SERIAL
 
 TELLS = "tells"
 """Set in a connection's info while its transaction has something to tell those who wait."""
-WAL_PAUSE_SECONDS = 0.01
 SYNCHRONOUS = "synchronous"
 """In a connection's info: the level that it was set to last."""
 
@@ -223,7 +222,7 @@ def _use_wal(execute: Callable[[str], object]) -> None:
         except sqlite3.OperationalError as error:
             if "locked" not in str(error) or time.monotonic() >= deadline:
                 raise
-            time.sleep(WAL_PAUSE_SECONDS)
+            time.sleep(limits.WAL_PAUSE_SECONDS)
 
 
 def _set_synchronous(connection: Connection, level: str) -> None:

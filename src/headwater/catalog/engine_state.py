@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, select
 
+from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.catalog import sql_tables as t
@@ -77,8 +78,10 @@ def write_step(connection: Connection, step: Step) -> int:
     number = _write_header(connection, step)
     if step.ponds:
         _write_ponds(connection, step, number)
-    for i in range(0, len(step.removed), 500):
-        connection.execute(delete(t.pond_state).where(t.pond_state.c.pond.in_(step.removed[i : i + 500])))
+    for i in range(0, len(step.removed), limits.SQL_PARAMETERS):
+        connection.execute(
+            delete(t.pond_state).where(t.pond_state.c.pond.in_(step.removed[i : i + limits.SQL_PARAMETERS]))
+        )
     cancel_jobs(connection, step.cancelled)
     queue_jobs(connection, step.new_jobs)
     write_history(connection, step)

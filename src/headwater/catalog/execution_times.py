@@ -8,12 +8,8 @@ from statistics import median
 import msgspec
 from sqlalchemy import Connection, select
 
+from headwater.base import limits
 from headwater.catalog import sql_tables as t
-
-EXECUTIONS = 20
-"""The median of so many of the newest executions is taken."""
-JOBS_READ = 1_000
-"""So many of the newest jobs of a pond are looked at."""
 
 
 def measured_us(connection: Connection, ponds: Sequence[str]) -> dict[tuple[str, str], int]:
@@ -29,11 +25,11 @@ def measured_us(connection: Connection, ponds: Sequence[str]) -> dict[tuple[str,
         for kind in ((warm, landed), (~warm, landed), (warm, ~landed), (~warm, ~landed)):
             query = select(t.job.c.ripple, t.job.c.body, took).where(*done, *kind)
             by_ripple: dict[str, list[int]] = {}
-            for row in connection.execute(query.order_by(t.job.c.job_id.desc()).limit(JOBS_READ)):
+            for row in connection.execute(query.order_by(t.job.c.job_id.desc()).limit(limits.MEASURED_JOBS)):
                 ripples = [row.ripple] if row.ripple else msgspec.json.decode(row.body).get("ripples", [])
                 for ripple in ripples:
                     times = by_ripple.setdefault(ripple, [])
-                    if len(times) < EXECUTIONS:
+                    if len(times) < limits.EXECUTIONS_MEASURED:
                         times.append(row.took_us)
             for ripple, times in by_ripple.items():
                 found.setdefault((pond, ripple), max(0, int(median(times))))
@@ -47,7 +43,7 @@ def run_us(connection: Connection, pond: str) -> int | None:
     took = t.pond_run.c.ended_us - t.pond_run.c.started_us - t.pond_run.c.spark_start_us
     warm = t.pond_run.c.spark_start_us == 0
     for kind in (warm, ~warm):
-        query = select(took).where(*done, kind).order_by(t.pond_run.c.run_id.desc()).limit(EXECUTIONS)
+        query = select(took).where(*done, kind).order_by(t.pond_run.c.run_id.desc()).limit(limits.EXECUTIONS_MEASURED)
         times = [us for (us,) in connection.execute(query)]
         if times:
             return max(0, int(median(times)))

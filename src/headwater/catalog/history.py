@@ -76,8 +76,8 @@ def write_history(connection: Connection, step: Step) -> None:
     if ended:
         connection.execute(_ended(), ended)
     gone = [run.run_id for run in step.ended if run.state is None]
-    for i in range(0, len(gone), 500):
-        connection.execute(delete(t.pond_run).where(t.pond_run.c.run_id.in_(gone[i : i + 500])))
+    for i in range(0, len(gone), limits.SQL_PARAMETERS):
+        connection.execute(delete(t.pond_run).where(t.pond_run.c.run_id.in_(gone[i : i + limits.SQL_PARAMETERS])))
     if step.told:
         connection.execute(
             insert(t.engine_event),
@@ -119,8 +119,8 @@ def pond_runs(
 def runs_of(connection: Connection, run_ids: Sequence[str]) -> list[PondRun]:
     """These runs, in the order in which they ended."""
     found: list[PondRun] = []
-    for i in range(0, len(run_ids), 500):
-        query = select(t.pond_run).where(t.pond_run.c.run_id.in_(run_ids[i : i + 500]))
+    for i in range(0, len(run_ids), limits.SQL_PARAMETERS):
+        query = select(t.pond_run).where(t.pond_run.c.run_id.in_(run_ids[i : i + limits.SQL_PARAMETERS]))
         found += [_pond_run(row) for row in connection.execute(query)]
     return sorted(found, key=lambda run: (run.ended_us or 0, run_ids.index(run.run_id)))
 
@@ -142,9 +142,11 @@ def short_ids(connection: Connection, run_ids: Collection[str]) -> dict[str, str
     """The end of each id, as short as no other run ends so. Ids of one minute begin alike; their ends are random."""
     ends = sorted({run_id[-SHORT_ID:] for run_id in run_ids})
     alike: dict[str, set[str]] = {}
-    for i in range(0, len(ends), 500):
+    for i in range(0, len(ends), limits.SQL_PARAMETERS):
         end = func.substr(t.pond_run.c.run_id, ID_LENGTH - SHORT_ID + 1)
-        for (other,) in connection.execute(select(t.pond_run.c.run_id).where(end.in_(ends[i : i + 500]))):
+        for (other,) in connection.execute(
+            select(t.pond_run.c.run_id).where(end.in_(ends[i : i + limits.SQL_PARAMETERS]))
+        ):
             alike.setdefault(other[-SHORT_ID:], set()).add(other)
     return {run_id: _short(run_id, alike.get(run_id[-SHORT_ID:], set())) for run_id in run_ids}
 

@@ -17,9 +17,6 @@ from headwater.catalog import sql_tables as t
 from headwater.catalog.log import decode_record
 from headwater.catalog.records import LedgerKeysCleared
 
-KEYS_ASKED = 500
-"""Databases bound the number of parameters of a statement."""
-
 _TAKEN = select(t.ledger_key).where(
     t.ledger_key.c.table_name == bindparam("of_table"),
     t.ledger_key.c.idempotency_key.in_(bindparam("asked", expanding=True)),
@@ -46,8 +43,8 @@ def taken_keys(connection: Connection, table: str, keys: Collection[str], *, now
     """Those of the keys that protect now."""
     found: dict[str, LedgerKey] = {}
     asked = list(keys)
-    for i in range(0, len(asked), KEYS_ASKED):
-        given = {"of_table": table, "asked": asked[i : i + KEYS_ASKED]}
+    for i in range(0, len(asked), limits.SQL_PARAMETERS):
+        given = {"of_table": table, "asked": asked[i : i + limits.SQL_PARAMETERS]}
         found |= {row.idempotency_key: _key(row) for row in connection.execute(_TAKEN, given)}
     expired = [key for key, each in found.items() if each.expires_us is not None and each.expires_us <= now_us]
     if expired and clock_is_confirmed(connection, now_us):
@@ -62,7 +59,7 @@ def clock_is_confirmed(connection: Connection, now_us: int) -> bool:
     known_until = now_us - limits.CLOCK_CONFIRMED_SECONDS * 1_000_000
     query = select(t.commit.c.at_us).order_by(t.commit.c.seq.desc()).limit(limits.CLOCK_COMMITS)
     first = now_us
-    for at_us in connection.execute(query.execution_options(yield_per=KEYS_ASKED)).scalars():
+    for at_us in connection.execute(query.execution_options(yield_per=limits.SQL_PARAMETERS)).scalars():
         if at_us <= known_until:
             gap_us: int = first - at_us
             return gap_us <= limits.CLOCK_GAP_SECONDS * 1_000_000

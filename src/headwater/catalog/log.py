@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import Connection, select, update
 
+from headwater.base import limits
 from headwater.base.blobs import make_directory, write_whole
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
@@ -22,9 +23,6 @@ from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
 from headwater.catalog.records import LogRecord
 from headwater.storage.layout import Layout
-
-WRITE_TRIES = 5
-"""How often a record is written whose half-written file another machine's clean-up took away."""
 
 _HEAD, _MIDDLE, _TAIL = b'{"sha256":"', b'","record":', b"}\n"
 
@@ -36,12 +34,12 @@ def encode_record(record: LogRecord) -> bytes:
 def write_log(layout: Layout, seq: int, body: bytes) -> None:
     """Make one record durable. Writing it twice is harmless, also at once: the bytes are the same."""
     path, data = layout.log_record(seq), _framed(body)
-    for tries in range(WRITE_TRIES):
+    for tries in range(limits.LOG_WRITE_TRIES):
         try:
             write_whole(path, data, torn="log.torn")
             break
         except HeadwaterError as error:
-            if not isinstance(error.__cause__, FileNotFoundError) or tries == WRITE_TRIES - 1:
+            if not isinstance(error.__cause__, FileNotFoundError) or tries == limits.LOG_WRITE_TRIES - 1:
                 raise
     crash_point("log.after")
 

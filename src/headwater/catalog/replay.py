@@ -11,6 +11,7 @@ from typing import Any, assert_never
 import msgspec
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
+from headwater.base import limits
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
@@ -380,7 +381,7 @@ def _touch(connection: Connection, table: str, seq: int, **values: Any) -> None:
     connection.execute(update(t.table).where(t.table.c.name == table).values(changed_seq=seq, files_seq=seq, **values))
 
 
-def _chunks(values: Sequence[str], size: int = 500) -> list[Sequence[str]]:
+def _chunks(values: Sequence[str], size: int = limits.SQL_PARAMETERS) -> list[Sequence[str]]:
     """Databases bound the number of parameters of a statement."""
     return [values[i : i + size] for i in range(0, len(values), size)]
 

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from headwater.base import limits
 from headwater.base.limits import MAX_BAD_ROWS
 from headwater.base.types import BOOL, DYNAMIC, LONG, REAL, STRING, Type
 from headwater.coerce.columns import INT64, column_from_decoded, row_type
@@ -25,9 +26,6 @@ from headwater.coerce.objects import Objects, read_document, read_lines, typed_l
 from headwater.coerce.row_errors import Refused, RowError, Unfit
 from headwater.coerce.times import INT64_MAX, INT64_MIN
 from headwater.coerce.values import type_of
-
-_SAMPLE_LINES = 100
-"""The first lines make a guess, which the rest of the piece then only confirms."""
 
 _Seen = bool | INT64 | float | str | list[Raw] | dict[str, Raw] | None
 _seen = msgspec.json.Decoder(list[_Seen]).decode
@@ -161,7 +159,7 @@ def number_type(source: str) -> Type:
 
 def _head(data: bytes) -> bytes:
     at = -1
-    for _ in range(_SAMPLE_LINES):
+    for _ in range(limits.INFER_SAMPLE_LINES):
         at = data.find(b"\n", at + 1)
         if at < 0:
             return data

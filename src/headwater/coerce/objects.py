@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import msgspec
 from msgspec import Raw
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.limits import MAX_JSON_DEPTH
 from headwater.coerce.malformed import fault_in
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_PIECE_BYTES = 1 << 30
-"""The most bytes of one piece: the texts of a column stay within Arrow's 32-bit offsets."""
 BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
 _REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -53,12 +52,12 @@ class Objects:
 
 def without_bom(data: bytes | memoryview, *, first_line: int = 1) -> bytes:
     """The bytes, without the mark that some programs put before the first line of a file. Raises HW-C02 if there
-    are more than `MAX_PIECE_BYTES`."""
+    are more than `JSON_PIECE_BYTES`."""
     whole = bytes(data)
-    if len(whole) > MAX_PIECE_BYTES:
+    if len(whole) > limits.JSON_PIECE_BYTES:
         raise HeadwaterError(
             "HW-C02",
-            f"{len(whole)} bytes of JSON in one piece, and {MAX_PIECE_BYTES} is the most",
+            f"{len(whole)} bytes of JSON in one piece, and {limits.JSON_PIECE_BYTES} is the most",
             hint="write it as NDJSON, which is read piece by piece",
         )
     return whole.removeprefix(BOM) if first_line == 1 else whole

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-WAITING_BYTES = 16 * 1024 * 1024
-"""So many bytes of rows wait at most to become one batch: files say little of what their rows weigh in memory."""
-
-
 @dataclass(frozen=True)
 class Merge:
     """Files of a table that are to become one, in the order of their rows, and the schema that it gets. All files of
@@ -129,7 +125,7 @@ def _rows(root: Path, state: TableState, files: Sequence[LiveFile], schema: Tabl
         for batch in stored_rows(root, file):
             waiting.append(_in_schema(batch, old, schema, target))
             rows, size = rows + batch.num_rows, size + batch.nbytes
-            if rows >= limits.ARROW_BATCH_ROWS or size >= WAITING_BYTES:
+            if rows >= limits.ARROW_BATCH_ROWS or size >= limits.MERGE_WAITING_BYTES:
                 yield from _together(waiting)
                 waiting, rows, size = [], 0, 0
     yield from _together(waiting)

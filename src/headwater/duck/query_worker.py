@@ -22,12 +22,10 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.json_form import distinct, json_value, plain
 from headwater.duck.query_wire import Ask, Channel, Columns, End, Failure, Message, Parsed, Ready, Rows, RunStatement
-from headwater.duck.sandbox import FETCH_ROWS, QueryResult, new_database, open_session, out_of_memory, run_statement
+from headwater.duck.sandbox import QueryResult, new_database, open_session, out_of_memory, run_statement
 from headwater.duck.statement import Statement, parse, too_deep
 
 _SET_PDEATHSIG = 1
-FIRST_ROWS = 32
-"""The rows of the first piece of an answer, when it is not known yet how long they are."""
 
 
 def main() -> None:
@@ -99,7 +97,7 @@ class _Pieces:
 
     def __init__(self, run: RunStatement):
         self._rows, self._bytes = run.rows, run.bytes
-        self._step = FIRST_ROWS
+        self._step = limits.QUERY_FIRST_ROWS
         self.truncated = False
 
     def of(self, found: QueryResult, names: list[str]) -> Iterator[bytes]:
@@ -121,7 +119,7 @@ class _Pieces:
         text = _encode(rows).encode()
         if len(text) <= self._bytes:
             self._bytes -= len(text)
-            self._step = max(1, min(FETCH_ROWS, len(rows) * limits.QUERY_FRAME_BYTES // len(text)))
+            self._step = max(1, min(limits.QUERY_FETCH_ROWS, len(rows) * limits.QUERY_FRAME_BYTES // len(text)))
             yield text
         elif len(rows) == 1:
             self._bytes, self.truncated = -1, True

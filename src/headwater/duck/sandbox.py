@@ -16,17 +16,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.duck.duck_types import literal, quote
-from headwater.duck.statement import LOCKED_CONFIG, MESSAGE_CHARACTERS, Statement, parse
+from headwater.duck.statement import LOCKED_CONFIG, Statement, parse
 from headwater.duck.table_select import META, meta_name
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-FETCH_ROWS, ARROW_ROWS = 1_000, 10_000
-SPILL_SHARE = 10
 
 _NO_FILE = re.compile(r'Cannot access file "(.*)/\*\*/\*\.parquet"')
 _WHERE = re.compile(r"\n\n(?:LINE |Stack Trace)")
@@ -79,7 +78,7 @@ class QueryResult:
     def batches(self) -> Iterator[list[tuple[Any, ...]]]:
         """The rows, some at a time."""
         with translated(), self._cursor as cursor:
-            while batch := cursor.fetchmany(FETCH_ROWS):
+            while batch := cursor.fetchmany(limits.QUERY_FETCH_ROWS):
                 yield batch
 
 
@@ -169,7 +168,7 @@ def run_to_arrow(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.RecordBa
 
     statement = _checked(connection, sql)
     with translated():
-        found: Any = connection.cursor().sql(statement.sql).to_arrow_reader(ARROW_ROWS)
+        found: Any = connection.cursor().sql(statement.sql).to_arrow_reader(limits.QUERY_ARROW_ROWS)
     return pa.RecordBatchReader.from_batches(found.schema, _batches(found))
 
 
@@ -198,8 +197,8 @@ def translated() -> Iterator[None]:
             raise out_of_memory() from error
         if isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException | duckdb.InvalidInputException):
             text = _QUOTED.sub("'...'", text)
-        if len(text) > MESSAGE_CHARACTERS:
-            text = text[:MESSAGE_CHARACTERS] + "..."
+        if len(text) > limits.QUERY_MESSAGE_CHARACTERS:
+            text = text[: limits.QUERY_MESSAGE_CHARACTERS] + "..."
         raise HeadwaterError("HW-Q01", text) from error
 
 
@@ -228,7 +227,7 @@ def _lock(files: Sequence[str], resources: Resources) -> str:
     settings = {"temp_directory": literal(resources.temp_directory or "")}
     if resources.memory_bytes is not None:
         settings["memory_limit"] = literal(f"{resources.memory_bytes}B")
-        settings["max_temp_directory_size"] = literal(f"{SPILL_SHARE * resources.memory_bytes}B")
+        settings["max_temp_directory_size"] = literal(f"{limits.QUERY_SPILL_SHARE * resources.memory_bytes}B")
     if resources.threads is not None:
         settings["threads"] = str(resources.threads)
     settings["allowed_paths"] = f"[{', '.join(map(literal, files))}]"

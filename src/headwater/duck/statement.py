@@ -30,7 +30,6 @@ LOCKED_CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "allow_persistent_secrets": False,
 }
 """How every connection that meets a client's SQL is made."""
-MESSAGE_CHARACTERS = 400
 
 _QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
 _TABLE_NODES = frozenset(
@@ -234,7 +233,7 @@ def _tree(sql: str) -> list[Any]:
     message = str(parsed["error_message"])
     if "expression depth" in message:
         raise too_deep()
-    raise HeadwaterError("HW-Q01", f"Parser Error: {message}"[:MESSAGE_CHARACTERS])
+    raise HeadwaterError("HW-Q01", f"Parser Error: {message}"[: limits.QUERY_MESSAGE_CHARACTERS])
 
 
 @functools.cache
@@ -351,7 +350,7 @@ def _depth(sql: str) -> int:
 
 
 def _unknown(name: str, known: Collection[str]) -> HeadwaterError:
-    shown = name[:MESSAGE_CHARACTERS]
+    shown = name[: limits.QUERY_MESSAGE_CHARACTERS]
     meant = nearest(shown, sorted(known))
     if meant:
         hint = f"did you mean `{meant}`?"
@@ -362,7 +361,7 @@ def _unknown(name: str, known: Collection[str]) -> HeadwaterError:
 
 def _refused(what: str) -> HeadwaterError:
     hint = "query the tables by their names; `SELECT * FROM headwater.tables` lists them"
-    return HeadwaterError("HW-Q01", f"{what[:MESSAGE_CHARACTERS]} cannot be used here", hint=hint)
+    return HeadwaterError("HW-Q01", f"{what[: limits.QUERY_MESSAGE_CHARACTERS]} cannot be used here", hint=hint)
 
 
 def not_reading() -> HeadwaterError:

@@ -53,7 +53,7 @@ def derive(state: State) -> None:
         pond.sources = tuple(ponds[name] for name in pond.spec.sources)
         pond.push_sources = tuple(ponds[name] for name in pond.spec.required) or pond.sources
         pond.gated_by_all = bool(pond.spec.required) or not pond.sources
-        pond.need, pond.behind = None, 0
+        pond.needed_freshness, pond.behind = None, 0
     for pond in ponds.values():
         pond.blocked_sources = sum(ponds[name].blocked for name in pond.spec.required)
         for source in pond.sources:
@@ -83,7 +83,7 @@ def link_ripples(pond: Pond, ripples: Iterable[Ripple]) -> None:
     pond.roots = tuple(ripple for ripple in pond.ripples if not ripple.parents)
     pond.leaves = tuple(ripple for ripple in pond.ripples if not ripple.children)
     pond.running = sum(ripple.running for ripple in pond.ripples)
-    pond.find_low()
+    pond.find_lowest()
 
 
 def _change_pond(state: State, pond: Pond, spec: PondSpec) -> None:

@@ -17,10 +17,10 @@ def make_due(state: State, pond: Pond, ripples: Iterable[Ripple]) -> None:
     for ripple in stale:
         stale.extend(child for child in ripple.children if child not in stale)
         forget_execution(state, ripple)
-        ripple.start_f = ripple.end_f = NEVER
-        ripple.past.clear()
-    pond.due = pond.due or (bool(stale) and pond.end_f != NEVER)
-    pond.find_low()
+        ripple.start_freshness = ripple.end_freshness = NEVER
+        ripple.past_versions.clear()
+    pond.is_due = pond.is_due or (bool(stale) and pond.end_freshness != NEVER)
+    pond.find_lowest()
 
 
 def forget_execution(state: State, ripple: Ripple) -> None:
@@ -28,4 +28,4 @@ def forget_execution(state: State, ripple: Ripple) -> None:
     if ripple.running:
         ripple.running = ripple.outdated = False
         ripple.pond.running -= 1
-        state.effects.append(CancelRipple(ripple.pond.name, ripple.spec.name, ripple.start_f))
+        state.effects.append(CancelRipple(ripple.pond.name, ripple.spec.name, ripple.start_freshness))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from headwater.base import limits
 from headwater.freshness.faults import culprit
 from headwater.freshness.runs import inlet_wake
 from headwater.freshness.state import NEVER, Pond, State
@@ -25,9 +26,6 @@ Rule = Literal[
     "never-demanded",
 ]
 """The rule that decides about the pond now."""
-
-MOST_ORIGINS = 10_000
-"""So many ponds downstream are looked at, at most, to find who made the demand."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def _strongest(pond: Pond) -> PondState:
 def _asking(pond: Pond) -> list[Pond]:
     """The sinks whose unsatisfied demand reaches this pond. A sink that runs for a pull has asked its sources to go on
     meanwhile."""
-    return [sink for sink in pond.sinks if sink.pull or sink.targets or any(run.took_pull for run in sink.runs)]
+    return [sink for sink in pond.sinks if sink.has_pull or sink.targets or any(run.took_pull for run in sink.runs)]
 
 
 def seconds(time: int) -> str:
@@ -115,7 +113,7 @@ def explain(state: State, name: str, *, clock: Callable[[int], str] = seconds) -
         case "queued":
             return _explain_waiting(state, pond, clock, "queued")
         case "idle":
-            return _explain_waiting(state, pond, clock, "idle") if pond.pull else _explain_idle(pond, clock)
+            return _explain_waiting(state, pond, clock, "idle") if pond.has_pull else _explain_idle(pond, clock)
 
 
 def origins(pond: Pond) -> tuple[Origin, ...]:
@@ -127,7 +125,7 @@ def origins(pond: Pond) -> tuple[Origin, ...]:
         if not sinks or asking.triggers:
             found[asking.name] = Origin(asking.name, tuple(asking.triggers))
         for sink in sinks:
-            if sink.name not in seen and len(reached) < MOST_ORIGINS:
+            if sink.name not in seen and len(reached) < limits.MOST_ORIGINS:
                 seen.add(sink.name)
                 reached.append(sink)
     return tuple(found.values())
@@ -136,11 +134,11 @@ def origins(pond: Pond) -> tuple[Origin, ...]:
 def _explain_failed(pond: Pond, clock: Callable[[int], str]) -> Explanation:
     budget = pond.spec.retry_on_change
     values: dict[str, int | str | list[str] | None] = {
-        "failed_f": pond.failed_f,
+        "failed_f": pond.failed_freshness,
         "failures": pond.failures,
         "retry_on_change": budget,
     }
-    said = f"`{pond.name}` failed at freshness {clock(pond.failed_f)}"
+    said = f"`{pond.name}` failed at freshness {clock(pond.failed_freshness)}"
     if pond.running:
         busy = _running(pond)
         sentence = f"{said}, and still executes {_list(busy)}"
@@ -153,8 +151,11 @@ def _explain_failed(pond: Pond, clock: Callable[[int], str]) -> Explanation:
 
 
 def _explain_running(pond: Pond, clock: Callable[[int], str]) -> Explanation:
-    values: dict[str, int | str | list[str] | None] = {"start_f": _known(pond.start_f), "end_f": _known(pond.end_f)}
-    said = f"`{pond.name}` runs to become as fresh as {clock(pond.start_f)}"
+    values: dict[str, int | str | list[str] | None] = {
+        "start_f": _known(pond.start_freshness),
+        "end_f": _known(pond.end_freshness),
+    }
+    said = f"`{pond.name}` runs to become as fresh as {clock(pond.start_freshness)}"
     busy = _running(pond)
     if busy:
         return Explanation(
@@ -165,7 +166,7 @@ def _explain_running(pond: Pond, clock: Callable[[int], str]) -> Explanation:
             {**values, "running": busy},
             origins(pond),
         )
-    late = [ripple.spec.name for ripple in pond.ripples if ripple.end_f < pond.start_f]
+    late = [ripple.spec.name for ripple in pond.ripples if ripple.end_freshness < pond.start_freshness]
     sentence = f"{said}: {_list(late)} {'waits' if len(late) == 1 else 'wait'} to start"
     return Explanation(pond.name, "running", "ripple-waits", sentence, {**values, "waiting": late}, origins(pond))
 
@@ -176,12 +177,15 @@ def _explain_waiting(
     """A pond that holds demand and cannot start."""
     asked = origins(pond)
     who = _who(pond, asked)
-    values: dict[str, int | str | list[str] | None] = {"need": pond.need, "start_f": _known(pond.start_f)}
+    values: dict[str, int | str | list[str] | None] = {
+        "need": pond.needed_freshness,
+        "start_f": _known(pond.start_freshness),
+    }
     if pond.sources:
-        assert pond.need is not None
-        late = [source for source in pond.push_sources if source.end_f < pond.need]
+        assert pond.needed_freshness is not None
+        late = [source for source in pond.push_sources if source.end_freshness < pond.needed_freshness]
         names = [source.name for source in late]
-        offered = (min if pond.gated_by_all else max)(source.end_f for source in late)
+        offered = (min if pond.gated_by_all else max)(source.end_freshness for source in late)
         has = "has never completed a run" if offered == NEVER else f"is at {clock(offered)}"
         sentence = f"`{pond.name}` is demanded by {who} and waits for {_list(names)}, which {has}"
         values |= {"source_f": _known(offered), "sources": names}
@@ -200,11 +204,11 @@ def _explain_waiting(
 
 
 def _explain_idle(pond: Pond, clock: Callable[[int], str]) -> Explanation:
-    if pond.end_f == NEVER:
+    if pond.end_freshness == NEVER:
         sentence = f"`{pond.name}` has never been demanded"
         return Explanation(pond.name, "idle", "never-demanded", sentence, {"end_f": None})
-    sentence = f"`{pond.name}` is as fresh as {clock(pond.end_f)}, and nobody demands more"
-    return Explanation(pond.name, "idle", "up-to-date", sentence, {"end_f": pond.end_f})
+    sentence = f"`{pond.name}` is as fresh as {clock(pond.end_freshness)}, and nobody demands more"
+    return Explanation(pond.name, "idle", "up-to-date", sentence, {"end_f": pond.end_freshness})
 
 
 def _running(pond: Pond) -> list[str]:

@@ -16,18 +16,18 @@ def fail_ripple_run(state: State, ripple: Ripple) -> None:
 
     New demand and new runs do not renew the budget; a run that completes or fails, and a clear, do.
     """
-    pond, freshness = ripple.pond, ripple.start_f
+    pond, freshness = ripple.pond, ripple.start_freshness
     state.effects.append(RippleFailed(pond.name, ripple.spec.name, freshness))
     ripple.running = False
-    ripple.attempts = ripple.attempts + 1 if ripple.failed_f == freshness else 1
-    ripple.failed_f = freshness
+    ripple.attempts = ripple.attempts + 1 if ripple.failed_freshness == freshness else 1
+    ripple.failed_freshness = freshness
     pond.running -= 1
     state.touch(pond)
     run = pond.run_at(freshness)
     if run is None or ripple.outdated:
         # Its run was abandoned: the failure has no consequence.
         ripple.outdated = False
-        ripple.start_f = ripple.end_f
+        ripple.start_freshness = ripple.end_freshness
     elif not run.gave_up:
         if pond.retried < pond.spec.retry_immediately:
             pond.retried += 1
@@ -35,7 +35,7 @@ def fail_ripple_run(state: State, ripple: Ripple) -> None:
         else:
             run.gave_up = True
             pond.retried = 0
-            pond.failed_f = max(pond.failed_f, freshness)
+            pond.failed_freshness = max(pond.failed_freshness, freshness)
             pond.failures += 1
             pond.failed = True
             state.effects.append(RunFailed(pond.name, freshness))
@@ -47,7 +47,7 @@ def fail_ripple_run(state: State, ripple: Ripple) -> None:
 
 def recover(state: State, pond: Pond) -> None:
     """A run completed: one that is fresher than the failure ends the failure."""
-    if pond.failed and pond.end_f > pond.failed_f:
+    if pond.failed and pond.end_freshness > pond.failed_freshness:
         _forget_failure(state, pond)
         refresh_pond(state, pond)
         set_blocked(state, pond)
@@ -106,7 +106,7 @@ def _ask_for_change(state: State, pond: Pond, *, pulled: bool) -> None:
     if pulled or pond.failures > pond.spec.retry_on_change:
         return
     for source in pond.push_sources:
-        if not source.pull and not source.targets:
+        if not source.has_pull and not source.targets:
             receive_target(state, source, state.now)
 
 
@@ -124,32 +124,32 @@ def _drop_failed_runs(pond: Pond) -> None:
 
 def _abandon_runs(state: State, pond: Pond) -> None:
     """The pond is where its last completed run left it, and holds the demand that it held and took since then."""
-    pulled = pond.pull
+    pulled = pond.has_pull
     executed = False
     for run in pond.runs:
         pulled = pulled or run.took_pull
         for target in run.taken:
-            if target > pond.end_f:
+            if target > pond.end_freshness:
                 add_target(pond.targets, target)
         run.abandoned, run.taken, run.took_pull = True, [], False
         executed = run.executed = run.executed or executed
     pond.runs = pond.runs[-1:]
-    pond.start_f, pond.delay_start = pond.end_f, pond.delay_end
+    pond.start_freshness, pond.delay_start = pond.end_freshness, pond.delay_end
     for ripple in pond.ripples:
         ripple.targets.clear()
-        ripple.pull = ripple.pull or ripple.pulled_f > pond.end_f
-        ripple.pulled_f = NEVER
+        ripple.has_pull = ripple.has_pull or ripple.pulled_freshness > pond.end_freshness
+        ripple.pulled_freshness = NEVER
         if not ripple.running:
-            ripple.start_f = ripple.end_f
+            ripple.start_freshness = ripple.end_freshness
         refresh_ripple(state, ripple)
     # A pull on a ripple needs a run: a target makes one, or the pond's own pull.
-    pond.pull = pulled or (not pond.targets and any(ripple.pull for ripple in pond.ripples))
+    pond.has_pull = pulled or (not pond.targets and any(ripple.has_pull for ripple in pond.ripples))
 
 
 def _forget_failure(state: State, pond: Pond) -> None:
     pond.retried = 0
     pond.failed = False
-    pond.failed_f = NEVER
+    pond.failed_freshness = NEVER
     pond.failures = 0
     for ripple in pond.ripples:
         refresh_ripple(state, ripple)

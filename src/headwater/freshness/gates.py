@@ -1,6 +1,6 @@
 """Change gating: from which freshness on a pond or ripple would start, and how many of its parents are behind that.
 
-`need` is the least freshness of its inputs at which it would start, None without demand; `behind` counts the parents
+`needed_freshness` is the least freshness of its inputs at which it would start, None without demand; `behind` counts the parents
 that have not reached it. A parent that advances looks only at those who wait for it, so a completion costs as much
 as it sets free, however many others read the same pond.
 """
@@ -13,36 +13,36 @@ from headwater.freshness.state import NEVER, Pond, Ripple, State
 
 
 def refresh_pond(state: State, pond: Pond) -> None:
-    """To be called whenever the pond's demand, its start_f or its failure has changed."""
+    """To be called whenever the pond's demand, its start_freshness or its failure has changed."""
     need = _need_of_pond(pond)
     if pond.push_sources:
-        if need != pond.need:
-            pond.need = need
+        if need != pond.needed_freshness:
+            pond.needed_freshness = need
             if need is not None:
                 _count_behind(pond, need)
     else:
-        pond.need = need
+        pond.needed_freshness = need
     if need is not None and not pond.behind:
         state.queue_pond(pond)
 
 
 def refresh_ripple(state: State, ripple: Ripple) -> None:
-    """To be called whenever the ripple's demand, its start_f, or (for a root) its pond's start_f has changed."""
+    """To be called whenever the ripple's demand, its start_freshness, or (for a root) its pond's start_freshness has changed."""
     need = None
     if not ripple.running:
         if ripple.targets:
             need = ripple.targets[0]
-        if ripple.pull and (need is None or ripple.start_f < need):
-            need = ripple.start_f + 1
-    ripple.need = need
+        if ripple.has_pull and (need is None or ripple.start_freshness < need):
+            need = ripple.start_freshness + 1
+    ripple.needed_freshness = need
     if need is None:
         return
     behind = 0
     if ripple.parents:
         for parent in ripple.parents:
-            if parent.end_f < need:
+            if parent.end_freshness < need:
                 behind += 1
-    elif ripple.pond.start_f < need:
+    elif ripple.pond.start_freshness < need:
         behind = 1
     ripple.behind = behind
     if not behind:
@@ -50,14 +50,14 @@ def refresh_ripple(state: State, ripple: Ripple) -> None:
 
 
 def release_sinks(state: State, pond: Pond, before: int) -> None:
-    """The pond's end_f has advanced from `before`: sinks that waited for that may start."""
+    """The pond's end_freshness has advanced from `before`: sinks that waited for that may start."""
     waiters = pond.waiters
     if not waiters:
         return
-    reached = pond.end_f
+    reached = pond.end_freshness
     gone = []
     for sink in waiters:
-        need = sink.need
+        need = sink.needed_freshness
         if need is not None and need > reached:
             continue
         gone.append(sink)
@@ -74,10 +74,10 @@ def release_sinks(state: State, pond: Pond, before: int) -> None:
 
 
 def release_children(state: State, ripple: Ripple, before: int) -> None:
-    """The ripple's end_f has advanced from `before`: children in its pond may start."""
-    reached = ripple.end_f
+    """The ripple's end_freshness has advanced from `before`: children in its pond may start."""
+    reached = ripple.end_freshness
     for child in ripple.children:
-        need = child.need
+        need = child.needed_freshness
         if need is not None and need <= reached:
             if before < need:
                 child.behind -= 1
@@ -87,22 +87,22 @@ def release_children(state: State, ripple: Ripple, before: int) -> None:
 
 def _need_of_pond(pond: Pond) -> int | None:
     if pond.failed:
-        return pond.start_f + 1 if pond.failures <= pond.spec.retry_on_change else None
-    if not pond.pull and not pond.targets:
+        return pond.start_freshness + 1 if pond.failures <= pond.spec.retry_on_change else None
+    if not pond.has_pull and not pond.targets:
         return None
-    again = pond.due and pond.start_f != NEVER and pond.run_at(pond.start_f) is None
-    floor = pond.start_f if again else pond.start_f + 1
-    if pond.pull:
+    again = pond.is_due and pond.start_freshness != NEVER and pond.run_at(pond.start_freshness) is None
+    floor = pond.start_freshness if again else pond.start_freshness + 1
+    if pond.has_pull:
         return floor
     if again:
         return max(floor, pond.targets[0])
-    # Targets up to start_f wait for the run in flight, which covers them.
+    # Targets up to start_freshness wait for the run in flight, which covers them.
     covered = bisect_left(pond.targets, floor)
     return pond.targets[covered] if covered < len(pond.targets) else None
 
 
 def _count_behind(pond: Pond, need: int) -> None:
-    late = [source for source in pond.push_sources if source.end_f < need]
+    late = [source for source in pond.push_sources if source.end_freshness < need]
     if pond.gated_by_all:
         pond.behind = len(late)
     else:

@@ -122,7 +122,7 @@ def _execution(state: State, event: Completed | Failed) -> Ripple | None:
     if pond is not None:
         for ripple in pond.ripples:
             if ripple.spec.name == event.ripple:
-                return ripple if ripple.running and ripple.start_f == event.freshness else None
+                return ripple if ripple.running and ripple.start_freshness == event.freshness else None
     return None
 
 
@@ -155,7 +155,7 @@ def _wake_up(state: State) -> None:
         if pond is not None and pond.wake == time:
             pond.wake = None
             state.touch(pond)
-            if pond.need is not None:
+            if pond.needed_freshness is not None:
                 state.queue_pond(pond)
 
 
@@ -178,7 +178,7 @@ def _close(state: State) -> tuple[list[Effect], list[str]]:
 
 
 def _set_timer(state: State, pond: Pond) -> None:
-    wake = inlet_wake(pond, state.now) if pond.need is not None and not pond.sources else None
+    wake = inlet_wake(pond, state.now) if pond.needed_freshness is not None and not pond.sources else None
     if pond.triggers:
         trigger = trigger_wake(pond, now=state.now)
         wake = trigger if wake is None or (trigger is not None and trigger < wake) else wake

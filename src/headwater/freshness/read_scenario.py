@@ -38,7 +38,7 @@ _PIPELINE_KEYS = ("sources", "optional", "ripples", "windows", "min_interval", "
 def problems(value: object) -> list[ScenarioProblem]:
     """All that is wrong with a scenario, in the order of reading: pipelines, events, then what concerns several.
 
-    Beyond `MAX_PROBLEMS` they are only counted, in a last one."""
+    Beyond `SCENARIO_PROBLEMS` they are only counted, in a last one."""
     return _read(value)[1]
 
 

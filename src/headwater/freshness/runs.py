@@ -28,11 +28,11 @@ def source_freshness(pond: Pond, now: int) -> tuple[int, int] | None:
     or, if all are optional, of the freshest.
     """
     if pond.push_sources:
-        ends = [source.end_f for source in pond.push_sources]
+        ends = [source.end_freshness for source in pond.push_sources]
         offered = min(ends) if pond.gated_by_all else max(ends)
         if offered == NEVER:
             return None
-        return offered, max(source.delay_end for source in pond.push_sources if source.end_f == offered)
+        return offered, max(source.delay_end for source in pond.push_sources if source.end_freshness == offered)
     if pond.spec.windows is not None:
         window = pond.spec.windows.current(now)
         return (window[1], window[1] - window[0]) if window else None
@@ -41,10 +41,14 @@ def source_freshness(pond: Pond, now: int) -> tuple[int, int] | None:
 
 def inlet_wake(pond: Pond, now: int) -> int | None:
     """When an Inlet that holds demand may look at its source again; None if time alone does not let it."""
-    assert pond.need is not None
+    assert pond.needed_freshness is not None
     if pond.spec.windows is not None:
         window = pond.spec.windows.current(now)
-        return None if window and window[1] >= pond.need else pond.spec.windows.next_start(now, pond.need)
+        return (
+            None
+            if window and window[1] >= pond.needed_freshness
+            else pond.spec.windows.next_start(now, pond.needed_freshness)
+        )
     look = _next_look(pond)
     return look if look > now else None
 
@@ -52,9 +56,9 @@ def inlet_wake(pond: Pond, now: int) -> int | None:
 def _next_look(pond: Pond) -> int:
     """When a live Inlet may look at its source again: after its interval, or at once if the source has something new.
     Two runs never have one freshness."""
-    if pond.start_f == NEVER:
+    if pond.start_freshness == NEVER:
         return NEVER
-    return pond.start_f + (1 if pond.delivered else pond.spec.min_interval)
+    return pond.start_freshness + (1 if pond.delivered else pond.spec.min_interval)
 
 
 def deliver(state: State, pond: Pond) -> None:
@@ -62,13 +66,13 @@ def deliver(state: State, pond: Pond) -> None:
     if pond.is_inlet and pond.spec.windows is None and not pond.delivered:
         pond.delivered = True
         state.touch(pond)
-        if pond.need is not None:
+        if pond.needed_freshness is not None:
             state.queue_pond(pond)
 
 
 def start_pond_run_if_due(state: State, pond: Pond) -> None:
     """Starts a pond run if there is demand for it (or a retry on change) and the sources offer enough."""
-    need = pond.need
+    need = pond.needed_freshness
     if need is None or pond.behind:
         return
     if pond.failed and (pond.running or any(is_startable(ripple) for ripple in pond.ripples)):
@@ -85,7 +89,7 @@ def start_ripple_run_if_due(state: State, ripple: Ripple) -> None:
     if not is_startable(ripple):
         return
     pond, freshness = ripple.pond, offered_freshness(ripple)
-    ripple.start_f = freshness
+    ripple.start_freshness = freshness
     if ripple.targets:
         take_targets(ripple.targets, freshness)
     take_pull(state, ripple)
@@ -95,10 +99,10 @@ def start_ripple_run_if_due(state: State, ripple: Ripple) -> None:
 
 def complete_ripple_run(state: State, ripple: Ripple, *, changed: bool, version: Version) -> None:
     """An execution ended well: its version counts, and whoever waited for this ripple may go on."""
-    state.effects.append(RippleCompleted(ripple.pond.name, ripple.spec.name, ripple.start_f))
+    state.effects.append(RippleCompleted(ripple.pond.name, ripple.spec.name, ripple.start_freshness))
     ripple.running = False
     ripple.pond.running -= 1
-    ripple.inputs = ripple.trial
+    ripple.inputs = ripple.running_inputs
     if changed or ripple.version is None:
         ripple.version = version
     run = _run_of_execution(ripple)
@@ -106,7 +110,7 @@ def complete_ripple_run(state: State, ripple: Ripple, *, changed: bool, version:
         run.executed = True
     if ripple.outdated:
         ripple.outdated = False
-        ripple.start_f = ripple.end_f
+        ripple.start_freshness = ripple.end_freshness
         state.touch(ripple.pond)
         refresh_ripple(state, ripple)
         refresh_pond(state, ripple.pond)
@@ -120,41 +124,45 @@ def is_startable(ripple: Ripple) -> bool:
     A new ripple in an idle pond may have demand before there is a run: it waits for one. A ripple that failed goes on in
     a fresher run that is in flight already, which may make the failure good, but not once the pond is given up.
     """
-    if ripple.need is None or ripple.running or (ripple.failed_f > ripple.end_f and ripple.pond.is_given_up):
+    if (
+        ripple.needed_freshness is None
+        or ripple.running
+        or (ripple.failed_freshness > ripple.end_freshness and ripple.pond.is_given_up)
+    ):
         return False
     offered = offered_freshness(ripple)
-    return offered >= ripple.need and ripple.pond.run_at(offered) is not None
+    return offered >= ripple.needed_freshness and ripple.pond.run_at(offered) is not None
 
 
 def offered_freshness(ripple: Ripple) -> int:
     """That of its stalest parent; for a root, that of the pond's newest run."""
     if ripple.parents:
-        return min([parent.end_f for parent in ripple.parents])
-    return ripple.pond.start_f
+        return min([parent.end_freshness for parent in ripple.parents])
+    return ripple.pond.start_freshness
 
 
 def settle_runs(state: State, pond: Pond) -> None:
     """Ends the runs in flight whose freshness all ripples have reached: the newest completed, the others overtaken."""
     done = []
     for run in pond.runs:
-        if run.freshness > pond.low_f or run.abandoned:
+        if run.freshness > pond.lowest_freshness or run.abandoned:
             break
         done.append(run)
     if not done:
         return
     del pond.runs[: len(done)]
-    newest, before, executed = done[-1], pond.end_f, False
+    newest, before, executed = done[-1], pond.end_freshness, False
     for run in done:
         executed = executed or run.executed
         if run is not newest and not run.gave_up:
             state.effects.append(RunSuperseded(pond.name, run.freshness))
-    pond.end_f, pond.delay_end = newest.freshness, newest.delay
+    pond.end_freshness, pond.delay_end = newest.freshness, newest.delay
     pond.retried = 0
-    pond.published = tuple([(ripple.spec.name, ripple.version_at(pond.end_f)) for ripple in pond.ripples])
+    pond.published = tuple([(ripple.spec.name, ripple.version_at(pond.end_freshness)) for ripple in pond.ripples])
     if pond.targets:
-        take_targets(pond.targets, pond.end_f)
-    state.effects.append((RunCompleted if executed else RunPassed)(pond.name, pond.end_f, pond.delay_end))
-    if executed and pond.end_f == before:
+        take_targets(pond.targets, pond.end_freshness)
+    state.effects.append((RunCompleted if executed else RunPassed)(pond.name, pond.end_freshness, pond.delay_end))
+    if executed and pond.end_freshness == before:
         _make_sinks_due(state, pond)
     release_sinks(state, pond, before)
     refresh_pond(state, pond)
@@ -175,11 +183,11 @@ def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> Non
     """Takes the pull and every target that this freshness satisfies, asks the sources for more, tells the ripples."""
     run = Run(freshness, delay, cut=_cut(pond))
     abandoned = pond.runs.pop() if pond.runs and pond.runs[-1].abandoned else None
-    pond.start_f, pond.delay_start = freshness, delay
-    run.took_pull, pond.pull = pond.pull, False
+    pond.start_freshness, pond.delay_start = freshness, delay
+    run.took_pull, pond.has_pull = pond.has_pull, False
     if pond.targets:
         run.taken = take_targets(pond.targets, freshness)
-    pond.due = pond.delivered = False
+    pond.is_due = pond.delivered = False
     pond.runs.append(run)
     state.effects.append(PondRunStarted(pond.name, freshness, delay))
     refresh_pond(state, pond)
@@ -191,9 +199,9 @@ def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> Non
         _go_on_from(state, pond, abandoned, run)
     for ripple in pond.ripples:
         # An execution from before a clear that counts for this run is the one that the run asks for.
-        if not (ripple.running and ripple.start_f == freshness and not ripple.outdated):
+        if not (ripple.running and ripple.start_freshness == freshness and not ripple.outdated):
             stamp(state, ripple, freshness)
-    if pond.low_f >= freshness:
+    if pond.lowest_freshness >= freshness:
         settle_runs(state, pond)
 
 
@@ -206,8 +214,8 @@ def _go_on_from(state: State, pond: Pond, abandoned: Run, run: Run) -> None:
         return
     outdated: set[Ripple] = set()
     for ripple in sorted(pond.ripples, key=lambda ripple: -ripple.order):
-        reached = ripple.end_f == run.freshness
-        if not reached and not (ripple.running and ripple.start_f == run.freshness):
+        reached = ripple.end_freshness == run.freshness
+        if not reached and not (ripple.running and ripple.start_freshness == run.freshness):
             continue
         same = _parts_read(ripple, run.cut) == _parts_read(ripple, abandoned.cut)
         if same and not ripple.outdated and outdated.isdisjoint(ripple.parents):
@@ -215,11 +223,11 @@ def _go_on_from(state: State, pond: Pond, abandoned: Run, run: Run) -> None:
             continue
         outdated.add(ripple)
         if reached:
-            ripple.start_f = ripple.end_f = pond.end_f
-            ripple.past = [past for past in ripple.past if past[0] <= pond.end_f]
+            ripple.start_freshness = ripple.end_freshness = pond.end_freshness
+            ripple.past_versions = [past for past in ripple.past_versions if past[0] <= pond.end_freshness]
         else:
             ripple.outdated = True
-    pond.find_low()
+    pond.find_lowest()
     for ripple in pond.ripples:
         refresh_ripple(state, ripple)
 
@@ -228,7 +236,7 @@ def _cut(pond: Pond) -> tuple[SourceCut, ...]:
     """The versions of the newest completed run of each source, as of now: what every ripple of the run will read."""
     return tuple(
         [
-            SourceCut(source.name, None if source.end_f == NEVER else source.end_f, source.published)
+            SourceCut(source.name, None if source.end_freshness == NEVER else source.end_freshness, source.published)
             for source in pond.sources
         ]
     )
@@ -236,22 +244,22 @@ def _cut(pond: Pond) -> tuple[SourceCut, ...]:
 
 def _execute_or_pass(state: State, ripple: Ripple) -> None:
     """A no-change pass: what it would read and do is what it read and did when it last executed well."""
-    pond, freshness = ripple.pond, ripple.start_f
+    pond, freshness = ripple.pond, ripple.start_freshness
     run = pond.run_at(freshness)
     assert run is not None
     parents = tuple([(parent.spec.name, parent.version_at(freshness)) for parent in ripple.parents])
-    ripple.trial = None
+    ripple.running_inputs = None
     # An Inlet always executes: looking at the source is how it knows.
     if pond.sources and not pond.spec.always_run:
-        ripple.trial = _inputs(ripple, run.cut, parents)
-        if ripple.trial == ripple.inputs:
+        ripple.running_inputs = _inputs(ripple, run.cut, parents)
+        if ripple.running_inputs == ripple.inputs:
             state.effects.append(RipplePassed(pond.name, ripple.spec.name, freshness))
             _advance(state, ripple)
             return
     ripple.running = True
-    ripple.need = None
+    ripple.needed_freshness = None
     pond.running += 1
-    attempt = ripple.attempts + 1 if ripple.failed_f == freshness else 1
+    attempt = ripple.attempts + 1 if ripple.failed_freshness == freshness else 1
     state.effects.append(StartRipple(pond.name, ripple.spec.name, freshness, attempt, run.cut, parents))
 
 
@@ -270,28 +278,28 @@ def _parts_read(ripple: Ripple, cut: tuple[SourceCut, ...]) -> list[tuple[str, t
 def _run_of_execution(ripple: Ripple) -> Run | None:
     """The run that the execution counts for; if its own was abandoned, the newest there is."""
     pond = ripple.pond
-    return pond.run_at(ripple.start_f) or (pond.runs[-1] if pond.runs else None)
+    return pond.run_at(ripple.start_freshness) or (pond.runs[-1] if pond.runs else None)
 
 
 def _advance(state: State, ripple: Ripple) -> None:
-    """The ripple has reached start_f, by an execution or a pass."""
-    pond, before = ripple.pond, ripple.end_f
-    ripple.end_f = ripple.start_f
+    """The ripple has reached start_freshness, by an execution or a pass."""
+    pond, before = ripple.pond, ripple.end_freshness
+    ripple.end_freshness = ripple.start_freshness
     if ripple.targets:
-        take_targets(ripple.targets, ripple.end_f)
+        take_targets(ripple.targets, ripple.end_freshness)
     if len(pond.ripples) > 1 and ripple.version is not None:
-        ripple.past = [past for past in ripple.past if past[0] >= pond.low_f]
-        ripple.past.append((ripple.end_f, ripple.version))
+        ripple.past_versions = [past for past in ripple.past_versions if past[0] >= pond.lowest_freshness]
+        ripple.past_versions.append((ripple.end_freshness, ripple.version))
     state.touch(pond)
     refresh_ripple(state, ripple)
     release_children(state, ripple, before)
-    if before == pond.low_f:
-        pond.at_low -= 1
-        if not pond.at_low:
-            pond.find_low()
+    if before == pond.lowest_freshness:
+        pond.ripples_at_lowest -= 1
+        if not pond.ripples_at_lowest:
+            pond.find_lowest()
             settle_runs(state, pond)
     # A root that stopped, or a failed pond that went quiet, may be what the next run waited for.
-    if pond.need is not None:
+    if pond.needed_freshness is not None:
         refresh_pond(state, pond)
 
 

@@ -34,18 +34,18 @@ def save_pond(state: State, name: str) -> Saved:
     return {
         "required": list(pond.spec.required),
         "optional": list(pond.spec.optional),
-        "start_f": _freshness(pond.start_f),
-        "end_f": _freshness(pond.end_f),
+        "start_f": _freshness(pond.start_freshness),
+        "end_f": _freshness(pond.end_freshness),
         "delay_start": pond.delay_start,
         "delay_end": pond.delay_end,
-        "pull": pond.pull,
+        "pull": pond.has_pull,
         "targets": list(pond.targets),
         "failed": pond.failed,
-        "failed_f": _freshness(pond.failed_f),
+        "failed_f": _freshness(pond.failed_freshness),
         "failures": pond.failures,
         "retried": pond.retried,
         "blocked": pond.blocked,
-        "due": pond.due,
+        "due": pond.is_due,
         "delivered": pond.delivered,
         "published": _pairs(pond.published),
         "triggers": [list(trigger) for trigger in pond.triggers.values()],
@@ -126,28 +126,28 @@ def _save_ripple(ripple: Ripple) -> Saved:
         "after": list(spec.after),
         "reads": None if spec.reads is None else list(spec.reads),
         "fingerprint": spec.fingerprint,
-        "start_f": _freshness(ripple.start_f),
-        "end_f": _freshness(ripple.end_f),
-        "pull": ripple.pull,
-        "pulled_f": _freshness(ripple.pulled_f),
+        "start_f": _freshness(ripple.start_freshness),
+        "end_f": _freshness(ripple.end_freshness),
+        "pull": ripple.has_pull,
+        "pulled_f": _freshness(ripple.pulled_freshness),
         "targets": list(ripple.targets),
         "running": ripple.running,
         "outdated": ripple.outdated,
-        "failed_f": _freshness(ripple.failed_f),
+        "failed_f": _freshness(ripple.failed_freshness),
         "attempts": ripple.attempts,
         "version": ripple.version,
-        "past": _pairs(ripple.past),
+        "past": _pairs(ripple.past_versions),
         "inputs": ripple.inputs,
-        "trial": ripple.trial,
+        "trial": ripple.running_inputs,
     }
 
 
 def _load_pond(pond: Pond, record: Saved) -> None:
-    pond.start_f, pond.end_f = _loaded(record["start_f"]), _loaded(record["end_f"])
+    pond.start_freshness, pond.end_freshness = _loaded(record["start_f"]), _loaded(record["end_f"])
     pond.delay_start, pond.delay_end = record["delay_start"], record["delay_end"]
-    pond.pull, pond.targets = record["pull"], list(record["targets"])
-    pond.failed, pond.failed_f = record["failed"], _loaded(record["failed_f"])
-    pond.failures, pond.blocked, pond.due = record["failures"], record["blocked"], record["due"]
+    pond.has_pull, pond.targets = record["pull"], list(record["targets"])
+    pond.failed, pond.failed_freshness = record["failed"], _loaded(record["failed_f"])
+    pond.failures, pond.blocked, pond.is_due = record["failures"], record["blocked"], record["due"]
     # States of older versions lack these fields.
     pond.delivered = record.get("delivered", False)
     pond.retried = record.get("retried", 0)
@@ -175,14 +175,14 @@ def _in_flight(runs: list[Run]) -> list[Run]:
 
 def _load_ripple(pond: Pond, spec: RippleNode, record: Saved) -> Ripple:
     ripple = Ripple(pond, spec)
-    ripple.start_f, ripple.end_f = _loaded(record["start_f"]), _loaded(record["end_f"])
-    ripple.pull, ripple.targets = record["pull"], list(record["targets"])
-    ripple.pulled_f = _loaded(record.get("pulled_f"))  # older versions did not keep it
+    ripple.start_freshness, ripple.end_freshness = _loaded(record["start_f"]), _loaded(record["end_f"])
+    ripple.has_pull, ripple.targets = record["pull"], list(record["targets"])
+    ripple.pulled_freshness = _loaded(record.get("pulled_f"))  # older versions did not keep it
     ripple.running = record["running"]
     ripple.outdated = record.get("outdated", False)  # older versions had no such executions
-    ripple.failed_f, ripple.attempts = _loaded(record["failed_f"]), record["attempts"]
-    ripple.version, ripple.past = record["version"], [(past[0], past[1]) for past in record["past"]]
-    ripple.inputs, ripple.trial = record["inputs"], record["trial"]
+    ripple.failed_freshness, ripple.attempts = _loaded(record["failed_f"]), record["attempts"]
+    ripple.version, ripple.past_versions = record["version"], [(past[0], past[1]) for past in record["past"]]
+    ripple.inputs, ripple.running_inputs = record["inputs"], record["trial"]
     return ripple
 
 

@@ -8,22 +8,13 @@ from itertools import islice
 from math import isfinite
 from typing import TypeVar
 
+from headwater.base import limits
 from headwater.base.errors import nearest, word_for
 from headwater.freshness.scenario import SECOND
 
 Path = tuple[str | int, ...]
 """A way into the JSON: keys and list positions."""
 
-MAX_SECONDS = 3_155_760_000
-"""A hundred years: the largest time of a scenario. Its microseconds are still exact as a JSON number."""
-MAX_COUNT = 1_000_000
-"""The largest number of retries or failures that can be asked for."""
-MAX_NAME = 100
-"""The longest name of a pipeline, ripple or trigger, in characters."""
-MAX_PROBLEMS = 100
-"""How many problems are told; a file with more is wrong all over, and the rest is counted."""
-MAX_COMPARED = 1_000
-"""How many names are looked through for the one that was meant."""
 
 _Word = TypeVar("_Word", bound=str)
 
@@ -40,14 +31,14 @@ class ScenarioProblem:
 
 
 class Found:
-    """The problems so far; no more than `MAX_PROBLEMS` are kept."""
+    """The problems so far; no more than `SCENARIO_PROBLEMS` are kept."""
 
     def __init__(self) -> None:
         self._kept: list[ScenarioProblem] = []
         self._left_out = 0
 
     def add(self, path: Path, message: str, *, hint: str = "", key: bool = False, also: tuple[Path, ...] = ()) -> None:
-        if len(self._kept) < MAX_PROBLEMS:
+        if len(self._kept) < limits.SCENARIO_PROBLEMS:
             self._kept.append(ScenarioProblem(path, message, hint, key, also))
         else:
             self._left_out += 1
@@ -59,9 +50,9 @@ class Found:
 
     def nearest(self, name: str, known: Iterable[str], *, otherwise: str | None = None) -> str:
         """A hint with the name that was meant; else what there is, or what to say instead."""
-        if len(self._kept) >= MAX_PROBLEMS:
+        if len(self._kept) >= limits.SCENARIO_PROBLEMS:
             return ""
-        names = list(islice(known, MAX_COMPARED))
+        names = list(islice(known, limits.SCENARIO_NAMES_COMPARED))
         meant = next((other for other in names if other.casefold() == name.casefold()), None) or nearest(name, names)
         if meant is not None:
             return f"did you mean `{meant}`?"
@@ -120,8 +111,8 @@ class Table:
             self._wrong(key, f"must be a number of seconds, not {word_for(value)}", hint)
         elif isinstance(value, float) and not isfinite(value):
             self._wrong(key, "is not a finite number")
-        elif value > MAX_SECONDS:
-            self._wrong(key, f"must be at most {MAX_SECONDS:,} seconds, a hundred years")
+        elif value > limits.SCENARIO_SECONDS:
+            self._wrong(key, f"must be at most {limits.SCENARIO_SECONDS:,} seconds, a hundred years")
         elif value < 0:
             self._wrong(key, "must not be negative", "time begins at 0")
         elif (microseconds := round(value * SECOND)) < least:
@@ -140,8 +131,8 @@ class Table:
         if isinstance(value, bool) or not isinstance(value, int):
             hint = "write it without quotes" if isinstance(value, str) else ""
             self._wrong(key, f"must be a whole number, not {word_for(value)}", hint)
-        elif not least <= value <= MAX_COUNT:
-            self._wrong(key, f"must be from {least} to {MAX_COUNT:,}")
+        elif not least <= value <= limits.SCENARIO_COUNT:
+            self._wrong(key, f"must be from {least} to {limits.SCENARIO_COUNT:,}")
         else:
             return value
         return default
@@ -238,8 +229,8 @@ def bad_name(name: str) -> str:
     """What is wrong with a name, as words that follow it; nothing if it can be written in a line."""
     if not name or name != name.strip():
         return "is empty, or begins or ends with a space"
-    if len(name) > MAX_NAME:
-        return f"is longer than {MAX_NAME} characters"
+    if len(name) > limits.SCENARIO_NAME_CHARACTERS:
+        return f"is longer than {limits.SCENARIO_NAME_CHARACTERS} characters"
     return "" if name.isprintable() else "has a character that cannot be printed"
 
 

@@ -1,7 +1,7 @@
 """The state of the engine: one record per pond with its ripples and its runs in flight, and what is ready now.
 
-The field names are those of the theory: start_f, end_f, pull, targets. What can be derived (who reads whom, the
-order, the gates) stands beside them and is made anew when a state is loaded. Only the rules change these records.
+Freshness is a time in microseconds. What can be derived (readers, order, gates) is kept beside the facts and is made
+anew when a state is loaded; `saving.py` stores the facts under shorter keys. Only the rules change these records.
 """
 
 from __future__ import annotations
@@ -20,65 +20,65 @@ Inputs = str
 
 
 class Ripple:
-    """One step of a pond. At most one execution of it is under way, and `start_f` is then its freshness."""
+    """One step of a pond. At most one execution of it is under way, and `start_freshness` is then its freshness."""
 
     __slots__ = (
         "attempts",
         "behind",
         "children",
-        "end_f",
-        "failed_f",
+        "end_freshness",
+        "failed_freshness",
+        "has_pull",
         "inputs",
-        "need",
+        "needed_freshness",
         "order",
         "outdated",
         "parents",
-        "past",
+        "past_versions",
         "pond",
-        "pull",
-        "pulled_f",
+        "pulled_freshness",
         "queued",
         "running",
+        "running_inputs",
         "spec",
-        "start_f",
+        "start_freshness",
         "targets",
-        "trial",
         "version",
     )
 
     def __init__(self, pond: Pond, spec: RippleNode) -> None:
         self.pond = pond
         self.spec = spec
-        self.start_f = NEVER
-        self.end_f = NEVER
-        self.pull = False
-        self.pulled_f = NEVER
+        self.start_freshness = NEVER
+        self.end_freshness = NEVER
+        self.has_pull = False
+        self.pulled_freshness = NEVER
         """The freshness of the last start that took a pull: demand again if that run is abandoned."""
         self.targets: list[int] = []
         self.running = False
         self.outdated = False
         """The execution under way reads another cut than the run that began since: it will not count."""
-        self.failed_f = NEVER
+        self.failed_freshness = NEVER
         self.attempts = 0
-        """How often it has failed at failed_f."""
+        """How often it has failed at failed_freshness."""
         self.version: Version | None = None
-        self.past: list[tuple[int, Version]] = []
+        self.past_versions: list[tuple[int, Version]] = []
         """(freshness, version) of completions that a slower ripple of the pond may still read, oldest first."""
         self.inputs: Inputs | None = None
         """Of the last successful execution."""
-        self.trial: Inputs | None = None
+        self.running_inputs: Inputs | None = None
         """Of the execution under way."""
         # Derived.
         self.parents: tuple[Ripple, ...] = ()
         self.children: tuple[Ripple, ...] = ()
         self.order = 0
-        self.need: int | None = None
+        self.needed_freshness: int | None = None
         self.behind = 0
         self.queued = False
 
     def version_at(self, freshness: int) -> Version:
         """Its version at a freshness it has reached; at the next one, if a fresher run overtook that one."""
-        for past_freshness, version in self.past:
+        for past_freshness, version in self.past_versions:
             if past_freshness >= freshness:
                 return version
         assert self.version is not None
@@ -106,10 +106,9 @@ class Run:
 
 
 class Pond:
-    """One pond. `start_f` is the freshness of its newest run, `end_f` of its newest completed run."""
+    """One pond. `start_freshness` is the freshness of its newest run, `end_freshness` of its newest completed run."""
 
     __slots__ = (
-        "at_low",
         "behind",
         "blocked",
         "blocked_sources",
@@ -117,32 +116,33 @@ class Pond:
         "delay_start",
         "delivered",
         "depth",
-        "due",
-        "end_f",
+        "end_freshness",
         "failed",
-        "failed_f",
+        "failed_freshness",
         "failures",
         "gated_by_all",
+        "has_pull",
+        "is_due",
         "leaves",
         "looked_for",
-        "low_f",
+        "lowest_freshness",
         "name",
-        "need",
+        "needed_freshness",
         "order",
         "published",
-        "pull",
         "push_sources",
         "queued",
         "required_by",
         "retried",
         "ripples",
+        "ripples_at_lowest",
         "roots",
         "running",
         "runs",
         "sinks",
         "sources",
         "spec",
-        "start_f",
+        "start_freshness",
         "targets",
         "touched",
         "triggers",
@@ -153,14 +153,14 @@ class Pond:
     def __init__(self, spec: PondSpec) -> None:
         self.name = spec.name
         self.spec = spec
-        self.start_f = NEVER
-        self.end_f = NEVER
+        self.start_freshness = NEVER
+        self.end_freshness = NEVER
         self.delay_start = 0
         self.delay_end = 0
-        self.pull = False
+        self.has_pull = False
         self.targets: list[int] = []
         self.failed = False
-        self.failed_f = NEVER
+        self.failed_freshness = NEVER
         self.failures = 0
         self.retried = 0
         """Immediate retries since its last completed run, its last failed run or a clear."""
@@ -168,7 +168,7 @@ class Pond:
         """In flight, oldest first."""
         self.delivered = False
         """An Inlet's source has something new since its newest run began."""
-        self.due = False
+        self.is_due = False
         """What it does has changed: it may run again at the freshness it has."""
         self.published: tuple[tuple[str, Version], ...] | None = None
         """Its ripples and their versions in its newest completed run: what a sink reads."""
@@ -187,11 +187,11 @@ class Pond:
         self.leaves: tuple[Ripple, ...] = ()
         self.depth = 0
         self.order = 0
-        self.need: int | None = None
+        self.needed_freshness: int | None = None
         self.behind = 0
         self.waiters: dict[Pond, None] = {}
-        self.low_f = NEVER
-        self.at_low = 0
+        self.lowest_freshness = NEVER
+        self.ripples_at_lowest = 0
         self.running = 0
         self.wake: int | None = None
         self.queued = False
@@ -204,11 +204,11 @@ class Pond:
 
     @property
     def is_running(self) -> bool:
-        return self.start_f != self.end_f or self.running > 0
+        return self.start_freshness != self.end_freshness or self.running > 0
 
     @property
     def is_idle(self) -> bool:
-        return not (self.start_f != self.end_f or self.running or self.pull or self.targets)
+        return not (self.start_freshness != self.end_freshness or self.running or self.has_pull or self.targets)
 
     @property
     def is_given_up(self) -> bool:
@@ -222,10 +222,10 @@ class Pond:
                 return run
         return None
 
-    def find_low(self) -> None:
-        """Finds the least end_f of its ripples, and how many are there."""
-        self.low_f = min(ripple.end_f for ripple in self.ripples)
-        self.at_low = sum(ripple.end_f == self.low_f for ripple in self.ripples)
+    def find_lowest(self) -> None:
+        """Finds the least end_freshness of its ripples, and how many are there."""
+        self.lowest_freshness = min(ripple.end_freshness for ripple in self.ripples)
+        self.ripples_at_lowest = sum(ripple.end_freshness == self.lowest_freshness for ripple in self.ripples)
 
 
 class State:

@@ -46,7 +46,7 @@ def look_at_triggers(state: State, pond: Pond) -> None:
     if pond.blocked:
         return
     for trigger in pond.triggers.values():
-        if trigger.kind == "wave" and not pond.pull and not pond.is_running:
+        if trigger.kind == "wave" and not pond.has_pull and not pond.is_running:
             _tap(state, pond)
     for trigger in pond.triggers.values():
         if trigger.kind == "tide" and tide_time(pond, trigger, now=state.now) <= state.now:
@@ -56,13 +56,13 @@ def look_at_triggers(state: State, pond: Pond) -> None:
 
 def tide_time(pond: Pond, tide: Trigger, *, now: int) -> int:
     """When the Tide is to push, if nothing changes. While the pond is fresh until later than now, it sleeps."""
-    if now <= pond.end_f:
-        return pond.end_f + 1
+    if now <= pond.end_freshness:
+        return pond.end_freshness + 1
     if pond.targets:
         return pond.targets[-1] + tide.limit
-    if pond.start_f == NEVER:
+    if pond.start_freshness == NEVER:
         return now
-    return pond.start_f - pond.delay_start + tide.limit
+    return pond.start_freshness - pond.delay_start + tide.limit
 
 
 def trigger_wake(pond: Pond, *, now: int) -> int | None:

@@ -20,10 +20,10 @@ def receive_pull(state: State, pond: Pond) -> None:
         pond = asked.pop()
         if pond.blocked:
             continue
-        if pond.start_f == pond.end_f:
+        if pond.start_freshness == pond.end_freshness:
             for ripple in pond.ripples:
-                if not ripple.pull:
-                    ripple.pull = True
+                if not ripple.has_pull:
+                    ripple.has_pull = True
                     refresh_ripple(state, ripple)
             _pull_becomes_true(state, pond, asked)
         else:
@@ -34,9 +34,9 @@ def receive_pull(state: State, pond: Pond) -> None:
 
 def take_pull(state: State, ripple: Ripple) -> None:
     """A ripple that starts with pull asks all its parents for resupply."""
-    if not ripple.pull:
+    if not ripple.has_pull:
         return
-    ripple.pull, ripple.pulled_f = False, ripple.start_f
+    ripple.has_pull, ripple.pulled_freshness = False, ripple.start_freshness
     asked: list[Pond] = []
     for parent in ripple.parents:
         _pull_ripple(state, parent, asked)
@@ -55,7 +55,7 @@ def receive_target(state: State, pond: Pond, target: int) -> None:
     asked = [pond]
     while asked:
         pond = asked.pop()
-        if pond.blocked or (target <= pond.end_f and not pond.due):
+        if pond.blocked or (target <= pond.end_freshness and not pond.is_due):
             continue
         if add_target(pond.targets, target):
             refresh_pond(state, pond)
@@ -68,9 +68,9 @@ def resend_demand(state: State, pond: Pond) -> None:
     for source in pond.push_sources:
         for target in tuple(pond.targets):
             receive_target(state, source, target)
-    if pond.pull:
+    if pond.has_pull:
         for source in pond.sources:
-            if source.start_f <= pond.start_f:
+            if source.start_freshness <= pond.start_freshness:
                 receive_pull(state, source)
     for sink in pond.sinks:
         if sink.blocked:
@@ -78,25 +78,25 @@ def resend_demand(state: State, pond: Pond) -> None:
         if pond in sink.push_sources:
             for target in tuple(sink.targets):
                 receive_target(state, pond, target)
-        if sink.pull and pond.start_f <= sink.start_f:
+        if sink.has_pull and pond.start_freshness <= sink.start_freshness:
             receive_pull(state, pond)
 
 
 def stamp(state: State, ripple: Ripple, target: int) -> None:
     """The run start, or a retry, tells a ripple to reach this freshness."""
-    if target > ripple.end_f and add_target(ripple.targets, target):
+    if target > ripple.end_freshness and add_target(ripple.targets, target):
         refresh_ripple(state, ripple)
 
 
 def _pull_becomes_true(state: State, pond: Pond, asked: list[Pond]) -> None:
     """Cold-start propagation: sources that have not started work ahead of this pond are to be asked."""
-    if pond.pull:
+    if pond.has_pull:
         return
-    pond.pull = True
+    pond.has_pull = True
     refresh_pond(state, pond)
     state.touch(pond)
     if not pond.blocked:
-        asked.extend(source for source in pond.sources if source.start_f <= pond.start_f)
+        asked.extend(source for source in pond.sources if source.start_freshness <= pond.start_freshness)
 
 
 def _pull_ripple(state: State, ripple: Ripple, asked: list[Pond]) -> None:
@@ -104,11 +104,11 @@ def _pull_ripple(state: State, ripple: Ripple, asked: list[Pond]) -> None:
     pulled = [ripple]
     while pulled:
         ripple = pulled.pop()
-        if ripple.pull:
+        if ripple.has_pull:
             continue
-        ripple.pull = True
+        ripple.has_pull = True
         refresh_ripple(state, ripple)
         if ripple.parents:
-            pulled.extend(parent for parent in ripple.parents if parent.start_f <= ripple.start_f)
+            pulled.extend(parent for parent in ripple.parents if parent.start_freshness <= ripple.start_freshness)
         else:
             _pull_becomes_true(state, ripple.pond, asked)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import assert_never
 
+from headwater.base import limits
 from headwater.freshness.account import Account
 from headwater.freshness.events import (
     Cleared,
@@ -29,10 +30,6 @@ from headwater.freshness.scenario import Scenario, ScenarioEvent, ScenarioPipeli
 from headwater.freshness.state import State
 from headwater.freshness.windows import Windows
 
-MOST_STEPS = 1_000_000
-"""A simulation of more steps is refused: it would not end in reasonable time."""
-
-
 FACTS = ("fail", "unchanged", "changed")
 """Events that are about what executions will do; the engine learns of them by what it is told of the executions."""
 
@@ -47,13 +44,13 @@ class EndlessScenario(ValueError):
 def simulate(scenario: Scenario) -> Account:
     """Runs the scenario to its end. Raises EndlessScenario if there is none within reason."""
     world = World(scenario)
-    for _ in range(MOST_STEPS):
+    for _ in range(limits.SIMULATION_STEPS):
         now = world.next_time()
         if now is None or (scenario.until is not None and now > scenario.until):
             world.account.close(world.state, world.now if scenario.until is None else scenario.until)
             return world.account
         world.live(now)
-    raise EndlessScenario(f"the scenario is not over after {MOST_STEPS} steps, at {world.now / 1e6} s")
+    raise EndlessScenario(f"the scenario is not over after {limits.SIMULATION_STEPS} steps, at {world.now / 1e6} s")
 
 
 def pond_of(pipeline: ScenarioPipeline) -> PondSpec:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.app.simulate import Scenario
+from headwater.base import limits
 from headwater.interfaces import timeline_marks as mark
 from headwater.interfaces.timeline_legend import legend
 from headwater.interfaces.timeline_scale import fitted, round_up, text_width, ticks, time_text
@@ -26,13 +27,6 @@ HEAD = 22
 GAP = 8
 TICK_WIDTH = 75
 """An axis has at most one tick in so many pixels."""
-MAX_LANES = 100
-"""Ripples that are drawn; a picture with more is not read by anybody."""
-MAX_BARS = 6_000
-MAX_POINTS = 20_000
-"""Corners of all staleness curves together."""
-MAX_TITLES = 1_500
-"""With more bars than this the explanations that appear under the mouse are left out."""
 
 _COUNTS = {"passes": "passed", "waste": "read by nobody"}
 
@@ -52,7 +46,7 @@ def _within_bounds(pipelines: Sequence[PipelineTrack]) -> tuple[PipelineTrack, .
     kept: list[PipelineTrack] = []
     for track in pipelines:
         lanes += len(track.ripples)
-        if kept and lanes > MAX_LANES:
+        if kept and lanes > limits.TIMELINE_TRACKS:
             break
         kept.append(track)
     return tuple(kept)
@@ -87,7 +81,7 @@ class _Picture:
         self.row = 46 if len(self.tracks.pipelines) <= 8 else 32
         self.cell, self.bars = self._bars()
         drawn = [bar for bars in self.bars.values() for bar in bars]
-        self.titled = len(drawn) <= MAX_TITLES
+        self.titled = len(drawn) <= limits.TIMELINE_TITLES
         distinct = sorted({bar.freshness for bar in drawn})
         self.colours = {value: mark.GENERATIONS[index % len(mark.GENERATIONS)] for index, value in enumerate(distinct)}
 
@@ -100,7 +94,7 @@ class _Picture:
                 for track in self.tracks.pipelines
                 for ripple in track.ripples.values()
             }
-            if sum(map(len, bars.values())) <= MAX_BARS:
+            if sum(map(len, bars.values())) <= limits.TIMELINE_BARS:
                 return cell, bars
             cell *= 2
 
@@ -315,7 +309,7 @@ class _Picture:
         from the highest to the lowest value there."""
         before = track.drops[0]
         points: list[tuple[float, float]] = [(self.x(before[0]), before[1])]
-        apart = max(1.0, 2 * PLOT * len(self.tracks.pipelines) / MAX_POINTS)
+        apart = max(1.0, 2 * PLOT * len(self.tracks.pipelines) / limits.TIMELINE_POINTS)
         for at, value in track.drops[1:]:
             high = before[1] + at - before[0]
             x = self.x(at)

@@ -20,6 +20,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Position
 from headwater.base.limits import MAX_JSON_DEPTH
 from headwater.base.regular_files import open_regular
@@ -28,8 +29,6 @@ from headwater.manifest.positions import Path, Positions
 PROJECT_FILE = "headwater.toml"
 PIPELINES = "pipelines"
 TRANSFORMS_SUFFIX = ".transforms.json"
-MAX_FILE_BYTES = 16 * 1024 * 1024
-"""A larger file in `pipelines/` is data that lost its way, not a manifest."""
 
 Format = Literal["toml", "json"]
 _TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -131,10 +130,10 @@ def read_document(root: FilePath, file: str, overlay: Mapping[str, str | None]) 
             reason = "it is a symbolic link that leads out of the project"
             raise Unreadable([_unreadable(file, reason, "copy the file into the project")])
         with open_regular(path) as opened:
-            raw = opened.read(MAX_FILE_BYTES + 1)
-        if len(raw) > MAX_FILE_BYTES:
+            raw = opened.read(limits.MANIFEST_BYTES + 1)
+        if len(raw) > limits.MANIFEST_BYTES:
             raise Unreadable(
-                [_unreadable(file, f"it is larger than {MAX_FILE_BYTES >> 20} MiB", "keep data elsewhere")]
+                [_unreadable(file, f"it is larger than {limits.MANIFEST_BYTES >> 20} MiB", "keep data elsewhere")]
             )
     except OSError as error:
         reason = error.strerror or type(error).__name__

@@ -23,13 +23,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from headwater import __version__
+from headwater.base import limits
 from headwater.base.errors import CODES, HeadwaterError
 from headwater.observe.spans import Attribute
-
-FLUSH_SECONDS = 5.0
-"""How long the end of a process waits for a collector that does not take its spans."""
-OPEN_RUNS = 10_000
-"""So many runs under way have a span; the oldest one is ended for one more."""
 
 _PROTOCOLS = {"": "otlp_proto_http", "http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 _W3C = TraceContextTextMapPropagator()
@@ -83,7 +79,7 @@ class OtelTracing:
         span = self._tracer.start_span("run", context=Context(), attributes=about)
         forgotten = []
         with self._lock:
-            while len(self._runs) >= OPEN_RUNS:
+            while len(self._runs) >= limits.TRACED_RUNS:
                 forgotten.append(self._runs.pop(next(iter(self._runs))))
             self._runs[run_id] = span
         for old in forgotten:
@@ -116,9 +112,9 @@ class OtelTracing:
         for span in left.values():
             _end_run(span, "unfinished")
         self._ending.set()
-        self._flusher.join(FLUSH_SECONDS)
+        self._flusher.join(limits.TRACE_FLUSH_SECONDS)
         if self._flusher.is_alive():
-            _logger.warning("tracing: the last spans could not be sent within %g seconds", FLUSH_SECONDS)
+            _logger.warning("tracing: the last spans could not be sent within %g seconds", limits.TRACE_FLUSH_SECONDS)
             for exporter in self._exporters:
                 exporter.shutdown()  # it stops trying again
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.catalog.lease import ENGINE, lease_seconds, renew
 from headwater.catalog.wakeups import Waker, changes
@@ -22,18 +23,22 @@ class Renewal:
     renewed_us: int = field(default_factory=now_us)
 
     def renew(self, engine: Engine) -> None:
-        if now_us() >= self.renewed_us + lease_seconds(ENGINE) / 3 * 1e6:
+        if now_us() >= self.renewed_us + _renew_seconds() * 1e6:
             renew(engine.store.catalog, engine.owner)
             self.renewed_us = now_us()
 
 
 def patience(*wakes_us: int | None) -> float:
     """How long to wait for news before the lease is renewed, or one of these times has come."""
-    seconds = lease_seconds(ENGINE) / 3
+    seconds = _renew_seconds()
     for wake_us in wakes_us:
         if wake_us is not None:
             seconds = min(seconds, max(0.0, (wake_us - now_us()) / 1e6))
     return seconds
+
+
+def _renew_seconds() -> float:
+    return lease_seconds(ENGINE) * limits.LEASE_RENEW_SECONDS / limits.LEASE_SECONDS
 
 
 @dataclass
@@ -66,5 +71,9 @@ class Drive:
 
     def _may_go_on(self) -> bool:
         """Whether time alone, and not much of it, lets something start: a source that was looked at a moment ago."""
-        waiting = [name for name, pond in self.engine.state.ponds.items() if pond.is_inlet and pond.need is not None]
+        waiting = [
+            name
+            for name, pond in self.engine.state.ponds.items()
+            if pond.is_inlet and pond.needed_freshness is not None
+        ]
         return any(explain(self.engine.state, name).rule == "min-interval" for name in waiting)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path as FilePath
 from typing import Literal
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Position, nearest
 from headwater.catalog.evolution import DeclaredColumn
 from headwater.manifest.checks import arrows, circles
@@ -24,9 +25,6 @@ from headwater.runtime.model_sql import tables_read
 from headwater.runtime.model_text import ModelText, SqlFault, python_text, sql_text
 from headwater.runtime.model_view import duck_query
 from headwater.runtime.ripple_fingerprint import declared_columns, ripple_fingerprint
-
-NAMES_SHOWN = 12
-"""How many tables a hint lists."""
 
 PlaceOf = Callable[[], Position]
 """Where something stands; looked up when it is asked for."""
@@ -172,7 +170,7 @@ def _resolve(
         readable = [table for table, by in tables.items() if by.pipeline.spec.id in (spec.id, *sources)]
         readable.remove(reading.spec.name)
         meant = nearest(name, readable) or nearest(name, tables)
-        listed = ", ".join(f"`{table}`" for table in readable[:NAMES_SHOWN])
+        listed = ", ".join(f"`{table}`" for table in readable[: limits.TABLE_NAMES_SHOWN])
         hint = f"did you mean `{meant}`?" if meant else f"it can read {listed}" if listed else ""
     elif made.pipeline.spec.id == spec.id:
         return RippleInput(name, None)

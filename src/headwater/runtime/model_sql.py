@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from headwater.base import limits
 from headwater.base.ids import is_table_name
 from headwater.runtime.model_sql_allowed import check_calls, check_tree
 from headwater.runtime.model_text import SqlFault
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 _UNCLOSED = re.compile(r"Missing \S+ from \d+:(\d+)")
 _ONE_QUERY = "a ripple is one query: `select ...`, or `with ... select ...`"
-_QUERIES_CACHED = 4096
-"""A manifest that is read again has changed in few of its queries."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class TableRead:
     offset: int
 
 
-@lru_cache(maxsize=_QUERIES_CACHED)
+@lru_cache(maxsize=limits.QUERIES_CACHED)
 def tables_read(sql: str) -> tuple[TableRead, ...]:
     """The tables that the query reads, each once, in the order of the text.
 

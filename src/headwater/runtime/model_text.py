@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Position, nearest
 from headwater.base.regular_files import open_regular
-from headwater.manifest.documents import MAX_FILE_BYTES, PROJECT_FILE, Part
+from headwater.manifest.documents import PROJECT_FILE, Part
 from headwater.manifest.positions import Path, Positions
 
 SQL_SUFFIX = ".sql"
@@ -67,9 +68,9 @@ def _read(root: FilePath, file: str, part: Part, path: Path) -> str:
     """Line ends are made equal, so that a checkout on another system changes nothing."""
     try:
         with open_regular(root / file) as opened:
-            raw = opened.read(MAX_FILE_BYTES + 1)
-        if len(raw) > MAX_FILE_BYTES:
-            raise _unreadable(part, path, file, f"it is larger than {MAX_FILE_BYTES >> 20} MiB")
+            raw = opened.read(limits.MANIFEST_BYTES + 1)
+        if len(raw) > limits.MANIFEST_BYTES:
+            raise _unreadable(part, path, file, f"it is larger than {limits.MANIFEST_BYTES >> 20} MiB")
         text = raw.decode("utf-8-sig")
     except FileNotFoundError as error:
         raise _unreadable(part, path, file, "there is no such file", hint=_near(root / file)) from error

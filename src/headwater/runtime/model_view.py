@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from headwater.base import limits
 from headwater.catalog.records import VIEW_INPUT
 from headwater.runtime.model_sql import parse_query, tables_in
 from headwater.runtime.model_text import SqlFault
@@ -17,7 +18,6 @@ from headwater.runtime.model_text import SqlFault
 if TYPE_CHECKING:
     from sqlglot import exp
 
-_VIEWS_CACHED = 1024
 _ONLY_IN_SPARK = 'write it in a way that DuckDB has too, or leave out `materialize = "view"`'
 
 
@@ -30,7 +30,7 @@ class DuckQuery:
     named: tuple[str, ...]
 
 
-@lru_cache(maxsize=_VIEWS_CACHED)
+@lru_cache(maxsize=limits.VIEWS_CACHED)
 def duck_query(sql: str) -> DuckQuery:
     """The query as DuckDB takes it. Raises SqlFault for one that it cannot take, and for a column without a name: the
     two would call it by different ones."""

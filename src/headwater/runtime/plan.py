@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import STRING
 from headwater.catalog.evolution import Evolution, Shown, evolve
@@ -21,9 +22,6 @@ from headwater.connectors.protocol import Cursor, CursorKind, Item, Observed, Sl
 from headwater.runtime.bad_items import bad_items_warning, check_bad_items
 from headwater.runtime.inlet import Inlet, InletTable
 from headwater.runtime.observed_columns import shown_to
-
-SLICES_SHOWN = 20
-"""How many slices of a table a plan lists; the rest is counted."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +235,7 @@ def _show_table(planned: PlannedTable, warnings: tuple[str, ...], *, sure: bool,
         slices=len(planned.slices),
         estimated_rows=_total([s.estimated_rows for s in planned.slices]),
         estimated_bytes=_total([s.estimated_bytes for s in planned.slices]),
-        shown_slices=tuple(s.describe for s in planned.slices[:SLICES_SHOWN]),
+        shown_slices=tuple(s.describe for s in planned.slices[: limits.SLICES_SHOWN]),
         schema_changes=tuple(_change(e, sure=sure or e.column in planned.table.declared) for e in _listed(evolution))
         if evolution
         else (),

@@ -40,7 +40,9 @@ def foresee(
         if not ripple.pond.is_inlet:
             found.setdefault(ripple.pond.name, []).append(ripple.spec.name)
     waiting: deque[Event] = deque(Cleared(name) for name in state.ponds)
-    waiting.extend(Completed(ripple.pond.name, ripple.spec.name, ripple.start_f, True, "new") for ripple in under_way)
+    waiting.extend(
+        Completed(ripple.pond.name, ripple.spec.name, ripple.start_freshness, True, "new") for ripple in under_way
+    )
     waiting.extend(Demand(name, "pulse") for name in asked)
     while waiting:
         effects, _ = step(state, [waiting.popleft()], now)

@@ -125,7 +125,7 @@ class RunHistory:
         if state is not None:
             (self.failed.add if state == "failed" else self.failed.discard)(pond.name)
         # A Wave asks again at once: that is no longer the request.
-        if not pond.targets and (not pond.pull or any(each.kind == "wave" for each in pond.triggers.values())):
+        if not pond.targets and (not pond.has_pull or any(each.kind == "wave" for each in pond.triggers.values())):
             self.asked.pop(pond.name, None)
         self._close(chapter, pond.name, run, state)
 

@@ -68,10 +68,10 @@ def outcome(state: State, name: str, target: int | None) -> PondOutcome:
     if pond.blocked:
         return "blocked"
     if target is None:
-        return "under way" if pond.need is not None or pond.is_running else "reached"
+        return "under way" if pond.needed_freshness is not None or pond.is_running else "reached"
     # A pond that was changed since then is due, and stays so until somebody asks again.
-    unfinished = pond.due and (pond.need is not None or pond.is_running)
-    return "reached" if pond.end_f != NEVER and pond.end_f >= target and not unfinished else "under way"
+    unfinished = pond.is_due and (pond.needed_freshness is not None or pond.is_running)
+    return "reached" if pond.end_freshness != NEVER and pond.end_freshness >= target and not unfinished else "under way"
 
 
 def window_of(state: State, name: str) -> tuple[str, int | None] | None:
@@ -83,7 +83,7 @@ def window_of(state: State, name: str) -> tuple[str, int | None] | None:
         pond = state.ponds[each]
         if pond.is_running:
             return None
-        if not pond.sources and pond.need is not None:
+        if not pond.sources and pond.needed_freshness is not None:
             why = explain(state, each)
             if why.rule != "window-closed":
                 return None

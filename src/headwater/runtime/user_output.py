@@ -16,11 +16,6 @@ from typing import Any
 
 from headwater.base import limits
 
-LINE_CHARACTERS = 8 * 1024
-"""A line that is longer is taken for several."""
-SECRET_CHARACTERS = 1024
-"""A secret up to this length is found also where such a line is cut."""
-
 Mask = Callable[[str], str]
 
 _current: ContextVar[UserOutput | None] = ContextVar("user_output", default=None)
@@ -56,11 +51,11 @@ class UserOutput:
         self._pending = lines.pop()
         for line in lines:
             self._keep(line)
-        if len(self._pending) > LINE_CHARACTERS:
+        if len(self._pending) > limits.OUTPUT_LINE_CHARACTERS:
             # What may be the beginning of a secret waits for its end.
             whole = self._mask(self._pending)
-            self._keep(whole[:-SECRET_CHARACTERS])
-            self._pending = whole[-SECRET_CHARACTERS:]
+            self._keep(whole[: -limits.SECRET_CHARACTERS])
+            self._pending = whole[-limits.SECRET_CHARACTERS :]
 
     def text(self) -> str:
         """What is kept: all of it, or its beginning and its end."""

@@ -25,20 +25,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headwater.base import limits
 from headwater.spark.cache import cache_directory
 from headwater.spark.gateway import python_path, spark_home
 from headwater.spark.java import Java, find_java
 from headwater.spark.machine_size import memory_bytes
 
-ARCHIVES_KEPT = 3
-"""Archives of about 180 MB each; the one that was used least recently goes first."""
-MAKER_MEMORY_BYTES = 3 * 1024**3
-"""A machine with less memory than this is not burdened with making an archive (it takes 1 GB beside the work)."""
-RETRY_SECONDS = 24 * 3600
-"""After a failure to make an archive, so long nobody tries again."""
-MAKER_SECONDS = 1_800
-"""An archive that is not made by then is given up."""
-_POLL_SECONDS = 2.0
 _SIGNED = ("janino-", "commons-compiler-")
 
 
@@ -97,7 +89,7 @@ def ensure_archive_async() -> bool:
     directory = archive_directory(find_java())
     if (directory / "classes.jsa").exists() or _being_made(directory):
         return True
-    if memory_bytes() < MAKER_MEMORY_BYTES or _failed_lately(directory):
+    if memory_bytes() < limits.ARCHIVE_MEMORY_BYTES or _failed_lately(directory):
         return False
     directory.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": python_path(), "HEADWATER_SPARK_ARCHIVE": "off"}
@@ -116,7 +108,7 @@ def ensure_archive_async() -> bool:
     return True
 
 
-def wait_for_archive(timeout: float = MAKER_SECONDS) -> bool:
+def wait_for_archive(timeout: float = limits.ARCHIVE_SECONDS) -> bool:
     """Make sure that there is an archive, and wait until there is. False if there will be none."""
     directory = archive_directory(find_java())
     deadline = time.monotonic() + timeout
@@ -125,7 +117,7 @@ def wait_for_archive(timeout: float = MAKER_SECONDS) -> bool:
             return True
         if time.monotonic() > deadline:
             return False
-        time.sleep(_POLL_SECONDS)
+        time.sleep(limits.ARCHIVE_POLL_SECONDS)
     return False
 
 
@@ -180,7 +172,7 @@ def remove_old_archives(keep: Path) -> None:
     """Delete what is beyond the number that is kept, oldest use first; never one that a session holds."""
     others = [path for path in keep.parent.iterdir() if path.is_dir() and path != keep]
     others.sort(key=_last_used, reverse=True)
-    for directory in others[ARCHIVES_KEPT - 1 :]:
+    for directory in others[limits.ARCHIVES_KEPT - 1 :]:
         try:
             lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError:
@@ -219,7 +211,7 @@ def _being_made(directory: Path) -> bool:
 
 def _failed_lately(directory: Path) -> bool:
     with contextlib.suppress(OSError):
-        return time.time() - (directory / "failed").stat().st_mtime < RETRY_SECONDS
+        return time.time() - (directory / "failed").stat().st_mtime < limits.ARCHIVE_RETRY_SECONDS
     return False
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.connectors.protocol import TransientError
 
@@ -15,8 +16,6 @@ _NOBODY_THERE = "does not exist in the JVM"
 _CANCELLED = ("cancelled", "CANCELLED")
 _NO_ANSWER = "An error occurred while calling"
 """py4j's words for a call that got no answer; where Java answered, its trace comes after them."""
-_MESSAGE_CHARACTERS = 400
-"""How much of Spark's text an error shows; the rest is in its cause."""
 
 
 @contextmanager
@@ -48,4 +47,4 @@ def _shorten(text: str) -> str:
     """The last cause that names an error: what comes before it is the way it took through Spark."""
     causes = re.findall(r"^(?:Caused by: )?([\w.]*(?:Error|Exception): .*)$", text, flags=re.MULTILINE)
     line = causes[-1] if causes else text.strip().splitlines()[0] if text.strip() else "no reason given"
-    return line[:_MESSAGE_CHARACTERS]
+    return line[: limits.SPARK_MESSAGE_CHARACTERS]

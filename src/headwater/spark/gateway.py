@@ -23,18 +23,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.spark.cache import cache_directory, write_if_changed
 from headwater.spark.java import Java
-
-START_SECONDS = 300
-"""How long a JVM may take until its gateway answers; package downloads are part of it."""
-STOP_SECONDS = 20
-"""How long a JVM may take to end by itself before it is killed."""
-OUTPUT_LINES = 100
-"""The last lines of the JVM's output that are kept for an error message."""
-LINE_BYTES = 2_000
-_POLL_SECONDS = 0.005
 
 _OPENED = (
     "java.base/java.lang",
@@ -85,7 +77,7 @@ class Gateway:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
         self._directory = Path(tempfile.mkdtemp(prefix="headwater-gateway-"))
         self._answer = self._directory / "connection"
-        self._output: deque[str] = deque(maxlen=OUTPUT_LINES)
+        self._output: deque[str] = deque(maxlen=limits.JVM_OUTPUT_LINES)
         try:
             self._process = subprocess.Popen(
                 command,
@@ -111,15 +103,15 @@ class Gateway:
 
     def connect(self) -> tuple[int, str]:
         """Wait for the gateway; its port and secret. Raises HW-J02 if the JVM ends first or takes too long."""
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + limits.JVM_START_SECONDS
         try:
             while not self._answer.exists():
                 if not self.alive:
                     self._reader.join(timeout=1)
                     raise self.failure(f"Spark's JVM ended with code {self._process.returncode} while it started")
                 if time.monotonic() > deadline:
-                    raise self.failure(f"Spark's JVM did not answer in {START_SECONDS} seconds")
-                time.sleep(_POLL_SECONDS)
+                    raise self.failure(f"Spark's JVM did not answer in {limits.JVM_START_SECONDS} seconds")
+                time.sleep(limits.JVM_POLL_SECONDS)
             data = self._answer.read_bytes()
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -144,7 +136,7 @@ class Gateway:
             self._process.stdin.close()
         for stop in (self._process.terminate, self._process.kill):
             try:
-                self._process.wait(STOP_SECONDS)
+                self._process.wait(limits.JVM_STOP_SECONDS)
                 break
             except subprocess.TimeoutExpired:
                 stop()
@@ -162,7 +154,7 @@ class Gateway:
                 file = stack.enter_context(open(log, "ab", buffering=0)) if log else None
             except OSError:
                 file = None
-            while line := self._process.stdout.readline(LINE_BYTES):
+            while line := self._process.stdout.readline(limits.JVM_LINE_BYTES):
                 self._output.append(line.decode(errors="replace").rstrip())
                 if file is not None:
                     file.write(line)

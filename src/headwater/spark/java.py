@@ -16,14 +16,13 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.spark.cache import cache_directory, write_if_changed
 
 MINIMUM = 17
 """The oldest Java that Spark 4 runs on."""
 
-VERSION_SECONDS = 60
-"""How long a `java -version` may take before the thing on PATH is not taken for a Java."""
 
 _VECTOR = "jdk.incubator.vector"
 _HINT = f"install a Java runtime (JRE) {MINIMUM} or newer, or `pip install 'headwater[jvm]'`"
@@ -124,7 +123,7 @@ def ask_version(executable: Path) -> str | None:
     """What `java -version` says; None if it does not run."""
     try:
         asked = subprocess.run(
-            [executable, "-version"], capture_output=True, text=True, timeout=VERSION_SECONDS, check=False
+            [executable, "-version"], capture_output=True, text=True, timeout=limits.JAVA_VERSION_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -35,8 +35,6 @@ from headwater.spark.machine_size import MEBIBYTE, cores, heap_bytes, local_core
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RETAINED = 100
-"""Finished jobs, stages and queries that Spark remembers: nobody looks, and a long run must not grow."""
 
 _LAUNCHER_CONF = (
     "spark.jars",
@@ -144,9 +142,9 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.app.name": settings.app_name,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.ui.retainedJobs": str(RETAINED),
-        "spark.ui.retainedStages": str(RETAINED),
-        "spark.sql.ui.retainedExecutions": str(RETAINED),
+        "spark.ui.retainedJobs": str(limits.SPARK_RETAINED),
+        "spark.ui.retainedStages": str(limits.SPARK_RETAINED),
+        "spark.sql.ui.retainedExecutions": str(limits.SPARK_RETAINED),
         "spark.scheduler.mode": "FAIR",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.spark import archive as archives
 from headwater.spark.java import Java, find_java
@@ -99,7 +100,7 @@ def _dump(java: Java, directory: Path, names: Path, dumped: Path) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        timeout=archives.MAKER_SECONDS,
+        timeout=limits.ARCHIVE_SECONDS,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Position, SparkJobFailed, UserCodeFailed, nearest
 from headwater.connectors.protocol import TransientError
 from headwater.spark.failure import translated
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)(?:, in (\S+))?')
 _KIND = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Warning))(?::|$)", re.MULTILINE)
-_CODE_CHARACTERS = 160
-_TEXT_CHARACTERS = 400
 _SAFE_PARAMETERS = ("sourceType", "targetType", "config", "ansiConfig", "functionName")
 """What Spark's messages about rows may say: types and settings."""
 _SPARKS_OWN = ("INTERNAL_ERROR", "OPERATION_CANCELED", "FAILED_READ_FILE")
@@ -221,7 +220,7 @@ def _line_of(code: PythonCode, place: Position) -> str:
     """The text of a line of the user, as it is on disk now."""
     try:
         lines = (code.path.parent / _inside(code, place)).read_text().splitlines()
-        return lines[place.line - 1].strip()[:_CODE_CHARACTERS]
+        return lines[place.line - 1].strip()[: limits.USER_CODE_CHARACTERS]
     except (OSError, IndexError, UnicodeDecodeError):
         return ""
 
@@ -243,7 +242,7 @@ def _words(error: PySparkException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     text = re.sub(r"^\[[A-Z0-9_.]+\] ", "", lines[0] if lines else type(error).__name__)
     text = re.sub(r"\s*(SQLSTATE: \w+|\(line \d+, pos \d+\)|; line \d+ pos \d+).*$", "", text)
-    return text[:_TEXT_CHARACTERS]
+    return text[: limits.USER_ERROR_CHARACTERS]
 
 
 def _without_values(error: PySparkException) -> str:
@@ -284,7 +283,7 @@ def _fragment(error: PySparkException) -> str:
 
     for context in error.getQueryContext():
         if context.contextType() == QueryContextType.SQL:
-            return f" (`{' '.join(context.fragment().split())[:_CODE_CHARACTERS]}`)"
+            return f" (`{' '.join(context.fragment().split())[: limits.USER_CODE_CHARACTERS]}`)"
     return ""
 
 

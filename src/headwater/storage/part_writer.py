@@ -27,10 +27,6 @@ from headwater.storage.system_columns import COMMIT_SEQ, CONTENT_HASH, SOURCE_ID
 if TYPE_CHECKING:
     import pyarrow as pa
 
-GROUP_BYTES = 128 * 1024 * 1024
-"""A row group is also written when its rows weigh this much in memory: wide rows must not need more of it."""
-FILES_PER_PARTITION = 1_000
-"""How many files one partition may roll to: `FileRecord.ordinal` counts partitions in steps of it."""
 MANIFEST = "_manifest.json"
 
 
@@ -267,7 +263,7 @@ class _Parts:
             head, batch = batch.slice(0, room), batch.slice(room)
             self._wait(head)
             self.rows += head.num_rows
-            if self._waiting_bytes >= GROUP_BYTES or self._open_rows + self._waiting_rows >= self._max_rows:
+            if self._waiting_bytes >= limits.ROW_GROUP_BYTES or self._open_rows + self._waiting_rows >= self._max_rows:
                 self._write_group(self._waiting_rows)
             elif self._waiting_rows >= most:
                 self._write_group(limits.ROW_GROUP_ROWS)
@@ -325,7 +321,7 @@ class _Parts:
                 path=self._next_path(),
                 rows=closed.rows,
                 bytes=closed.bytes,
-                ordinal=self._partition * FILES_PER_PARTITION + len(self._done),
+                ordinal=self._partition * limits.FILES_PER_PARTITION + len(self._done),
                 sha256=closed.sha256,
                 stats=closed.stats if self._statistics else None,
                 sources=dict(sorted(self._sources.items())),
@@ -337,7 +333,7 @@ class _Parts:
 
     def _next_path(self) -> str:
         rolled = len(self._done)
-        if rolled >= FILES_PER_PARTITION:
+        if rolled >= limits.FILES_PER_PARTITION:
             raise HeadwaterError(
                 "HW-T05",
                 f"partition {self._partition} of `{self._directory}` would need more than {rolled} files",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.app import ingest as app_ingest
-from headwater.app.ingest import VIEW_SHARE, Ingestor
+from headwater.app.ingest import Ingestor
 from headwater.app.workspace import Workspace, workspace
 from headwater.base import limits
 from headwater.catalog.commit import Store
@@ -61,7 +61,7 @@ def test_many_pushes_are_shown_by_one_refresh_and_the_next_waits_longer_the_long
     assert [timer.interval for timer in timers] == [limits.VIEW_REFRESH_SECONDS]
     timers[0].ring()
     ingestor.show_soon(shop)
-    assert [timer.interval for timer in timers[1:]] == [VIEW_SHARE * 2.0]
+    assert [timer.interval for timer in timers[1:]] == [limits.VIEW_REFRESH_SHARE * 2.0]
     assert shown == [0.0]
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.app.simulate import MAX_SCENARIO_BYTES, read_scenario, simulate_file
+from headwater.app.simulate import read_scenario, simulate_file
+from headwater.base import limits
 from headwater.base.errors import ErrorList, Exit, HeadwaterError
 
 GOOD = """\
@@ -83,7 +84,7 @@ def test_what_is_no_file_of_text_is_refused(tmp_path: Path) -> None:
         read_scenario(tmp_path / "latin")
     assert (raised.value.places[0].line, raised.value.places[0].column) == (1, 18)
     with open(tmp_path / "large", "wb") as file:
-        file.truncate(MAX_SCENARIO_BYTES + 1)
+        file.truncate(limits.SCENARIO_BYTES + 1)
     with pytest.raises(HeadwaterError, match="larger than 64 MiB"):
         read_scenario(tmp_path / "large")
 
@@ -98,7 +99,7 @@ def test_deep_nesting_is_an_error_and_no_crash(depth: int, tmp_path: Path) -> No
 
 
 def test_a_scenario_without_an_end_in_reach_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.freshness.virtual_time.MOST_STEPS", 1_000)
+    monkeypatch.setattr("headwater.base.limits.SIMULATION_STEPS", 1_000)
     path = tmp_path / "loop.json"
     path.write_text(
         '{"pipelines": {"a": {"ripples": {"r": {"seconds": 0}}}},'

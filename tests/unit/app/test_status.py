@@ -74,7 +74,7 @@ def test_a_pipeline_under_a_wave_that_finds_nothing_new_is_idle(tmp_path: Path) 
         engine = open_engine(opened.store(), compiled, holder=new_holder(), runs_triggers=True)
         assert engine is not None
         looks = [
-            StartRipple(ripple.pond.name, ripple.spec.name, ripple.start_f, 1, (), ())
+            StartRipple(ripple.pond.name, ripple.spec.name, ripple.start_freshness, 1, (), ())
             for ripple in engine.state.ponds["orders"].ripples
         ]
         assert states(opened) == {"orders": "running", "closed": "idle", "copies": "queued"}
@@ -82,6 +82,6 @@ def test_a_pipeline_under_a_wave_that_finds_nothing_new_is_idle(tmp_path: Path) 
         assert states(opened) == {"orders": "idle", "closed": "idle", "copies": "running"}
         complete(engine, copying)
         assert states(opened) == {"orders": "idle", "closed": "idle", "copies": "idle"}
-        assert engine.state.ponds["copies"].pull
+        assert engine.state.ponds["copies"].has_pull
         assert "looks at its source again at" in why(opened, "orders").sentence
         engine.release()

@@ -13,7 +13,6 @@ import pytest
 from by_hand import Table
 from headwater.base import limits
 from headwater.base.types import LONG, STRING, Type, parse_type
-from headwater.connectors.files import streams
 from headwater.connectors.protocol import BadRows, TableAsk
 from headwater.connectors.registry import open_source
 
@@ -52,9 +51,9 @@ def test_of_a_row_with_several_bad_values_the_first_is_told(tmp_path: Path) -> N
     assert table.bad[79].source == b'{"a": "x79", "b": "y"}'
 
 
-@pytest.mark.parametrize("chunk_bytes", [streams.CHUNK_BYTES, 16], ids=["in one go", "in chunks"])
+@pytest.mark.parametrize("chunk_bytes", [limits.FILE_CHUNK_BYTES, 16], ids=["in one go", "in chunks"])
 def test_parts_of_a_file_keep_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
-    monkeypatch.setattr(streams, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(limits, "FILE_CHUNK_BYTES", chunk_bytes)
     monkeypatch.setattr(limits, "SPLIT_BYTES", 64)
     monkeypatch.setattr(limits, "MTIME_TRUST_NS", 0)
     lines = [f'{{"id": {n}}}' if n % 7 else f"bad {n}" for n in range(60)]

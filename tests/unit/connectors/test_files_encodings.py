@@ -14,7 +14,6 @@ from by_hand import Table
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import LONG, STRING
-from headwater.connectors.files import streams
 from headwater.connectors.files.encoding import is_line_safe
 from headwater.connectors.protocol import TableAsk
 from headwater.connectors.registry import open_source
@@ -43,13 +42,13 @@ def rows(table: Table) -> list[dict[str, Any]]:
 ENCODINGS = ["latin-1", "windows-1252", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp500", "utf-8", "utf-8-sig"]
 
 
-@pytest.mark.parametrize("chunk_bytes", [streams.CHUNK_BYTES, 7], ids=["in one go", "in chunks"])
+@pytest.mark.parametrize("chunk_bytes", [limits.FILE_CHUNK_BYTES, 7], ids=["in one go", "in chunks"])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("name", ["a.ndjson", "a.json", "a.csv", "a.csv.gz", "a.ndjson.gz"])
 def test_every_text_format_is_read_in_every_encoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, encoding: str, chunk_bytes: int
 ) -> None:
-    monkeypatch.setattr(streams, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(limits, "FILE_CHUNK_BYTES", chunk_bytes)
     wanted = [{"id": number, "x": TEXT} for number in range(4)]
     lines = [json.dumps(row, ensure_ascii=False) for row in wanted]
     text = {

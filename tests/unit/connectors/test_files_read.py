@@ -23,7 +23,6 @@ from headwater.base.types import DYNAMIC, LONG, REAL, STRING, TIMESTAMP, Type
 from headwater.coerce.malformed import Fault
 from headwater.coerce.row_errors import RowError
 from headwater.connectors.files import json_lines as files_text
-from headwater.connectors.files import streams as files_streams
 from headwater.connectors.files.streams import reading
 from headwater.connectors.protocol import (
     ArrowRead,
@@ -101,7 +100,7 @@ def test_declared_types_decide(tmp_path: Path) -> None:
 
 
 def test_a_new_key_late_in_a_partition_is_learnt_with_all_others(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(files_streams, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(limits, "FILE_CHUNK_BYTES", 64)
     lines = [{"id": n} for n in range(20)] + [{"id": 20, "late": 1}, {"id": 21, "late": 2.5, "last": "x"}]
     (tmp_path / "a.ndjson").write_text("".join(json.dumps(line) + "\n" for line in lines))
     table = Table(ASK)
@@ -150,7 +149,7 @@ def test_a_file_read_in_parts_gives_the_rows_of_the_whole_in_order(
     (tmp_path / "a.ndjson").write_bytes(data)
     settle(tmp_path / "a.ndjson")
     monkeypatch.setattr(limits, "SPLIT_BYTES", split)
-    monkeypatch.setattr(files_streams, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(limits, "FILE_CHUNK_BYTES", chunk)
     source = opened(tmp_path, "a.ndjson")
     table = landed(source)
     assert values(table, "id") == list(range(16))
@@ -225,7 +224,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
 
 def test_a_line_without_end_is_refused_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_text, "LINE_BYTES", 1024)
-    monkeypatch.setattr(files_streams, "CHUNK_BYTES", 256)
+    monkeypatch.setattr(limits, "FILE_CHUNK_BYTES", 256)
     (tmp_path / "a.ndjson").write_text('{"id": "' + "x" * 5000)
     with pytest.raises(HeadwaterError, match=r"`a\.ndjson` is not NDJSON: a line is longer"):
         landed(opened(tmp_path, "a.ndjson"))
@@ -335,7 +334,7 @@ def test_lines_under_the_name_of_a_document_are_refused_with_the_way_out(tmp_pat
 
 
 def test_a_document_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files_text, "DOCUMENT_BYTES", 10)
+    monkeypatch.setattr(limits, "JSON_DOCUMENT_BYTES", 10)
     (tmp_path / "a.json").write_text('[{"id": 1}, {"id": 2}]')
     with pytest.raises(HeadwaterError, match="more than"):
         landed(opened(tmp_path, "*.json"))
@@ -360,7 +359,7 @@ def test_a_file_that_changed_after_it_was_planned_makes_the_run_plan_again(tmp_p
 def test_a_file_that_changes_while_it_is_read_makes_the_run_plan_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_split: bool
 ) -> None:
-    monkeypatch.setattr(files_streams, "CHUNK_BYTES", 16)
+    monkeypatch.setattr(limits, "FILE_CHUNK_BYTES", 16)
     if is_split:
         monkeypatch.setattr(limits, "SPLIT_BYTES", 50)
     path = tmp_path / "a.ndjson"
@@ -386,7 +385,7 @@ def test_a_file_that_changes_while_it_is_read_makes_the_run_plan_again(
 def test_a_compressed_file_that_is_still_being_written_makes_the_run_plan_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files_streams, "CHUNK_BYTES", 1024)
+    monkeypatch.setattr(limits, "FILE_CHUNK_BYTES", 1024)
     path = tmp_path / "a.ndjson.gz"
     path.write_bytes(gzip.compress(b'{"id": 1}\n' * 10_000)[:-4])
     source = opened(tmp_path, "*.gz")

@@ -14,8 +14,6 @@ from by_hand import Table
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import DYNAMIC, LONG, REAL, STRING
-from headwater.connectors.files import sample as files_sample
-from headwater.connectors.files import source as files_source
 from headwater.connectors.protocol import CursorKind, Observed, SlicePlan, Source, TableAsk
 from headwater.connectors.registry import open_source
 
@@ -75,7 +73,7 @@ def test_a_small_touched_file_is_not_worth_a_note(tmp_path: Path) -> None:
 
 
 def test_a_touched_file_is_noted_and_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files_source, "NOTED_BYTES", 1)
+    monkeypatch.setattr(limits, "NOTED_BYTES", 1)
     table = Table(APPEND)
     write(tmp_path / "a.ndjson", 1)
     settle(tmp_path / "a.ndjson")
@@ -236,7 +234,7 @@ def test_preview_tells_the_columns_of_text(tmp_path: Path, name: str, data: byte
 
 
 def test_preview_looks_at_no_more_than_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files_sample, "PREVIEW_BYTES", 25)
+    monkeypatch.setattr(limits, "PREVIEW_BYTES", 25)
     (tmp_path / "a.ndjson").write_text('{"id": 1}\n{"id": 2}\n{"late": 1}\n')
     (tmp_path / "a.json").write_text('[{"id": 1}, {"id": 2}, {"id": 3}]')
     source = opened(tmp_path)
@@ -253,7 +251,7 @@ def test_preview_of_parquet_is_complete_only_if_every_footer_was_read(
     source = opened(tmp_path, "*.parquet")
     (slice_,) = plan(source).slices
     assert source.preview(APPEND, slice_) == Observed({"a": LONG, "b": LONG}, complete=True)
-    monkeypatch.setattr(files_sample, "PREVIEW_FOOTERS", 1)
+    monkeypatch.setattr(limits, "PREVIEW_FOOTERS", 1)
     assert source.preview(APPEND, slice_) == Observed({"a": LONG}, complete=False)
 
 

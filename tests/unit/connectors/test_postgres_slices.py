@@ -65,7 +65,7 @@ def test_a_first_load_reads_every_row_once_and_a_second_run_plans_nothing(
 def test_a_first_load_takes_one_slice_of_several_ranges_for_a_middling_table(
     postgres_url: str, db: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.connectors.postgres.plan_slices.PARTITION_ROWS", 100)
+    monkeypatch.setattr("headwater.base.limits.PG_PARTITION_ROWS", 100)
     landing = Landing(postgres_url, UPSERT, {"range_rows": 400})
     assert [len(slice_.spec["ranges"]) for slice_ in landing.run().slices] == [4, 4, 2]
     assert landed(landing) == table_of(db)

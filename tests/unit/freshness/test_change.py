@@ -38,9 +38,9 @@ def starts(effects: list[object]) -> list[tuple[str, str]]:
 def test_a_pond_that_is_added_can_be_demanded_and_the_others_keep_their_freshness() -> None:
     state = new_state([pond("a")])
     settle(state, [Demand("a", "pulse")])
-    fresh = state.ponds["a"].end_f
+    fresh = state.ponds["a"].end_freshness
     step(state, [GraphChanged((pond("b", "a"),))], state.now)
-    assert state.ponds["a"].end_f == fresh
+    assert state.ponds["a"].end_freshness == fresh
     assert ("b", "r0") in starts(settle(state, [Demand("b", "tap")]))
 
 
@@ -52,7 +52,7 @@ def test_a_removed_pond_is_forgotten_and_its_late_completion_ignored() -> None:
     assert list(state.ponds) == ["b"]
     assert step(state, [Completed("a", "r0", 5, True, 1)], 7)[0] == []
     # What was asked of b is still asked; it is an Inlet now and has run for it.
-    assert state.ponds["b"].start_f == 6
+    assert state.ponds["b"].start_freshness == 6
 
 
 def test_removing_a_pond_that_others_read_is_refused_and_changes_nothing() -> None:
@@ -66,9 +66,9 @@ def test_removing_a_pond_that_others_read_is_refused_and_changes_nothing() -> No
 def test_a_new_ripple_makes_the_pond_due_and_its_freshness_never_goes_back() -> None:
     state = new_state([pond("a"), pond("b", "a")])
     settle(state, [Demand("b", "pulse")])
-    fresh = state.ponds["b"].end_f
+    fresh = state.ponds["b"].end_freshness
     step(state, [GraphChanged((pond("b", "a", ripples=2),))], state.now)
-    assert state.ponds["b"].end_f == fresh
+    assert state.ponds["b"].end_freshness == fresh
     assert starts(step(state, [], state.now + 1)[0]) == [], "due is not demand"
     effects = settle(state, [Demand("b", "tap")])
     assert starts(effects)[0] == ("b", "r1"), "only what is new is executed"
@@ -81,7 +81,7 @@ def test_a_changed_ripple_and_what_reads_it_run_again_in_the_same_window() -> No
     sink = PondSpec("c", (RippleNode("r0"),), ("b",))
     state = new_state([inlet, model, sink])
     settle(state, [Demand("c", "pulse")])
-    assert state.ponds["c"].end_f == 1000
+    assert state.ponds["c"].end_freshness == 1000
     changed = replace(model, ripples=(RippleNode("x", fingerprint="2"), *model.ripples[1:]))
     step(state, [GraphChanged((changed,))], 50)
     assert starts(settle(state, [Demand("b", "pulse")])) == [("b", "x"), ("b", "y")]
@@ -171,7 +171,7 @@ def test_a_loaded_state_learns_what_was_declared_meanwhile() -> None:
     step(loaded, [change], 50)
     assert graph_change(loaded, declared) is None
     assert starts(settle(loaded, [Demand("b", "pulse")])) == [("b", "x")], "its definition changed while it was down"
-    assert loaded.ponds["c"].end_f == NEVER
+    assert loaded.ponds["c"].end_freshness == NEVER
 
 
 CHANGES = st.one_of(
@@ -223,4 +223,9 @@ def test_however_the_graph_changes_demand_is_met_in_the_end(deeds: list[tuple[ob
             end(next(iter(running.values())), well=True)
     assert not running
     assert {name: each.is_idle for name, each in state.ponds.items()} == {"a": True, "b": True, "c": True}
-    assert all(ripple.end_f >= each.end_f for each in state.ponds.values() for ripple in each.ripples if not each.due)
+    assert all(
+        ripple.end_freshness >= each.end_freshness
+        for each in state.ponds.values()
+        for ripple in each.ripples
+        if not each.is_due
+    )

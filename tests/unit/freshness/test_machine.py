@@ -61,7 +61,7 @@ def test_what_is_delivered_to_an_inlet_is_looked_at_at_once_and_only_if_somebody
     slow = replace(pond("a"), min_interval=1_000_000)
     state = new_state([slow])
     settle(state, [Demand("a", "pulse")])
-    began = state.ponds["a"].start_f
+    began = state.ponds["a"].start_freshness
     assert started(step(state, [Delivered("a")], began + 10)[0]) == []
     assert started(step(state, [Demand("a", "tap")], began + 20)[0]) == [began + 20]
     step(state, [Completed("a", "r0", began + 20, changed=True, version=2)], began + 25)
@@ -136,7 +136,7 @@ def test_a_cleared_trigger_leaves_its_demand() -> None:
     state = new_state([inlet])
     step(state, [TriggerSet("a", Trigger("w", "wave"))], 0)
     effects, _ = step(state, [TriggerCleared("a", "w")], 1)
-    assert state.ponds["a"].pull
+    assert state.ponds["a"].has_pull
     effects, _ = step(state, [Tick()], 100)
     assert PondRunStarted("a", 200, 100) in effects
 

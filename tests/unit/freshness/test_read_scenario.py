@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.freshness.read_scenario import DEEDS, problems, scenario_of
 from headwater.freshness.scenario import Scenario, ScenarioEvent, ScenarioPipeline, ScenarioRipple
-from headwater.freshness.scenario_problems import MAX_COUNT, MAX_NAME, MAX_PROBLEMS, MAX_SECONDS, Path
+from headwater.freshness.scenario_problems import Path
 
 RIPPLES = {"r": {"seconds": 1}}
 TWO = {"r": {"seconds": 1}, "s": {"seconds": 2, "after": ["r"]}}
@@ -70,8 +71,8 @@ WRONG: dict[str, tuple[object, Path, str, str]] = {
     "an empty name": (pipelines(**{"": {"ripples": RIPPLES}}), ("pipelines", ""), "is empty", ""),
     "a name with a space": (pipelines(**{" a": {"ripples": RIPPLES}}), ("pipelines", " a"), "with a space", ""),
     "a long name": (
-        pipelines(**{"x" * (MAX_NAME + 1): {"ripples": RIPPLES}}),
-        ("pipelines", "x" * (MAX_NAME + 1)),
+        pipelines(**{"x" * (limits.SCENARIO_NAME_CHARACTERS + 1): {"ripples": RIPPLES}}),
+        ("pipelines", "x" * (limits.SCENARIO_NAME_CHARACTERS + 1)),
         "longer than 100 characters",
         "",
     ),
@@ -121,7 +122,7 @@ WRONG: dict[str, tuple[object, Path, str, str]] = {
         "begins at 0",
     ),
     "a hundred years and a bit": (
-        orders(ripples={"r": {"seconds": MAX_SECONDS + 1}}),
+        orders(ripples={"r": {"seconds": limits.SCENARIO_SECONDS + 1}}),
         (*ORDERS, "ripples", "r", "seconds"),
         "a hundred years",
         "",
@@ -225,7 +226,12 @@ WRONG: dict[str, tuple[object, Path, str, str]] = {
         "",
     ),
     "a retry that is true": (orders(retry={"on_change": True}), (*ORDERS, "retry", "on_change"), "not true or", ""),
-    "too many retries": (orders(retry={"on_change": MAX_COUNT + 1}), (*ORDERS, "retry", "on_change"), "from 0 to", ""),
+    "too many retries": (
+        orders(retry={"on_change": limits.SCENARIO_COUNT + 1}),
+        (*ORDERS, "retry", "on_change"),
+        "from 0 to",
+        "",
+    ),
     "always_run as a number": (orders(always_run=1), (*ORDERS, "always_run"), "must be true or false, not a whole", ""),
     # events
     "events in an object": (pipelines() | {"events": {}}, ("events",), "must be a list, not an object", ""),
@@ -339,9 +345,9 @@ def test_a_circle_of_twenty_thousand_is_told_in_one_line() -> None:
 
 
 def test_mistakes_beyond_a_bound_are_counted() -> None:
-    many = {f"p{number}": {"ripples": {}} for number in range(MAX_PROBLEMS + 50)}
+    many = {f"p{number}": {"ripples": {}} for number in range(limits.SCENARIO_PROBLEMS + 50)}
     found = problems({"pipelines": many})
-    assert len(found) == MAX_PROBLEMS + 1
+    assert len(found) == limits.SCENARIO_PROBLEMS + 1
     assert found[-1].message == "there are 50 more mistakes"
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from headwater.base import limits
 from headwater.ingest.drop.folder import Dropped
-from headwater.ingest.drop.hashes import OLD_NS, Hashes
+from headwater.ingest.drop.hashes import Hashes
 
 NOW_NS = 1_800_000_000_000_000_000
-OLD = NOW_NS - OLD_NS
+OLD = NOW_NS - limits.DROP_HASH_OLD_NS
 FILE = Dropped("t", "a.csv", (5, OLD, 7, OLD))
 
 

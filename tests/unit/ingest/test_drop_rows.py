@@ -183,7 +183,7 @@ def test_a_file_that_is_not_what_it_says_cannot_be_read(folder: Folder, name: st
 def test_a_bad_row_in_a_later_part_of_a_file_moves_no_other_row(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.connectors.files.streams.CHUNK_BYTES", 100)
+    monkeypatch.setattr("headwater.base.limits.FILE_CHUNK_BYTES", 100)
     content = b"".join(b'{"id": %d}\n' % n + b"bad\n" * (n == 70) for n in range(100))
     file, half = folder.put("a.ndjson", content), len(content) // 2
     read = ReadBig(folder.root, how_of("a.ndjson"), most_bad=1, evolve=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.interfaces.cli.batch_progress import BIG_BYTES
+from headwater.base import limits
 
 HEADWATER = "from headwater.interfaces.cli.main import run; run()"
 
@@ -44,7 +44,7 @@ def on_a_terminal(*arguments: str | Path) -> tuple[str, str]:
 @pytest.mark.parametrize("big", [False, True])
 def test_much_to_push_shows_a_bar_on_a_terminal(tmp_path: Path, big: bool) -> None:
     (tmp_path / "headwater.toml").write_text('[project]\nname = "shop"\n')
-    body = "x" * (BIG_BYTES if big else 10)
+    body = "x" * (limits.PROGRESS_BYTES if big else 10)
     (tmp_path / "a.ndjson").write_text(json.dumps({"body": body}))
     file = tmp_path / "a.ndjson"
     out, err = on_a_terminal("--project", tmp_path, "ingest", "events", file, file, "--json")

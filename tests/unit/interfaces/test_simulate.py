@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from headwater.base import limits
 from headwater.interfaces.cli.main import main
-from headwater.interfaces.cli.simulate import TIMELINE_SHOWN
 
 Say = Callable[..., tuple[int, str, str]]
 
@@ -85,9 +85,9 @@ def test_a_long_timeline_is_cut_and_says_so(tmp_path: Path, say: Say) -> None:
     path = written(tmp_path / "long.json", events=[{"at": 0, "do": "wave", "pipeline": "daily"}], until=1000)
     code, out, err = say(path)
     assert code == 0
-    assert len(out.split("\n\n")[1].splitlines()) == TIMELINE_SHOWN + 2
+    assert len(out.split("\n\n")[1].splitlines()) == limits.TIMELINE_SHOWN + 2
     whole = json.loads(say(path, "--json")[1])["timeline"]
-    assert f"{len(whole) - TIMELINE_SHOWN:,} lines left out of the timeline" in err
+    assert f"{len(whole) - limits.TIMELINE_SHOWN:,} lines left out of the timeline" in err
 
 
 def test_json_is_the_whole_answer(chain: Path, say: Say) -> None:

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 
 from freshness.graphs import EMPHASES, many, scenarios
+from headwater.base import limits
 from headwater.freshness.read_scenario import scenario_of
 from headwater.freshness.scenario import SECOND
 from headwater.freshness.virtual_time import simulate
 from headwater.interfaces.timeline_scale import fitted, round_up, text_width, ticks, time_text
-from headwater.interfaces.timeline_svg import LEFT, MAX_BARS, MAX_LANES, PLOT, WIDTH, timeline_svg
+from headwater.interfaces.timeline_svg import LEFT, PLOT, WIDTH, timeline_svg
 from headwater.interfaces.timeline_tracks import Bar, in_order, merged_bars, tracks_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -304,12 +305,12 @@ def test_very_many_bars_are_merged_until_they_fit() -> None:
     events = [{"at": 0, "do": "wave", "pipeline": name} for name in pipelines]
     scenario = scenario_of({"pipelines": pipelines, "events": events, "until": 700})
     picture = timeline_svg(scenario, simulate(scenario).as_json())
-    assert len(bars(ET.fromstring(picture))) <= MAX_BARS
+    assert len(bars(ET.fromstring(picture))) <= limits.TIMELINE_BARS
     assert len(picture) < 2_000_000
 
 
 def test_pipelines_beyond_a_bound_are_counted() -> None:
-    names = [f"p{number}" for number in range(MAX_LANES + 30)]
+    names = [f"p{number}" for number in range(limits.TIMELINE_TRACKS + 30)]
     value = {"pipelines": {name: {"ripples": {"r": {"seconds": 1}}} for name in names}}
     root = drawn(value)
     assert "30 more pipelines are not drawn" in said(root)

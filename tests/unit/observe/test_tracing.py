@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.holder import new_holder
 from headwater.catalog import records as r
@@ -200,7 +201,7 @@ def test_runs_end_as_they_ended_and_those_that_go_on_elsewhere_as_unfinished(rec
 
 
 def test_runs_under_way_are_bounded(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(otel, "OPEN_RUNS", 2)
+    monkeypatch.setattr(limits, "TRACED_RUNS", 2)
     for run_id in ("1", "2", "3"):
         tracing().begin_run("orders", run_id)
         tracing().end_run("1" if run_id == "3" else "", "success")
@@ -270,7 +271,7 @@ def test_what_cannot_be_done_is_refused_before_the_work(asked: dict[str, str], m
 def test_a_collector_that_does_not_answer_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(otel, "FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr(limits, "TRACE_FLUSH_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         with tracing().span("ripple", {}):

@@ -49,7 +49,7 @@ def runs(store: Store) -> list[PondRun]:
 
 def complete(store: Store, engine: Engine, pond: str) -> None:
     ripple = engine.state.ponds[pond].ripples[0]
-    event = Completed(pond, ripple.spec.name, ripple.start_f, True, 0)
+    event = Completed(pond, ripple.spec.name, ripple.start_freshness, True, 0)
     send(store.catalog, message(event, actor="worker"))
     engine.advance()
 
@@ -107,7 +107,7 @@ def test_the_look_after_a_failure_is_kept(store: Store) -> None:
     engine.advance([Demand("a", "pulse")])
     complete(store, engine, "a")
     engine.advance([Demand("a", "pulse")])
-    freshness = engine.state.ponds["a"].ripples[0].start_f
+    freshness = engine.state.ponds["a"].ripples[0].start_freshness
     engine.advance([Failed("a", "a_table", freshness)])
     engine.advance([Cleared("a")])
     complete(store, engine, "a")
@@ -129,7 +129,7 @@ def test_a_sender_hears_the_target_or_who_is_to_blame(store: Store) -> None:
     assert first.listen(store.catalog)
     target = first.target("b")
     assert target is not None and outcome(engine.state, "b", target) == "under way"
-    engine.advance([Failed("a", "a_table", engine.state.ponds["a"].ripples[0].start_f)])
+    engine.advance([Failed("a", "a_table", engine.state.ponds["a"].ripples[0].start_freshness)])
     second = send_demand(store.catalog, ["b", "gone"], "pulse", cause="run", actor="ada")
     engine.advance()
     assert second.listen(store.catalog)

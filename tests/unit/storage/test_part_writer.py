@@ -20,7 +20,6 @@ from headwater.base import limits
 from headwater.base.blobs import sha256_of
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema, schema_of
-from headwater.storage import part_writer as write_module
 from headwater.storage.file_record import ColumnStats
 from headwater.storage.part_writer import PartWriter, rewrite_without, write_manifest
 from headwater.storage.row_hash import content_hash, content_sum
@@ -197,14 +196,14 @@ def test_a_record_tells_whether_times_are_whole_microseconds(
 
 
 def test_wide_rows_make_smaller_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_module, "GROUP_BYTES", 1_000)
+    monkeypatch.setattr(limits, "ROW_GROUP_BYTES", 1_000)
     batches = [pa.record_batch({"s": pa.array(["x" * 600])}) for _ in range(5)]
     (record,) = write_all(tmp_path, schema_of({"s": "string"}), batches)
     assert pq.read_metadata(tmp_path / record.path).num_row_groups == 3
 
 
 def test_a_partition_cannot_roll_into_the_next_ones_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_module, "FILES_PER_PARTITION", 2)
+    monkeypatch.setattr(limits, "FILES_PER_PARTITION", 2)
     with pytest.raises(HeadwaterError, match="more than 2 files"):
         write_all(tmp_path, schema_of({"a": "long"}), [pa.record_batch({"a": pa.array([1, 2, 3])})], max_rows=1)
     assert list(tmp_path.rglob("*.parquet")) == []

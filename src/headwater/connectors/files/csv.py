@@ -35,14 +35,14 @@ from headwater.connectors.files.convert_columns import (
     without_rows,
 )
 from headwater.connectors.files.hints import Texts
-from headwater.connectors.files.streams import CHUNK_BYTES, OpenFile, not_what_it_says, refuse_foreign, unreadable
+from headwater.connectors.files.streams import OpenFile, not_what_it_says, refuse_foreign, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headwater.coerce.infer import Inferred
 
-BLOCK_BYTES = 2 * CHUNK_BYTES
+BLOCK_BYTES = 2 * limits.FILE_CHUNK_BYTES
 """What is parsed at a time, and so the longest row that can be read."""
 
 _END = b"\0" * 8
@@ -272,7 +272,7 @@ class _Text:
 
     def __init__(self, read: Callable[[int], bytes]):
         self._read = read
-        self.head = read(CHUNK_BYTES)
+        self.head = read(limits.FILE_CHUNK_BYTES)
         self._waiting = self.head
         self._is_ended = False
 

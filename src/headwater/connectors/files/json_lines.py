@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 LINE_BYTES = limits.MAX_BODY_BYTES
 """The longest line that is read: what has no newline for longer is no NDJSON."""
-DOCUMENT_BYTES = 256 * 1024 * 1024
-"""The largest JSON document that is read: it is held in memory as a whole."""
 
 
 def read_lines(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
@@ -187,10 +185,10 @@ def _document(opened: OpenFile) -> bytes:
             refuse_foreign(part, source_id=opened.source_id, format_="JSON")
         parts.append(part)
         size += len(part)
-        if size > DOCUMENT_BYTES:
+        if size > limits.JSON_DOCUMENT_BYTES:
             raise unreadable(
                 opened.source_id,
-                f"is a JSON document of more than {DOCUMENT_BYTES // 1024 // 1024} MiB",
+                f"is a JSON document of more than {limits.JSON_DOCUMENT_BYTES // 1024 // 1024} MiB",
                 reason="too_large",
                 hint="write one object per line (NDJSON): that is read in pieces",
             )

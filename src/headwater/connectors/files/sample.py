@@ -8,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.base import limits
 from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.hints import Texts, exclude_hints, null_hints
 from headwater.connectors.files.read import open_piece
@@ -17,13 +18,6 @@ from headwater.connectors.protocol import BadItem, Observed, SliceGone, Transien
 
 if TYPE_CHECKING:
     from headwater.coerce.infer import Inferred
-
-ESTIMATE_BYTES = 64 * 1024
-"""The part of one file whose lines stand for all lines of a slice."""
-PREVIEW_BYTES = 1024 * 1024
-"""How much text a preview looks at, over all files of a slice."""
-PREVIEW_FOOTERS = 16
-"""How many Parquet footers a preview looks at."""
 
 
 def estimate_rows(
@@ -38,7 +32,7 @@ def estimate_rows(
         return None
     try:
         with OpenFile(root, Piece(first, 0, first.size, whole=True)) as opened:
-            head = opened.read(ESTIMATE_BYTES)
+            head = opened.read(limits.ESTIMATE_BYTES)
     except SliceGone:
         return None
     lines = head.count(b"\n") + (len(head) == first.size and not head.endswith(b"\n"))
@@ -62,7 +56,7 @@ def preview_slice(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Ob
 def _preview_footers(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Observed:
     from headwater.connectors.files.parquet import Footer, merge_footers, read_footer
 
-    looked_at = files[:PREVIEW_FOOTERS]
+    looked_at = files[: limits.PREVIEW_FOOTERS]
     footers: list[Footer] = []
     bad: list[BadItem] = []
     for file in looked_at:
@@ -81,7 +75,7 @@ def _preview_text(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Ob
 
     found, texts = Inferred(), Texts()
     bad: list[BadItem] = []
-    left = PREVIEW_BYTES
+    left = limits.PREVIEW_BYTES
     for file in files:
         own: Inferred | None = Inferred()
         try:

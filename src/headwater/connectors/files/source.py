@@ -34,10 +34,6 @@ from headwater.connectors.protocol import (
 
 VERSION = "1"
 
-NOTED_BYTES = 16 * 1024 * 1024
-"""Files that were only touched are noted if they have at least so many bytes together: hashing fewer again each time
-is cheaper than a commit, and an apply that finds nothing new then writes nothing at all."""
-
 
 def open_source(
     config: Mapping[str, object], *, root: Path, resolve: Callable[[str], str], pipeline: str
@@ -206,4 +202,4 @@ class FilesSource:
 
 
 def _worth_noting(changes: Changes) -> tuple[Item, ...]:
-    return changes.touched if sum(item.version["size"] for item in changes.touched) >= NOTED_BYTES else ()
+    return changes.touched if sum(item.version["size"] for item in changes.touched) >= limits.NOTED_BYTES else ()

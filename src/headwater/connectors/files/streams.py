@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError, SourceFailed
 from headwater.base.regular_files import open_regular
 from headwater.connectors.files.changes import version_of
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     from headwater.coerce.row_errors import RowError
 
-CHUNK_BYTES = 4 * 1024 * 1024
-"""How much of a file is decoded at a time: large enough to be quick, small enough for many tasks at once."""
 
 _TRANSIENT = {errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE}
 _FOREIGN = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"PAR1", "Parquet"), (b"PK\x03\x04", "zip"))
@@ -96,7 +95,7 @@ class OpenFile:
 
     def read(self, size: int | None = None) -> bytes:
         """The next bytes of the content, empty at its end. Raises HW-C02 where compressed data is damaged."""
-        size = CHUNK_BYTES if size is None else size
+        size = limits.FILE_CHUNK_BYTES if size is None else size
         return self._content(size) if self._transcoder is None else self._transcoder.read(self._content, size)
 
     def _content(self, size: int) -> bytes:
@@ -119,7 +118,9 @@ class OpenFile:
         """The bytes of the file between two places, in chunks, not hashed. Who reads elsewhere in the file meanwhile
         is not in its way."""
         with reading(self.source_id):
-            while start < end and (data := os.pread(self.raw.fileno(), min(CHUNK_BYTES, end - start), start)):
+            while start < end and (
+                data := os.pread(self.raw.fileno(), min(limits.FILE_CHUNK_BYTES, end - start), start)
+            ):
                 start += len(data)
                 yield data
 
@@ -148,7 +149,7 @@ class OpenFile:
         """Hash what has not been read yet and check once more: the file's exact version."""
         with reading(self.source_id):
             self.raw.seek(self._hashed_to)
-            while self._read_raw(CHUNK_BYTES):
+            while self._read_raw(limits.FILE_CHUNK_BYTES):
                 pass
         self.check_unchanged()
         version = version_of(self.piece.file, sha256=self._digest.hexdigest(), scanned_at_ns=self._looked_at_ns)

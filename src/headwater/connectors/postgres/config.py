@@ -26,8 +26,6 @@ from headwater.connectors.protocol import Problem, config_error, unknown_keys
 OVERLAP_SECONDS = 600
 OVERLAP_IDS = 1_000
 """Sequences hand out ids before their transactions commit: smaller ids appear after larger ones."""
-RANGE_ROWS = 1_000_000
-MAX_ROWS = 1_000_000_000
 
 _KEYS = ("url", "schema", "overlap", "range_rows", "fetch_rows")
 _SCHEMES = ("postgresql", "postgres")
@@ -45,7 +43,7 @@ class PostgresConfig:
     schema: str = "public"
     overlap_seconds: int = OVERLAP_SECONDS
     overlap_ids: int = OVERLAP_IDS
-    range_rows: int = RANGE_ROWS
+    range_rows: int = limits.PG_RANGE_ROWS
     fetch_rows: int = limits.ARROW_BATCH_ROWS
 
     @property
@@ -65,7 +63,7 @@ def check_config(config: Mapping[str, object]) -> list[Problem]:
         problems.append(("overlap", "`overlap` is a duration or a number of ids", hint))
     for key in ("range_rows", "fetch_rows"):
         value = config.get(key, 1)
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_ROWS:
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= limits.PG_MAX_ROWS:
             problems.append((key, f"`{key}` is a number of rows, at least 1", ""))
     return problems
 
@@ -80,7 +78,7 @@ def parse_config(config: Mapping[str, object]) -> PostgresConfig:
         schema=str(config.get("schema", "public")),
         overlap_seconds=overlap[0] if overlap and overlap[0] is not None else OVERLAP_SECONDS,
         overlap_ids=overlap[1] if overlap and overlap[1] is not None else OVERLAP_IDS,
-        range_rows=int(str(config.get("range_rows", RANGE_ROWS))),
+        range_rows=int(str(config.get("range_rows", limits.PG_RANGE_ROWS))),
         fetch_rows=int(str(config.get("fetch_rows", limits.ARROW_BATCH_ROWS))),
     )
 

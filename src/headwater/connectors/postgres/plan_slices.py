@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.connectors.postgres.catalog import Relation, ask, estimate
 from headwater.connectors.postgres.config import PostgresConfig
 from headwater.connectors.postgres.pg_types import literal, quoted
 from headwater.connectors.postgres.slices import (
-    PARTITION_ROWS,
     Incremental,
     Range,
     grouped,
@@ -24,9 +24,6 @@ from headwater.connectors.protocol import Json, Slice, SlicePlan, TableAsk
 
 if TYPE_CHECKING:
     import psycopg
-
-UNINDEXED_ROWS = 100_000
-"""From so many rows on, a missing index is worth a warning."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class TableScan:
 
     @property
     def range_rows(self) -> int:
-        return min(PARTITION_ROWS, self.config.range_rows)
+        return min(limits.PG_PARTITION_ROWS, self.config.range_rows)
 
     @property
     def ranges_per_slice(self) -> int:
@@ -250,7 +247,7 @@ def _warnings(look: TableScan) -> list[str]:
             )
     if relation.has_row_versions and incremental.column not in relation.indexed:
         rows, _ = estimate(look.connection, relation)
-        if rows >= UNINDEXED_ROWS:
+        if rows >= limits.PG_UNINDEXED_ROWS:
             found.append(
                 f"table `{relation.name}` has no index on `{incremental.column}`: every look scans its {rows:,} rows"
             )

@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from adbc_driver_manager import AdbcConnection, AdbcDatabase
 
-BATCH_BYTES = 8 * 1024 * 1024
-"""About so many bytes of rows are held at once."""
-DATABASES = 8
-"""So many servers' type catalogs are remembered by a process."""
-
 
 @dataclass(frozen=True)
 class Chosen:
@@ -135,7 +130,7 @@ class ReadPostgres:
         raise BadRows(tuple(errors), total)
 
 
-@lru_cache(maxsize=DATABASES)
+@lru_cache(maxsize=limits.PG_DATABASES)
 def _database(info: str) -> AdbcDatabase:
     """What the driver needs to know of a server before it connects. It asks for every type of the catalog, which
     takes longer than reading many a range, and holds no connection: so a process asks once."""
@@ -152,7 +147,7 @@ def _stream(connection: AdbcConnection, text: str) -> Iterator[pa.RecordBatchRea
     from adbc_driver_postgresql import StatementOptions
 
     with adbc.AdbcStatement(connection) as statement:
-        statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BATCH_BYTES)})
+        statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(limits.PG_BATCH_BYTES)})
         statement.set_sql_query(text)
         handle, _ = statement.execute_query()
         with pa.RecordBatchReader.from_stream(handle) as stream:

@@ -16,14 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.connectors.protocol import SliceGone, TransientError, config_error
 
 if TYPE_CHECKING:
     import psycopg
 
-CONNECT_SECONDS = 10
-KEEPALIVE_SECONDS = 30
 BEGIN = "begin isolation level repeatable read read only"
 SESSION_SETTINGS = {
     "TimeZone": "UTC",
@@ -58,8 +57,8 @@ def conninfo(url: str) -> str:
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     wanted: dict[str, str | int | None] = {
-        "connect_timeout": CONNECT_SECONDS,
-        "keepalives_idle": KEEPALIVE_SECONDS,
+        "connect_timeout": limits.PG_CONNECT_SECONDS,
+        "keepalives_idle": limits.PG_KEEPALIVE_SECONDS,
         "application_name": "headwater",
     }
     try:

@@ -20,7 +20,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from headwater.base import clock
+from headwater.base import clock, limits
 from headwater.connectors.postgres.catalog import Relation, ask, blocks, estimate, histogram
 from headwater.connectors.postgres.pg_types import CURSOR_TYPES, INTEGER_TYPES, literal, quoted
 from headwater.connectors.protocol import Json
@@ -28,9 +28,6 @@ from headwater.connectors.protocol import Json
 if TYPE_CHECKING:
     import psycopg
 
-PARTITION_ROWS = 250_000
-"""About so many rows are read over one connection; a slice has as many such ranges as its rows need."""
-MAX_RANGES = 10_000
 KEY_TYPES = frozenset({*INTEGER_TYPES, "numeric", "text", "varchar", "uuid", "date", "timestamp", "timestamptz"})
 """Types of a key's first column by whose ranges a table is cut."""
 
@@ -150,7 +147,7 @@ def window_ranges(
     overlap."""
     window = incremental.since(since)
     rows, _ = estimate(connection, relation, window.where)
-    parts = min(-(-rows // range_rows), MAX_RANGES)
+    parts = min(-(-rows // range_rows), limits.PG_RANGES)
     if parts < 2:
         return [window], {}
     fractions = ", ".join(str(place / parts) for place in range(1, parts))
@@ -178,7 +175,7 @@ def load_ranges(
     The ranges are of the key's first column, where the server's statistics or the integers between its ends tell
     how to cut it; else of blocks; else there is one range."""
     rows, _ = estimate(connection, relation)
-    parts = min(max(-(-rows // range_rows), 1), MAX_RANGES)
+    parts = min(max(-(-rows // range_rows), 1), limits.PG_RANGES)
     column = relation.column(key) if key is not None else None
     if column is not None and column.base in KEY_TYPES and column.dimensions == 0:
         whole = Range("key", column.name, column.base, after.high if after is not None else None)

@@ -38,6 +38,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.base import limits
 from headwater.base.errors import nearest
 from headwater.base.ids import uuid7
 from headwater.connectors.postgres import catalog as catalog
@@ -70,8 +71,6 @@ if TYPE_CHECKING:
 __all__ = ["VERSION", "PostgresSource", "check_config", "open_source"]
 
 VERSION = "1"
-SNAPSHOT_TRIES = 3
-"""How often a new snapshot is taken because a table was rewritten in the moment between it and the first look."""
 
 
 def open_source(
@@ -196,7 +195,7 @@ class PostgresSource:
     @contextmanager
     def _table(self, ask: TableAsk) -> Iterator[tuple[psycopg.Connection[Any], Relation]]:
         """The table that is asked for, locked, at a snapshot that shows all of its rows."""
-        for _ in range(SNAPSHOT_TRIES):
+        for _ in range(limits.PG_SNAPSHOT_TRIES):
             with self._looking(ask.source_name) as connection:
                 relation = self._find(connection, ask.source_name)
                 connection.execute(f"select 1 from {relation.sql} limit 0".encode())

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from headwater.base import limits
 from headwater.base.blobs import cannot_write, make_directory, write_whole
 from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
@@ -31,10 +32,6 @@ REASON = ".reason.json"
 UNFINISHED = (".tmp", ".part")
 FORMATS = ("ndjson", "csv", "parquet")
 _CHUNK = 1 << 20
-_NAMES = 1_000
-"""So many files of one name can have failed."""
-_NAME_BYTES = 200
-"""So much is kept of the name of a file that failed: beside it there must be room for the reason."""
 
 Stamp = tuple[int, int, int, int]
 """Size, mtime in nanoseconds, inode and ctime: as long as they stay, a file is taken for the same one. A program may set
@@ -179,15 +176,15 @@ class DropFolder:
 
     def _free(self, wanted: Path) -> Path:
         """A name that no file has that failed before: those are kept too. Raises HW-T05 if there are too many."""
-        name = wanted.name.encode()[-_NAME_BYTES:].decode(errors="ignore")
+        name = wanted.name.encode()[-limits.DROP_NAME_BYTES :].decode(errors="ignore")
         first, dot, rest = name.partition(".")
-        for number in range(1, _NAMES):
+        for number in range(1, limits.DROP_NAMES):
             tried = wanted.with_name(f"{first}-{number}{dot}{rest}" if number > 1 else name)
             if not os.path.lexists(tried):
                 return tried
         raise HeadwaterError(
             "HW-T05",
-            f"{_NAMES - 1} files named `{_shown(name)}` have failed already",
+            f"{limits.DROP_NAMES - 1} files named `{_shown(name)}` have failed already",
             hint=f"move them out of `{_shown(self.shown_path(wanted.parent.relative_to(self.root).as_posix()))}`",
         )
 

@@ -11,13 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from headwater.base import limits
 from headwater.base.blobs import write_whole
 from headwater.base.errors import HeadwaterError
 from headwater.ingest.drop.folder import Dropped, Stamp
-
-OLD_NS = 3600 * 1_000_000_000
-"""A file is remembered if it had not changed for so long when it was read. A change that comes after that gives it
-another time, even one of another machine's clock: none of them is an hour behind."""
 
 Known = dict[str, tuple[Stamp, str]]
 
@@ -36,7 +33,7 @@ class Hashes:
         return sha256 if stamp == file.stamp else None
 
     def put(self, file: Dropped, sha256: str, *, looked_at_ns: int) -> None:
-        if looked_at_ns - file.changed_ns >= OLD_NS:
+        if looked_at_ns - file.changed_ns >= limits.DROP_HASH_OLD_NS:
             self._read()[file.path] = file.stamp, sha256
             self._is_changed = True
 

@@ -24,8 +24,6 @@ Levels = Sequence[Set[str]]
 """From a request down to its records: the fields that lead there."""
 Chunk = bytes | msgspec.Raw
 
-_DEPTH = 100
-"""Protobuf reads no message that is nested deeper."""
 _PARTS_A_HEAD = 20
 """So much counts a field that is no record: there are few."""
 _BYTES_A_PART, _ITEMS_A_PART = 16, 8
@@ -222,7 +220,7 @@ def _parts(kind: Descriptor, data: bytes) -> int:
                 count.add(1 + (end - content) // _BYTES_A_PART)
                 continue
             count.add()
-            if len(stack) > _DEPTH:
+            if len(stack) > limits.OTLP_DEPTH:
                 raise DecodeError("it is nested too deep")
             stack.append((_lists(below), _fields(data, content, end)))
             break

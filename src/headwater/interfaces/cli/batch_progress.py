@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
+from headwater.base import limits
 from headwater.interfaces.cli.output import size_text
-
-BIG_BYTES = 4 * 1024 * 1024
-"""What is smaller has landed before somebody could read of it."""
 
 
 class ShownBatches(Protocol):
@@ -47,7 +45,7 @@ class _BatchBar:
         self.batches, self.bytes = 0, 0
 
     def began(self, size: int) -> None:
-        if self.bars is None and self.bytes + size >= BIG_BYTES:
+        if self.bars is None and self.bytes + size >= limits.PROGRESS_BYTES:
             self._open()
 
     def landed(self, size: int) -> None:

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.interfaces.cli.output import Face, JsonOption, answer, count_text, say, show, table
 
 if TYPE_CHECKING:
     from headwater.app.simulate import DemandKind, Simulated
 
-TIMELINE_SHOWN = 60
-"""A longer timeline is cut on the screen; `--json` has all of it."""
-
-NAMES_SHOWN = 8
 
 _COLUMNS = ("pipeline", "state", "runs", "passes", "failures", "waste", "freshness", "mean staleness", "max staleness")
 
@@ -92,8 +89,12 @@ def _own(face: Face, until: str, tried: Sequence[tuple[DemandKind, str]], *, alo
     if not found.scenario.events:
         say("no demand stands: nothing would run; try some with --pulse, --tap, --wave or --tide")
     elif found.unmeasured:
-        shown = ", ".join(found.unmeasured[:NAMES_SHOWN])
-        more = f" and {len(found.unmeasured) - NAMES_SHOWN} more" if len(found.unmeasured) > NAMES_SHOWN else ""
+        shown = ", ".join(found.unmeasured[: limits.UNMEASURED_SHOWN])
+        more = (
+            f" and {len(found.unmeasured) - limits.UNMEASURED_SHOWN} more"
+            if len(found.unmeasured) > limits.UNMEASURED_SHOWN
+            else ""
+        )
         say(f"never measured, taken to last 1 s: {shown}{more}")
     return found, name
 
@@ -133,9 +134,11 @@ def _show(found: Mapping[str, Any]) -> None:
     show(_table(_COLUMNS, rows, seconds=(6, 7, 8)))
     timeline = found["timeline"]
     if timeline:
-        lines = [[_seconds(entry["at"]), entry["pipeline"], _what(entry)] for entry in timeline[:TIMELINE_SHOWN]]
+        lines = [
+            [_seconds(entry["at"]), entry["pipeline"], _what(entry)] for entry in timeline[: limits.TIMELINE_SHOWN]
+        ]
         show(f"\n{_table(('at', 'pipeline', 'what'), lines, seconds=(0,))}")
-    left_out = len(timeline) - TIMELINE_SHOWN
+    left_out = len(timeline) - limits.TIMELINE_SHOWN
     if left_out > 0:
         say(f"{count_text(left_out, 'line')} left out of the timeline; `--json` has all, `--svg FILE` draws it")
 

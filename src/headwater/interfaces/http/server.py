@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.applications import Starlette
 
-_START_SECONDS = 30.0
-_START_POLL_SECONDS = 0.01
-_BACKLOG = 2_048
 _ALLOCATOR = "ARROW_DEFAULT_MEMORY_POOL"
 
 
@@ -65,12 +62,12 @@ class HttpServer:
         self._closing = app.state.closing
         self._thread = threading.Thread(target=_run, args=(server, listening), name="headwater http", daemon=True)
         self._thread.start()
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + limits.HTTP_START_SECONDS
         while not server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 self.stop()
                 raise HeadwaterError("HW-H01", "the HTTP server did not start", hint="its log says why")
-            time.sleep(_START_POLL_SECONDS)
+            time.sleep(limits.HTTP_START_POLL_SECONDS)
         return bound
 
     def stop(self) -> None:
@@ -115,7 +112,7 @@ def listen(host: str, port: int, setting: str) -> socket.socket:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
-            listening.listen(_BACKLOG)
+            listening.listen(limits.HTTP_BACKLOG)
         except BaseException:
             listening.close()
             raise
