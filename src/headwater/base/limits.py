@@ -93,6 +93,8 @@ RETRY_MAX_SECONDS = 10.0
 NAME_BYTES = 63
 TRIGGER_ID_BYTES = 63
 MAX_JSON_DEPTH = 200
+MAX_DOCUMENT_DEPTH = 512
+"""A document with a row that is nested deeper is refused as a whole."""
 
 ROW_GROUP_ROWS = 122_880
 """Rows of a Parquet row group: DuckDB's own unit, small enough for zone maps to skip well."""

@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.limits import MAX_JSON_DEPTH
+from headwater.base.limits import MAX_DOCUMENT_DEPTH, MAX_JSON_DEPTH
 from headwater.coerce.malformed import fault_in
 from headwater.coerce.row_errors import BadRow, Refused, RowError
 from headwater.coerce.values import nesting, type_of
@@ -199,7 +199,10 @@ def elements(document: bytes) -> list[bytes]:
     if text[:1] == b"{":
         return [text]
     try:
-        return list(map(bytes, _array(text)))
+        found = list(map(bytes, _array(text)))
+        if any(nesting(source, beyond=MAX_DOCUMENT_DEPTH) for source in found):
+            raise RecursionError  # where the decoder itself gives up depends on the version of Python
+        return found
     except RecursionError:
         raise Refused("too_deep", "array") from None
     except msgspec.DecodeError:
