@@ -101,6 +101,13 @@ ROW_GROUP_ROWS = 122_880
 FILE_MAX_ROWS = 4_000_000
 ARROW_BATCH_ROWS = 50_000
 
+SMALL_INPUT_ROWS = 100_000
+"""A run that reads at most this much, in all, is planned for small inputs and brings its result to the driver."""
+SMALL_INPUT_BYTES = 8 * 1024 * 1024
+SMALL_INPUT_FILES = 32
+SMALL_RESULT_ROWS = 50_000
+"""A larger result of small inputs is written by Spark's tasks after all."""
+
 SLICE_BYTES = 512 * 1024 * 1024
 """A slice of a `files` source holds about this many bytes of input."""
 SLICE_FILES = 1_000

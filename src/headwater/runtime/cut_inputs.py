@@ -42,7 +42,9 @@ def read_inputs(store: Store, reader: str, inputs: Sequence[CutInput]) -> dict[s
 
 def parent_runs(inputs: Mapping[str, Input]) -> tuple[str, ...]:
     """The runs that last wrote the tables, also those behind views."""
-    return tuple(sorted({state.files[-1].run_id for state in _tables(inputs.values()) if state.files}))
+    from headwater.spark.ripples import tables_of
+
+    return tuple(sorted({state.files[-1].run_id for state in tables_of(inputs.values()) if state.files}))
 
 
 def cut_of(inputs: Iterable[CutInput]) -> dict[str, int | None]:
@@ -113,13 +115,3 @@ def _no_table(reader: str, given: CutInput) -> TableState:
     for name, type_ in given.declared.items():
         schema = schema.added(name, type_)
     return TableState(given.table, "", "append", 1, schema, {1: schema}, (), seq=0, changed_seq=0)
-
-
-def _tables(inputs: Iterable[Input]) -> Iterable[TableState]:
-    from headwater.spark.ripples import ViewInput
-
-    for given in inputs:
-        if isinstance(given, ViewInput):
-            yield from _tables(given.inputs.values())
-        else:
-            yield given.state

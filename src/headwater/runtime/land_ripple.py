@@ -30,7 +30,7 @@ from headwater.storage.part_writer import write_manifest
 
 if TYPE_CHECKING:
     from headwater.spark.job_control import Control
-    from headwater.spark.ripples import DataFrame
+    from headwater.spark.ripples import DataFrame, Input
     from headwater.spark.user_code import Code
     from headwater.spark.write_frame import SparkSession, Written
 
@@ -121,7 +121,7 @@ def land_ripple(work: RippleWork) -> LandedRipple:
             freshness_us=work.freshness_us,
             previous_freshness_us=work.previous_freshness_us,
         ) as frame:
-            result = _Result(work, frame, parent_runs(inputs), control)
+            result = _Result(work, frame, inputs, control)
             # What the caller requires does not come true by another try; a table that moved is read again.
             return until_landed(work.ripple.table, result.land, moved=result.table_moved)
 
@@ -161,8 +161,8 @@ def one_ripple_run(work: RippleWork, *, trigger: str, definition: str) -> Ripple
 class _Result:
     """A result on its way into its table; it is computed once for each time that it is written."""
 
-    def __init__(self, work: RippleWork, frame: DataFrame, parent_runs: tuple[str, ...], control: Control):
-        self.work, self.ripple, self.frame, self.parent_runs = work, work.ripple, frame, parent_runs
+    def __init__(self, work: RippleWork, frame: DataFrame, inputs: Mapping[str, Input], control: Control):
+        self.work, self.ripple, self.frame, self.inputs = work, work.ripple, frame, inputs
         self.control = control
         self.exact: DataFrame | None = None
         self.base: tuple[TableEntry | None, TableState | None] = (None, None)
@@ -215,6 +215,8 @@ class _Result:
 
     def _write(self, evolution: Evolution, live: TableState | None, *, number: int) -> Written:
         from headwater.spark.frame_schema import landing_frame
+        from headwater.spark.ripples import tables_of
+        from headwater.spark.small_runs import is_small
         from headwater.spark.write_frame import WriteTarget, write_frame
 
         directory = attempt_directory(
@@ -235,7 +237,8 @@ class _Result:
         types = {column.name: column.type for column in evolution.schema.columns}
         # Nothing says which of two rows with one key would win: an upsert is refused if there are such rows.
         unique_key = self.ripple.primary_key if self.ripple.mode == "upsert" else ()
-        return write_frame(landing_frame(self._exact(), types, unique_key=unique_key), target)
+        small = is_small(tables_of(self.inputs.values()))
+        return write_frame(landing_frame(self._exact(), types, unique_key=unique_key), target, is_small=small)
 
     def _exact(self) -> DataFrame:
         """The result with the nanoseconds of times that it hands on; its names are known to be good by now."""
@@ -282,7 +285,7 @@ class _Result:
             bytes=written.bytes if lands else 0,
             changed=lands or bool(evolution.events),
             schema_events=evolution.events,
-            parent_runs=self.parent_runs,
+            parent_runs=parent_runs(self.inputs),
         )
         closing = work.closing(outcome)
         self.control.check()

@@ -12,7 +12,7 @@ nanoseconds `<name>_ns` of each time, and Headwater's `_run_id`, `_ingested_at`,
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from headwater.duck.table_select import column_names
 from headwater.spark.frame_schema import column_metadata, quoted
 from headwater.spark.frames import table_frame
 from headwater.spark.nanoseconds import REMAINDER, remainder_of
+from headwater.spark.small_runs import is_small, plan_for_small
 from headwater.spark.sql_plan import checked_sql
 from headwater.spark.user_code import Code, PythonCode, SqlCode, loaded
 from headwater.spark.user_errors import python_errors, user_errors
@@ -66,6 +67,15 @@ class ViewInput:
 
 
 Input = TableInput | ViewInput
+
+
+def tables_of(inputs: Iterable[Input]) -> Iterator[TableState]:
+    """The tables that are read, also those behind views."""
+    for given in inputs:
+        if isinstance(given, ViewInput):
+            yield from tables_of(given.inputs.values())
+        else:
+            yield given.state
 
 
 @dataclass(frozen=True)
@@ -128,6 +138,8 @@ def running(
             _make_active(session)  # a statement has no lines of Python to note
         for key, value in _SESSION_CONF.items():
             session.conf.set(key, value)
+        if is_small(tables_of(inputs.values())):
+            plan_for_small(session)
         match code:
             case SqlCode():
                 try:

@@ -31,6 +31,7 @@ from headwater.spark.cache import cache_directory
 from headwater.spark.gateway import Gateway, fast_command, log_options, ordinary_command, python_path, spark_home
 from headwater.spark.java import Java, find_java
 from headwater.spark.machine_size import MEBIBYTE, cores, heap_bytes, local_cores
+from headwater.spark.small_runs import DECLARED_KEYS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -166,6 +167,8 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
     if settings.packages:
         conf["spark.jars.packages"] = ",".join(settings.packages)
     conf.update(settings.conf)
+    if settings.conf:
+        conf[DECLARED_KEYS] = ",".join(settings.conf)
     if settings.driver_memory:
         conf["spark.driver.memory"] = settings.driver_memory
     return conf

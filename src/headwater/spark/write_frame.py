@@ -12,7 +12,7 @@ a task that did not count are never seen.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ from headwater.connectors.protocol import (
 )
 from headwater.spark.failure import translated
 from headwater.spark.nanoseconds import with_nanoseconds
+from headwater.spark.small_runs import small_result
 from headwater.storage.file_record import FileRecord
 
 if TYPE_CHECKING:
@@ -99,9 +100,21 @@ def write_read(spark: SparkSession, read: ArrowRead | SparkScan, target: WriteTa
     return _collect(_numbers(spark, tasks), _LandPartitions(read, target))
 
 
-def write_frame(frame: DataFrame, target: WriteTarget) -> Written:
-    """Write all rows of a DataFrame; its columns are taken by name."""
-    return _collect(frame, _LandRows(target))
+def write_frame(frame: DataFrame, target: WriteTarget, *, is_small: bool = False) -> Written:
+    """Write all rows of a DataFrame; its columns are taken by name. A result that is expected to be small is brought to
+    this process and written here, which takes half the time of a job with Python workers; one that turns out to be
+    large is computed again by such a job."""
+    written = _write_here(frame, target) if is_small else None
+    return written if written is not None else _collect(frame, _LandRows(target))
+
+
+def _write_here(frame: DataFrame, target: WriteTarget) -> Written | None:
+    """Write a small result in this process; None, and nothing written, if it is not small."""
+    with translated():
+        table = small_result(frame)
+    if table is None:
+        return None
+    return _written(_guarded(lambda: _write_batches(table.to_batches(), target, partition=0)))
 
 
 def observe_read(spark: SparkSession, read: ArrowRead) -> list[Observed]:
@@ -179,11 +192,7 @@ class _LandRows:
 
         context = TaskContext.get()
         assert context is not None
-        with _part_writer(self.target, context.partitionId()) as writer:
-            for batch in batches:
-                writer.write(with_nanoseconds(batch))
-            for record in writer.close():
-                yield "file", msgspec.json.encode(record)
+        yield from _write_batches(batches, self.target, partition=context.partitionId())
 
 
 @dataclass(frozen=True)
@@ -199,6 +208,16 @@ class _ObservePartitions:
     def _observe(self, index: int) -> Iterator[tuple[str, Any]]:
         assert self.read.observe is not None
         yield "unknown", self.read.observe(self.read.partitions[index])
+
+
+def _write_batches(
+    batches: Iterable[pa.RecordBatch], target: WriteTarget, *, partition: int
+) -> Iterator[tuple[str, Any]]:
+    with _part_writer(target, partition) as writer:
+        for batch in batches:
+            writer.write(with_nanoseconds(batch))
+        for record in writer.close():
+            yield "file", msgspec.json.encode(record)
 
 
 def _indexes(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
@@ -256,13 +275,15 @@ def _report(results: Iterator[tuple[str, Any]]) -> pa.RecordBatch:
 def _collect(frame: DataFrame, work: Any) -> Written:
     with translated():
         rows = frame.mapInArrow(work, _RESULT).collect()
+    return _written((kind, bytes(body) if kind == "file" else pickle.loads(bytes(body))) for kind, body in rows)
+
+
+def _written(results: Iterable[tuple[str, Any]]) -> Written:
     written = Written()
-    for kind, body in rows:
-        if kind == "file":
-            written.files.append(msgspec.json.decode(bytes(body), type=FileRecord))
-            continue
-        value = pickle.loads(bytes(body))
+    for kind, value in results:
         match kind:
+            case "file":
+                written.files.append(msgspec.json.decode(value, type=FileRecord))
             case "item":
                 written.items.update(value)
             case "cursor":
