@@ -97,6 +97,14 @@ ROW_GROUP_ROWS = 122_880
 FILE_MAX_ROWS = 4_000_000
 ARROW_BATCH_ROWS = 50_000
 
+REPLANS = 3
+"""How often a pipeline is planned again because its source moved under a slice."""
+SLICES_QUEUED = 32
+"""So many slices of a table are in the queue at once; the end of one brings in the next."""
+SOURCE_IDLE_SECONDS = 60.0
+"""The source of a run that no slice here has been read from for so long is closed."""
+PLAN_PART_SLICES = 1_000
+"""So many slices of a plan are stored in one commit."""
 SLICE_BYTES = 512 * 1024 * 1024
 """A slice of a `files` source holds about this many bytes of input."""
 SLICE_FILES = 1_000

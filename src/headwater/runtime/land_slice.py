@@ -21,8 +21,9 @@ from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.evolution import Evolution
 from headwater.catalog.lookup import TableEntry, staged_files, table_entries, table_states
+from headwater.catalog.queue import JobLease
+from headwater.catalog.slices import SliceLease
 from headwater.catalog.table_state import TableState
-from headwater.catalog.units import Lease
 from headwater.connectors.protocol import (
     ArrowRead,
     BadItem,
@@ -40,6 +41,7 @@ from headwater.runtime.inlet import InletTable
 from headwater.runtime.observed_columns import merge_observed, shown_to
 from headwater.runtime.plan import evolve_table
 from headwater.runtime.slice_dead_letters import added_letters, is_letters, take_out_older, write_bad_rows
+from headwater.runtime.spark_start import SparkStart
 from headwater.runtime.stored_slices import StoredSlice, stored_slice
 from headwater.runtime.table_changes import TableChanges, refuse
 from headwater.runtime.traced import traced_commit, traced_slice
@@ -69,11 +71,13 @@ class UnitWork:
     """All that landing one claimed unit takes."""
 
     store: Store
-    lease: Lease
+    lease: SliceLease
     table: InletTable
     read: ArrowRead | SparkScan
     spark: Callable[[], SparkSession]
     actor: str
+    job: JobLease
+    start: SparkStart
 
 
 @traced_slice
@@ -248,6 +252,7 @@ def _commit(
             bytes=written.bytes,
             staged=staged,
             staged_schema_id=schema_id if staged else 0,
+            source_keys=work.read.source_keys if isinstance(work.read, ArrowRead) else None,
         ),
         r.CursorAdvanced(
             run_id=work.lease.run_id,
@@ -258,8 +263,10 @@ def _commit(
         ),
         r.RunSettled(run_id=work.lease.run_id),
     ]
+    end = work.job.done(rows=written.rows, bytes=written.bytes, landed_run_id=work.lease.run_id)
+    end = replace(end, spark_start_us=work.start.us)
     requires = (work.lease.fence, *made.requires)
-    seq = traced_commit(work.store, r.Commit(changes=tuple(changes), requires=requires, actor=work.actor))
+    seq = traced_commit(work.store, r.Commit(changes=tuple(changes), requires=requires, actor=work.actor, ends=end))
     if written.bad:
         COUNTERS.add("rows_dead_lettered", table, times=len(written.bad))
     if written.bad_items:

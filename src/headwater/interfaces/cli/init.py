@@ -18,7 +18,7 @@ from headwater.interfaces.cli.serve import outcome_text, until_signal
 
 if TYPE_CHECKING:
     from headwater.app.workspace import Workspace
-    from headwater.runtime.apply_slices import ApplyResult
+    from headwater.runtime.results import ApplyResult
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR")]
 
