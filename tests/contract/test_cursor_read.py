@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from headwater.catalog.units import Lease, claim
 
 from contract.stores import ACTOR, PROJECT, Place, begin_run, create_table, done
 from forked import exit_code
@@ -13,7 +14,6 @@ from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.lookup import catalog_view
 from headwater.catalog.rebuild import rebuild_catalog
-from headwater.catalog.units import Lease, claim
 
 
 def claimed(store: Store, run_id: RunId) -> Lease:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from headwater.catalog.units import claim
 
 from contract.engine_home import code_of
 from contract.stores import ACTOR, begin_run, commit, create_table, written
@@ -15,7 +16,6 @@ from headwater.catalog.commit import Store
 from headwater.catalog.gc import data_files
 from headwater.catalog.landing import Landing, until_landed
 from headwater.catalog.lookup import table_states
-from headwater.catalog.units import claim
 
 NAMED, UNNAMED = "tables/orders/data/named.parquet", "tables/orders/data/unnamed.parquet"
 
