@@ -90,7 +90,7 @@ def leaves_of(group: int) -> list[str]:
 class NoOps(Worker):
     """Workers whose jobs end as soon as they are claimed."""
 
-    def _do(self, lease: JobLease, on_control: object) -> None:
+    def _do(self, lease: JobLease, on_control: object, holder: str) -> None:
         end(self.store.catalog, lease)
 
 
