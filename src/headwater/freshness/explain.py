@@ -177,7 +177,11 @@ def _explain_waiting(
     asked = origins(pond)
     who = _who(pond, asked)
     is_fresh = word == "idle" and pond.end_f != NEVER
-    said = f"`{pond.name}` is as fresh as {clock(pond.end_f)} for {who}" if is_fresh else f"`{pond.name}` is demanded by {who}"
+    said = (
+        f"`{pond.name}` is as fresh as {clock(pond.end_f)} for {who}"
+        if is_fresh
+        else f"`{pond.name}` is demanded by {who}"
+    )
     values: dict[str, int | str | list[str] | None] = {"need": pond.need, "start_f": _known(pond.start_f)}
     if pond.sources:
         assert pond.need is not None

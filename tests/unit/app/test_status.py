@@ -88,7 +88,8 @@ def test_a_pipeline_under_a_wave_that_finds_nothing_new_is_idle(tmp_path: Path) 
         found = why(opened, "orders")
         assert (found.state, found.rule) == ("idle", "min-interval")
         assert re.fullmatch(
-            r"`orders` is as fresh as \S+ for `manifest:wave` on `copies`; it looks at its source again at \S+", found.sentence
+            r"`orders` is as fresh as \S+ for `manifest:wave` on `copies`; it looks at its source again at \S+",
+            found.sentence,
         )
         found = why(opened, "copies")
         assert (found.state, found.rule) == ("idle", "up-to-date")
