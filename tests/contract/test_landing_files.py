@@ -60,7 +60,7 @@ def test_the_files_of_a_lost_lease_are_left_to_gc(store: Store) -> None:
     lease = claim(store.catalog, begin_run(store, 1), holder="w")
     assert lease is not None
     done = r.UnitDone(unit_id=lease.unit_id)
-    end = JobEnd(held=lease.fence, state="done")
+    end = JobEnd(held=lease.fence, state="done", landed_run_id=lease.run_id)
     store.commit(r.Commit(changes=(done,), requires=(lease.fence,), actor=ACTOR, ends=end))
     assert code_of(lambda: land(store, lease.fence)) == "HW-T03"
     assert left(store) == [NAMED, UNNAMED]
