@@ -118,7 +118,7 @@ def _head(opened: OpenFile, size: int) -> tuple[bytes, bool]:
 
 def _infer_head(head: bytes, how: FileFormat, texts: Texts, *, source_id: str, is_whole: bool) -> Inferred | None:
     """The columns of the beginning of a file; None if a part of it tells nothing. `texts` learns of those of CSV."""
-    from headwater.coerce.infer import Inferred, infer_lines
+    from headwater.coerce.infer import infer_lines
     from headwater.connectors.files.json_lines import infer_whole_document
 
     refuse_foreign(head, source_id=source_id, format_=how.format.upper())
@@ -131,8 +131,6 @@ def _infer_head(head: bytes, how: FileFormat, texts: Texts, *, source_id: str, i
 
             return infer_rows(BytesIO(lines).read, how, source_id=source_id, texts=texts)
         case "json":
-            if not head.strip():
-                return Inferred()
             return infer_whole_document(head, how, source_id) if is_whole else None
         case format_:
             raise AssertionError(format_)
