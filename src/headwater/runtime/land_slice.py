@@ -129,7 +129,7 @@ class _Unit:
         entry = self._entry()
         if self.observed is None and number == 0 and entry is None and not _declares_enough(self.work.table):
             self._observe()
-        evolution = evolve_table(entry, self.work.table, shown_to(entry, self.observed, self.ask.exclude))
+        evolution = evolve_table(entry, self.work.table, shown_to(entry, self.observed, self.ask))
         if evolution.refused:
             raise refuse_change(
                 self.store,

@@ -249,7 +249,7 @@ def test_observed_is_complete_and_joins_the_columns_of_all_files(tmp_path: Path)
 
 def test_a_column_of_nulls_tells_no_type(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", {"id": pa.array([1], pa.int32()), "x": pa.nulls(1)})
-    assert read_of(tmp_path).observed == Observed({"id": INT}, complete=False)
+    assert read_of(tmp_path).observed == Observed({"id": INT}, complete=False, nulls=frozenset({"x"}))
     assert len(landed(tmp_path).rows) == 1
     write(tmp_path, "b.parquet", {"id": pa.array([1], pa.int32()), "x": pa.array([5])})
     assert read_of(tmp_path).observed == Observed({"id": INT, "x": LONG}, complete=True)

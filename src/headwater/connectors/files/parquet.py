@@ -103,8 +103,9 @@ def merge_footers(
                     hint=f"declare its type: columns = {{ {name} = ... }}, or make the files agree",
                 )
     columns = {name: type_ for name, (type_, _) in found.items()}
-    complete = bool(columns) and not silent - columns.keys() and not bad_files
-    return Observed(columns, complete=complete, bad_items=bad_files)
+    nulls = frozenset(silent - columns.keys())
+    complete = bool(columns) and not nulls and not bad_files
+    return Observed(columns, complete=complete, nulls=nulls, bad_items=bad_files)
 
 
 def cuts_of(footer: Footer, size: int) -> list[Cut]:

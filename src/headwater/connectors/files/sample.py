@@ -100,7 +100,7 @@ def _preview_text(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Ob
         if left <= 0:
             break
     hints = {**null_hints(texts, how), **exclude_hints(texts.names, how)}
-    return replace(how.observed(found.columns), bad_items=tuple(bad), hints=hints)
+    return replace(how.observed(found), bad_items=tuple(bad), hints=hints)
 
 
 def _sampled(file: FoundFile, error: UnreadableFile) -> BadItem:
