@@ -68,6 +68,8 @@ BAD: list[tuple[str, bytes, str, int, str]] = [
         3,
         "is not JSON: line 3, column 9: expected a key after the comma",
     ),
+    ("json", b"", "invalid_json", 1, "is not JSON: line 1, column 1: the text ends too early"),
+    ("json", b" \n", "invalid_json", 2, "is not JSON: line 2, column 1: the text ends too early"),
     ("json", b"7", "expected_object", 0, "is no array of objects and no object"),
     ("csv", b"id,id\n1,2\n", "duplicate_column", 0, "has two columns named `id`"),
     (
@@ -79,6 +81,8 @@ BAD: list[tuple[str, bytes, str, int, str]] = [
     ),
     ("ndjson.gz", LONG_TEXT[:-20], "damaged_compression", 0, "is not whole gzip data"),
     ("ndjson.gz", b'{"id": 1}\n', "damaged_compression", 0, "is not whole gzip data"),
+    ("ndjson.gz", b"", "damaged_compression", 0, "is not whole gzip data"),
+    ("parquet", b"", "truncated_parquet", 0, "is Parquet without its end: a part of the file is missing"),
     ("parquet", b"id\n1\n", "wrong_format", 0, "is not Parquet: it does not begin with the bytes `PAR1`"),
     ("parquet", parquet()[:-9], "truncated_parquet", 0, "is Parquet without its end: a part of the file is missing"),
     ("parquet", flipped(parquet(50_000)), "damaged_parquet", 0, "has data pages that cannot be read"),
@@ -114,6 +118,26 @@ def test_a_bad_file_is_left_out_with_its_reason_and_lands_when_it_was_repaired(
     path.write_bytes(GOOD[suffix] if suffix != "parquet" else parquet(2))
     table.land(opened(tmp_path))
     assert {row["_source_id"] for row in table.rows} == {f"d/{name}.{suffix}" for name in "abc"}
+
+
+@pytest.mark.parametrize("suffix", ["json", "parquet", "ndjson.gz"])
+def test_a_file_that_is_cut_to_no_bytes_keeps_its_landed_rows(tmp_path: Path, suffix: str) -> None:
+    path = folder(tmp_path, suffix, GOOD[suffix])
+    table = Table(ASK)
+    table.land(opened(tmp_path))
+    path.write_bytes(b"")
+    table.land(opened(tmp_path))
+    assert (len(table.rows), list(table.bad_items)) == (3, [f"d/b.{suffix}"])
+
+
+@pytest.mark.parametrize("suffix", ["ndjson", "csv"])
+def test_an_empty_text_file_has_no_rows(tmp_path: Path, suffix: str) -> None:
+    path = folder(tmp_path, suffix, GOOD[suffix])
+    table = Table(ASK)
+    table.land(opened(tmp_path))
+    path.write_bytes(b"")
+    table.land(opened(tmp_path))
+    assert (len(table.rows), table.bad_items) == (2, {})
 
 
 @pytest.mark.parametrize("suffix", ["ndjson", "json", "csv", "parquet"])

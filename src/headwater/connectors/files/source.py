@@ -151,6 +151,7 @@ class FilesSource:
             forms=dict(ask.forms),
             encoding=self.config.encoding,
             records=self.config.records,
+            primary_key=ask.primary_key,
         )
 
     def _compression(self, source_id: str) -> str:

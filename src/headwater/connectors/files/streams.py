@@ -103,6 +103,8 @@ class OpenFile:
             if self._stream is None:
                 return self._read_raw(size)
             try:
+                if not self.piece.file.size:  # Arrow takes no bytes for no content
+                    raise OSError("no compressed data")
                 return self._stream.read(size)  # type: ignore[no-any-return]
             except OSError as error:
                 if error.errno is not None:
