@@ -79,6 +79,16 @@ BAD: list[tuple[str, bytes, str, int, str]] = [
         3,
         "has a quote that is never closed, in the row that begins on line 3",
     ),
+    *(
+        (
+            "csv",
+            b"id,name,note\n1,x,y\n5\n" + record + b"\n3,a,b\n4,c,d\n",
+            "unclosed_quote",
+            4,
+            "has a quote that is never closed, in the row that begins on line 4",
+        )
+        for record in (b'"2,z,w', b'2,"z,w', b'2,z,"w', b'2,z,w,"v')
+    ),
     ("ndjson.gz", LONG_TEXT[:-20], "damaged_compression", 0, "is not whole gzip data"),
     ("ndjson.gz", b'{"id": 1}\n', "damaged_compression", 0, "is not whole gzip data"),
     ("ndjson.gz", b"", "damaged_compression", 0, "is not whole gzip data"),
