@@ -203,13 +203,9 @@ class _Result:
             modes=(entry.mode, self.ripple.mode) if entry is not None else None,
         )
         if evolution.refused:
+            work, made = self.work, self.ripple
             raise refuse_change(
-                self.work.store,
-                self.ripple.table,
-                evolution,
-                mode=self.ripple.mode,
-                actor=self.work.actor,
-                declared=self.ripple.declared,
+                work.store, made.table, evolution, mode=made.mode, actor=work.actor, declared=made.declared
             )
         return evolution
 

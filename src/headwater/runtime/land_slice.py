@@ -131,14 +131,8 @@ class _Unit:
             self._observe()
         evolution = evolve_table(entry, self.work.table, shown_to(entry, self.observed, self.ask.exclude))
         if evolution.refused:
-            raise refuse_change(
-                self.store,
-                self.ask.name,
-                evolution,
-                mode=self.ask.mode,
-                actor=self.work.actor,
-                declared=self.work.table.declared,
-            )
+            ask, actor, declared = self.ask, self.work.actor, self.work.table.declared
+            raise refuse_change(self.store, ask.name, evolution, mode=ask.mode, actor=actor, declared=declared)
         with Landing(self.store, self.work.actor) as landing:
             written = self._write(landing, evolution.schema, entry, number=number)
             if written.bad_items or written.unknown:
