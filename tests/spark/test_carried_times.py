@@ -184,3 +184,21 @@ def test_a_time_that_does_not_fit_is_still_refused(tmp_path: Path, spark: SparkS
     sql = "select t from e union all select timestamp'3000-01-01'"
     assert models.refused(sql, "e").code == "HW-S03"
     models.close()
+
+
+def test_what_a_model_caches_is_for_it_alone_and_goes_with_its_run(tmp_path: Path, spark: SparkSession) -> None:
+    models = Models(tmp_path, spark)
+    models.put("e", E, E_ROWS)
+    cache = spark._jsparkSession.sharedState().cacheManager()
+    before = cache.numCachedEntries()
+    text = "def out(e, context):\n    e.cache().count()\n    context.every_column('e').where('id > 1').cache()\n    return {}\n"
+    inputs = models.input("e")
+    used = models.code("models/used.py", text.format("e.groupBy('id').count()"))
+    with running(spark, "out", used, inputs=inputs, freshness_us=2, previous_freshness_us=None) as frame:
+        assert "InMemoryRelation" in frame._jdf.queryExecution().withCachedData().treeString()
+        assert cache.numCachedEntries() == before + 2
+        models.sql("select * from e", "e")
+        assert models.shown("id, t_ns, u_ns") == E_ROWS
+        assert cache.numCachedEntries() == before + 2
+    assert cache.numCachedEntries() == before
+    models.close()

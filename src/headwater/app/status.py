@@ -35,7 +35,7 @@ class RunStatus:
     freshness: str
     started_at: str
     seconds: float | None
-    """How long it ran, without the start of Spark."""
+    """How long it ran, without the wait for a worker and without the start of Spark."""
     rows: int
     bytes: int
     error: Mapping[str, Any] | None

@@ -232,6 +232,9 @@ QUERY_WAIT_SECONDS = 10.0
 """How long a query waits for a process at most."""
 QUERY_WORKER_QUERIES = 500
 """After so many queries a process is replaced."""
+QUERY_WORKER_KEPT_BYTES = 128 * 1024 * 1024
+"""A process that keeps so much more after a query than it had at its start is replaced: what it keeps counts against its
+limit, and the next query cannot use all of it. A sort of 50,000 long texts leaves 70 MiB, one of a million 1,400 MiB."""
 QUERY_WORKER_START_SECONDS = 60.0
 QUERY_WORKER_PAUSE_SECONDS = 1.0
 """The pause after a process did not start."""

@@ -110,10 +110,10 @@ def open_catalog(
             try:
                 version = _version(catalog)
             except OperationalError as error:
-                if create or not _is_settled(catalog, sqlite_path, error):
+                if create or not (catalog.is_sqlite and _is_unwritable(error)):
                     raise
                 catalog.close()
-                catalog = Catalog(_sqlite_engine(sqlite_path, settled=True))
+                catalog = Catalog(_sqlite_engine(sqlite_path, as_it_is=_reading_options(sqlite_path)))
                 version = _version(catalog)
             if version == 0 and not create:
                 catalog.close()
@@ -182,21 +182,24 @@ def _create(catalog: Catalog, *, project: str) -> None:
             )
 
 
-def _is_settled(catalog: Catalog, path: Path, error: OperationalError) -> bool:
-    """True if SQLite cannot make its files beside the database, and needs none to read it: the write-ahead log is
-    empty or gone, so that every commit is in the database itself."""
-    reasons = ("unable to open", "readonly", "disk I/O", "disk is full")
+def _is_unwritable(error: OperationalError) -> bool:
+    """Whether SQLite cannot make its files beside the database."""
+    return any(reason in str(error.orig) for reason in ("unable to open", "readonly", "disk I/O", "disk is full"))
+
+
+def _reading_options(path: Path) -> str:
+    """How SQLite reads a database beside which it can make no file. Where the write-ahead log is empty or gone, every
+    commit is in the database itself. Otherwise SQLite makes the log's index in memory."""
     wal = path.with_name(f"{path.name}-wal")
-    unwritable = any(reason in str(error.orig) for reason in reasons)
-    return catalog.is_sqlite and unwritable and (not wal.exists() or wal.stat().st_size == 0)
+    return "mode=ro&vfs=unix-none" if wal.exists() and wal.stat().st_size else "immutable=1"
 
 
-def _sqlite_engine(path: Path, *, settled: bool = False) -> Engine:
-    """`settled`: read the file as it is, without locks and without files beside it. Only right while no process
-    writes."""
+def _sqlite_engine(path: Path, *, as_it_is: str = "") -> Engine:
+    """`as_it_is`: the options to read the files as they are, without locks and without making any. Only right while no
+    process writes."""
     # A pool, because SQLite empties its write-ahead log whenever the last connection closes: that doubles a commit.
     engine = create_engine(
-        f"sqlite:///file:{quote(str(path))}?immutable=1&uri=true" if settled else f"sqlite:///{path}",
+        f"sqlite:///file:{quote(str(path))}?{as_it_is}&uri=true" if as_it_is else f"sqlite:///{path}",
         isolation_level="AUTOCOMMIT",
         pool_timeout=limits.CATALOG_BUSY_SECONDS,
         connect_args={"timeout": limits.CATALOG_BUSY_SECONDS, "check_same_thread": False},
@@ -205,7 +208,9 @@ def _sqlite_engine(path: Path, *, settled: bool = False) -> Engine:
     @event.listens_for(engine, "connect")
     def configure(connection: object, _record: object) -> None:
         execute = connection.execute  # type: ignore[attr-defined]
-        if not settled:
+        if as_it_is:
+            execute("PRAGMA locking_mode = EXCLUSIVE")  # then SQLite has the log's index in memory, not in a file
+        else:
             _use_wal(execute)
         execute("PRAGMA foreign_keys = ON")
 

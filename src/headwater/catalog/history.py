@@ -30,8 +30,9 @@ _PART_OF_ID = re.compile(r"[0-9a-f-]{1,36}")
 
 @dataclass(frozen=True, kw_only=True)
 class PondRun:
-    """One run of a pond. `error` is that of its last job that failed. `changed`: a table is no longer what it was;
-    `spark_start_us`: how long it waited for Spark to start, which is not its own time."""
+    """One run of a pond. `started_us` is when it was begun, and once it has ended when its first job was taken from the
+    queue. `error` is that of its last job that failed. `changed`: a table is no longer what it was; `spark_start_us`: how
+    long it waited for Spark to start, which is not its own time."""
 
     run_id: str
     pond: str
@@ -50,7 +51,7 @@ class PondRun:
 
     @property
     def took_us(self) -> int | None:
-        """How long it ran, without Spark's start; None while it runs."""
+        """How long it ran, without the wait for a worker and without Spark's start; None while it runs."""
         return None if self.ended_us is None else max(0, self.ended_us - self.started_us - self.spark_start_us)
 
 
@@ -208,12 +209,14 @@ def _ended() -> Any:
     """Ends a run, with what its jobs came to: they are forgotten earlier than it is."""
     mine = t.job.c.run_id == bindparam("key")
     done = t.job.c.state == "done"
+    first = select(func.min(t.job.c.started_us)).where(mine)
     error = select(t.job.c.error).where(mine, t.job.c.state == "failed").order_by(t.job.c.job_id.desc()).limit(1)
     return (
         update(t.pond_run)
         .where(t.pond_run.c.run_id == bindparam("key"))
         .values(
             state=bindparam("end_state"),
+            started_us=func.coalesce(first.scalar_subquery(), t.pond_run.c.started_us),
             ended_us=bindparam("now"),
             rows=select(func.coalesce(func.sum(t.job.c.rows), 0)).where(mine).scalar_subquery(),
             bytes=select(func.coalesce(func.sum(t.job.c.bytes), 0)).where(mine).scalar_subquery(),

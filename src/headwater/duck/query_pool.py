@@ -38,6 +38,7 @@ from headwater.duck.query_wire import (
     Rows,
     RunStatement,
 )
+from headwater.duck.query_worker import data_bytes
 from headwater.duck.sandbox import Resources, SessionDefinitions
 from headwater.duck.statement import Statement, too_deep
 
@@ -215,6 +216,7 @@ class QueryProcess:
         """Start it. It can be asked once `wait` has returned."""
         self._spill = spill
         self._queries = 0
+        self._first_bytes = 0
         self._failed = False
         self._stopped: str | None = None
         ours, theirs = socket.socketpair()
@@ -235,6 +237,7 @@ class QueryProcess:
         self._channel.deadline = time.monotonic() + limits.QUERY_WORKER_START_SECONDS
         if not isinstance(self._channel.receive(), Ready):
             raise ValueError("it does not say that it is ready")
+        self._first_bytes = data_bytes(self._process.pid)
 
     def parse(self, sql: str, *, seconds: float) -> Statement:
         """Check a client's SQL; see `statement.parse`. All that is asked of it until its answer is complete takes
@@ -272,7 +275,9 @@ class QueryProcess:
         return self._process.poll() is None
 
     def is_usable(self) -> bool:
-        return not self._failed and self._queries < limits.QUERY_WORKER_QUERIES and self.is_alive()
+        if self._failed or self._queries >= limits.QUERY_WORKER_QUERIES or not self.is_alive():
+            return False
+        return data_bytes(self._process.pid) - self._first_bytes <= limits.QUERY_WORKER_KEPT_BYTES
 
     def kill(self) -> None:
         self._failed = True

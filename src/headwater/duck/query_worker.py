@@ -87,9 +87,9 @@ class _QueryWorker:
             pieces = _Pieces(run)
             for piece in pieces.of(found, names):
                 self._channel.send(Rows(piece))
-            self._channel.send(End(pieces.truncated))
         finally:
             session.close()
+        self._channel.send(End(pieces.truncated))  # now the server looks at what this process keeps
 
 
 class _Pieces:
@@ -155,17 +155,17 @@ def _limit_memory(size: int) -> None:
     """Data is what a process has for itself, without the programs and files that it maps. A process that the kernel
     ends leaves no image of its memory behind."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with_all = size + _data_bytes()
+    with_all = size + data_bytes(os.getpid())
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     if most != resource.RLIM_INFINITY:
         with_all = min(with_all, most)
     resource.setrlimit(resource.RLIMIT_DATA, (with_all, with_all))
 
 
-def _data_bytes() -> int:
-    """What this process has already. Other systems than Linux do not say; there the limit is a little tighter."""
+def data_bytes(pid: int) -> int:
+    """What a process has for itself now. Other systems than Linux do not say: 0."""
     try:
-        status = Path("/proc/self/status").read_text()
+        status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData:")), 0)

@@ -317,7 +317,7 @@ class _StatementWalk:
             case "pg_catalog" if name in _LISTINGS:
                 self.lists = True
             case _:
-                raise _unknown(f"{node['schema_name']}.{node['table_name']}", ())
+                raise _unknown(f"{node['schema_name']}.{node['table_name']}")
 
 
 def _check_expression(node: dict[str, Any]) -> None:
@@ -349,11 +349,14 @@ def _depth(sql: str) -> int:
     return most
 
 
-def _unknown(name: str, known: Collection[str]) -> HeadwaterError:
+def _unknown(name: str, known: Collection[str] | None = None) -> HeadwaterError:
+    """`known` is None while a statement is parsed: which tables there are is not asked then."""
     shown = name[: limits.QUERY_MESSAGE_CHARACTERS]
-    meant = nearest(shown, sorted(known))
+    meant = nearest(shown, sorted(known or ()))
     if meant:
         hint = f"did you mean `{meant}`?"
+    elif known is None:
+        hint = "`SELECT * FROM headwater.tables` lists the tables"
     else:
         hint = "tables: " + ", ".join(sorted(known)) if known else "there is no table yet: run `headwater apply`"
     return HeadwaterError("HW-Q01", f"Catalog Error: Table with name {shown} does not exist!", hint=hint)

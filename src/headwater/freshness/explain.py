@@ -174,9 +174,15 @@ def _explain_running(pond: Pond, clock: Callable[[int], str]) -> Explanation:
 def _explain_waiting(
     state: State, pond: Pond, clock: Callable[[int], str], word: Literal["queued", "idle"]
 ) -> Explanation:
-    """A pond that holds demand and cannot start."""
+    """A pond that holds demand and cannot start. An idle one is as fresh as its Waves can have it now."""
     asked = origins(pond)
     who = _who(pond, asked)
+    is_fresh = word == "idle" and pond.end_freshness != NEVER
+    said = (
+        f"`{pond.name}` is as fresh as {clock(pond.end_freshness)} for {who}"
+        if is_fresh
+        else f"`{pond.name}` is demanded by {who}"
+    )
     values: dict[str, int | str | list[str] | None] = {
         "need": pond.needed_freshness,
         "start_f": _known(pond.start_freshness),
@@ -187,8 +193,11 @@ def _explain_waiting(
         names = [source.name for source in late]
         offered = (min if pond.gated_by_all else max)(source.end_freshness for source in late)
         has = "has never completed a run" if offered == NEVER else f"is at {clock(offered)}"
-        sentence = f"`{pond.name}` is demanded by {who} and waits for {_list(names)}, which {has}"
         values |= {"source_f": _known(offered), "sources": names}
+        if is_fresh:
+            sentence = f"{said}; {_list(names)} {'has' if len(names) == 1 else 'have'} nothing newer"
+            return Explanation(pond.name, word, "up-to-date", sentence, values, asked)
+        sentence = f"{said} and waits for {_list(names)}, which {has}"
         return Explanation(pond.name, word, "source-behind", sentence, values, asked)
     wake = inlet_wake(pond, state.now)
     rule: Rule
@@ -199,7 +208,7 @@ def _explain_waiting(
         rule, because = "window-closed", "no window will open any more"
     else:
         rule, because = "window-closed", f"its next window opens at {clock(wake)}"
-    sentence = f"`{pond.name}` is demanded by {who} and waits: {because}"
+    sentence = f"{said}; {because}" if is_fresh else f"{said} and waits: {because}"
     return Explanation(pond.name, word, rule, sentence, {**values, "wake": wake}, asked)
 
 

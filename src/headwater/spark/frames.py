@@ -81,7 +81,10 @@ def _group_frame(
     """The rows of files of one schema; `placed` with what orders them: commit, file of the commit, row of the file."""
     written = state.schemas[schema_id]
     merged = any(file.merged for file in files)
-    raw = spark.read.schema(_read_schema(written, merged=merged)).parquet(*[str(root / file.path) for file in files])
+    reader = spark.read.schema(_read_schema(written, merged=merged))
+    # Spark's sessions share one cache, by equal plans: with this a plan is equal to none of another session.
+    reader = reader.option("headwater.session", spark._jsparkSession.sessionUUID())
+    raw = reader.parquet(*[str(root / file.path) for file in files])
     system = [_quote(column.name) for column in _SYSTEM_TYPES if column is not COMMIT_SEQ]
     shown = [*_shown_columns(state.schema, written), *system]
     if placed:

@@ -86,6 +86,8 @@ class RippleContext:
     previous_freshness_us: int | None
     spark: SparkSession
     _inputs: Mapping[str, Input] = field(repr=False)
+    _frames: list[DataFrame] = field(default_factory=list, repr=False)
+    """All frames of inputs that its code has got."""
 
     def changed_rows(self, table: str) -> DataFrame:
         """The rows of an input that arrived since this ripple last succeeded; all of them the first time. Of an
@@ -93,24 +95,39 @@ class RippleContext:
         view all rows if anything behind it has changed. Rows that went away are not in it."""
         given = self._input(table)
         if given.since_seq is None:
-            return _own_columns(self.spark, given)
+            return self._own_columns(given)
         if isinstance(given, ViewInput):
-            frame = _own_columns(self.spark, given)
+            frame = self._own_columns(given)
             return frame if given.seq > given.since_seq else frame.limit(0)
         # A row that arrived later stands in a file that arrived later, and wins over all that did not.
         newer = tuple(file for file in given.state.files if file.added_seq > given.since_seq)
         given = replace(given, state=replace(given.state, files=newer))
         if not any(file.merged for file in newer):
-            return _own_columns(self.spark, given)
+            return self._own_columns(given)
         arrived = table_frame(self.spark, given.root, given.state).where(f"`_commit_seq` > {given.since_seq}")
-        return _select(arrived, given)
+        return self._noted(_select(arrived, given))
 
     def every_column(self, table: str) -> DataFrame:
         """An input with the view's further columns: exact nanoseconds, and Headwater's own."""
         given = self._input(table)
         if isinstance(given, ViewInput):
-            return _own_columns(self.spark, given)
-        return _select(table_frame(self.spark, given.root, given.state), given, also=None)
+            return self._own_columns(given)
+        return self._noted(_select(table_frame(self.spark, given.root, given.state), given, also=None))
+
+    def _own_columns(self, given: Input) -> DataFrame:
+        return self._noted(_own_columns(self.spark, given))
+
+    def _noted(self, frame: DataFrame) -> DataFrame:
+        self._frames.append(frame)
+        return frame
+
+    def _uncache(self) -> None:
+        """Drop all that the code has cached of its inputs: Spark keeps it for as long as it runs."""
+        session = self.spark._jsparkSession
+        cache = session.sharedState().cacheManager()
+        if not cache.isEmpty():
+            for frame in self._frames:
+                cache.uncacheQuery(session, frame._jdf.queryExecution().analyzed(), True, False)
 
     def _input(self, table: str) -> Input:
         if table in self._inputs:
@@ -150,8 +167,11 @@ def running(
                 yield frame
             case PythonCode():
                 context = RippleContext(freshness_us, previous_freshness_us, session, inputs)
-                with run_python(ripple, code, context, inputs) as frame:
-                    yield frame
+                try:
+                    with run_python(ripple, code, context, inputs) as frame:
+                        yield frame
+                finally:
+                    context._uncache()
 
 
 def run_sql(session: SparkSession, sql: str, inputs: Mapping[str, Input], *, subject: str) -> DataFrame:
@@ -253,7 +273,7 @@ def _arguments(
         else:
             continue
         for table in wanted:
-            arguments[table] = _own_columns(context.spark, inputs[table])
+            arguments[table] = context._own_columns(inputs[table])
     return arguments
 
 

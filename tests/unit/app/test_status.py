@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from headwater.app.workspace import Workspace, workspace
 from headwater.base.clock import now_us
 from headwater.base.holder import new_holder
 from headwater.freshness.events import Completed, Effect, Event, StartRipple
+from headwater.interfaces.cli.query import _asked
 from headwater.runtime.compile import compile_pipelines
 from headwater.runtime.engine import Engine, open_engine
 
@@ -83,5 +85,18 @@ def test_a_pipeline_under_a_wave_that_finds_nothing_new_is_idle(tmp_path: Path) 
         complete(engine, copying)
         assert states(opened) == {"orders": "idle", "closed": "idle", "copies": "idle"}
         assert engine.state.ponds["copies"].has_pull
-        assert "looks at its source again at" in why(opened, "orders").sentence
+        found = why(opened, "orders")
+        assert (found.state, found.rule) == ("idle", "min-interval")
+        assert re.fullmatch(
+            r"`orders` is as fresh as \S+ for `manifest:wave` on `copies`; it looks at its source again at \S+",
+            found.sentence,
+        )
+        found = why(opened, "copies")
+        assert (found.state, found.rule) == ("idle", "up-to-date")
+        assert re.fullmatch(
+            r"`copies` is as fresh as \S+ for `manifest:wave` on `copies`; `orders` has nothing newer", found.sentence
+        )
+        demand = {each.pipeline: (each.demand, _asked(each)) for each in status(opened)}
+        assert demand["copies"] == (("pull",), "manifest:wave")
+        assert demand["orders"] == (("pull",), None)
         engine.release()

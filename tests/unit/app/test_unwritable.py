@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import resource
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,14 +65,41 @@ EXPECTED = {"query": [[2]], "http": [{"n": 2}], "status": ["orders"], "plan": Fa
 
 @pytest.mark.parametrize("served", [True, False], ids=["by a server that was there before", "by a command"])
 def test_a_full_disk_can_be_read(tmp_path: Path, served: bool) -> None:
+    assert read_full(landed_project(tmp_path / "shop"), served) == EXPECTED
+
+
+def test_a_full_disk_can_be_read_after_the_server_was_killed_and_the_index_of_its_log_was_lost(tmp_path: Path) -> None:
+    root = left_with_a_log(landed_project(tmp_path / "shop"))
+    assert read_full(root, served=False) == EXPECTED
+    with workspace(root) as opened:
+        assert readings(opened) == EXPECTED, "the log is still there"
+
+
+def left_with_a_log(root: Path) -> Path:
+    """The database itself has no `store`: the commit that made it is in the write-ahead log alone, and has no index."""
+    (meta,) = root.rglob("meta.sqlite")
+    names = ("meta.sqlite", "meta.sqlite-wal")
+    with closing(sqlite3.connect(meta, isolation_level=None)) as connection:
+        (store,) = connection.execute("SELECT * FROM store").fetchall()
+        connection.execute("DELETE FROM store")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute(f"INSERT INTO store VALUES ({', '.join('?' * len(store))})", store)
+        kept = {name: meta.with_name(name).read_bytes() for name in names}
+    for name in names:
+        meta.with_name(name).write_bytes(kept[name])
+    meta.with_name("meta.sqlite-shm").unlink(missing_ok=True)
+    return root
+
+
+def read_full(root: Path, served: bool) -> object:
     forking = context()
     here, there = forking.Pipe()
-    process = forking.Process(target=_read_full, args=(landed_project(tmp_path / "shop"), served, there))
+    process = forking.Process(target=_read_full, args=(root, served, there))
     process.start()
     there.close()
     found = here.recv()
     process.join()
-    assert found == EXPECTED
+    return found
 
 
 def _read_full(root: Path, served: bool, pipe: Connection) -> None:
@@ -86,8 +115,11 @@ def _read_full(root: Path, served: bool, pipe: Connection) -> None:
             pipe.send(f"{type(error).__name__}: {error}")
 
 
-def test_a_read_only_disk_can_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True], ids=["as a server left it", "as a killed server left it"])
+def test_a_read_only_disk_can_be_read(tmp_path: Path, killed: bool) -> None:
     root = landed_project(tmp_path / "shop")
+    if killed:
+        left_with_a_log(root)
     namespace = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
     if subprocess.run([*namespace, "true"], capture_output=True).returncode != 0:
         pytest.skip("NOT TESTED: a read-only disk. This machine allows no mount: allow `unshare -rm`, or be root.")

@@ -116,6 +116,19 @@ def test_a_process_is_replaced_after_many_queries(pool: QueryPool, monkeypatch: 
     eventually(lambda: not exists(pid_of(process)))
 
 
+def test_a_process_that_keeps_much_memory_is_replaced(pool: QueryPool) -> None:
+    sort = "select max(y) from (select repeat('y', 1000) || x y from range(300000) t(x) order by hash(x) limit 1000000)"
+    with pool.process(60) as process:
+        pid = pid_of(process)
+        process.parse("select 1", seconds=60)
+        process.run(NOTHING, root=Path("/"), resources=Resources(), rows=1, seconds=60)
+        assert process.is_usable()
+        process.parse(sort, seconds=60)
+        process.run(NOTHING, root=Path("/"), resources=Resources(), rows=1, seconds=60)
+        assert not process.is_usable()
+    eventually(lambda: not exists(pid))
+
+
 def test_a_process_has_nothing_of_the_server(pool: QueryPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWATER_TOKEN", "a secret")
     with socket.socket() as listening, pool.process(60) as process:

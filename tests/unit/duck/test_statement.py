@@ -68,3 +68,10 @@ def test_the_table_functions_that_are_allowed_exist() -> None:
 )
 def test_a_statement_names_its_tables_and_not_its_ctes(sql: str, names: set[str]) -> None:
     assert parse(sql).names == names
+
+
+def test_a_table_of_another_schema_is_not_taken_for_a_store_without_tables() -> None:
+    with pytest.raises(HeadwaterError) as raised:
+        parse("select * from headwater.nope")
+    assert "headwater.nope does not exist" in raised.value.message
+    assert raised.value.hint == "`SELECT * FROM headwater.tables` lists the tables"

@@ -108,7 +108,8 @@ def status(context: typer.Context, pipelines: PipelinesArgument = None, json_: J
 
 def _asked(status: Any) -> str | None:
     """What stands on a pipeline, and what it is asked for right now."""
-    return ", ".join([*status.triggers, *(["asked"] if status.demand else [])]) or None
+    is_asked = status.demand and status.state != "idle"  # a Wave goes on to ask while there is nothing new
+    return ", ".join([*status.triggers, *(["asked"] if is_asked else [])]) or None
 
 
 def query(
