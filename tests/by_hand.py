@@ -57,11 +57,14 @@ class Table:
         staged: list[Row] = []
         for slice_ in plan.slices:
             stored = as_stored(slice_)
+            for item in stored.items:
+                self.bad_items.pop(item.source_id, None)
             rows, items = self.read(source, stored)
             if self.ask.mode == "replace":
                 staged += rows
             else:
-                self.rows = [row for row in self.rows if row.get("_source_id") not in stored.replaces] + rows
+                gone = set(stored.replaces) - self.bad_items.keys()
+                self.rows = [row for row in self.rows if row.get("_source_id") not in gone] + rows
             assert set(items) == {item.source_id for item in stored.items}
             self.landed.update(items)
             kind = source.backfill_hint().cursor_kind

@@ -149,7 +149,8 @@ def _create(shown: Shown, declared: Mapping[str, DeclaredColumn], primary_key: t
     for name, type_ in shown.columns.items():
         if name not in declared:
             schema = schema.added(name, type_, nullable=name not in primary_key)
-    check_key(schema)
+    if schema.columns:  # a source that is still empty shows none
+        check_key(schema)
     return Evolution(schema, (SchemaEvent(kind="created", after=schema.as_json()),))
 
 

@@ -12,6 +12,7 @@ from msgspec import Raw
 
 _any = msgspec.json.Decoder(Raw).decode
 _at_byte = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)")
+_word = re.compile(rb"t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?")
 NOT_UTF8 = "not UTF-8"
 _END = "the text ends too early"
 _REASONS = {
@@ -52,8 +53,11 @@ def fault_in(source: bytes) -> Fault | None:
         if found is None:
             return _cut_short(source)
         words, offset = found[1], int(found[2])
-        # The decoder has read one character too many when it finds that the value was over.
-        return _fault(source, offset - (words == "trailing characters"), _REASONS.get(words, words))
+        if words == "trailing characters":
+            offset -= 1  # the decoder has read one character too many when it finds that the value was over
+        elif words == "invalid character":
+            offset = max(offset, _after_word(source, offset - 1))
+        return _fault(source, offset, _REASONS.get(words, words))
     except RecursionError:
         pass
     return None
@@ -66,12 +70,22 @@ def _cut_short(source: bytes) -> Fault:
     try:
         json.loads(text, parse_constant=_bare_word)
     except json.JSONDecodeError as error:
-        is_open = error.msg.startswith("Unterminated string")
-        reason = "a string that does not end" if is_open else _END if error.pos >= len(text.rstrip()) else error.msg
-        return _fault(source, len(text[: error.pos].encode()), reason)
+        offset = _after_word(source, len(text[: error.pos].encode()))
+        if error.msg.startswith("Unterminated string"):
+            return _fault(source, offset, "a string that does not end")
+        is_end = offset >= len(source.rstrip())
+        reason = "unexpected character" if error.msg == "Expecting value" else error.msg
+        return _fault(source, offset, _END if is_end else reason)
     except (ValueError, RecursionError):
         pass
     return _fault(source, len(source), _END)
+
+
+def _after_word(source: bytes, offset: int) -> int:
+    """Where a `true`, `false` or `null` that begins at `offset` stops being one; `offset` itself where none does. The
+    decoder points behind the first letter of a word, Python's at it."""
+    found = _word.match(source, offset)
+    return offset if found is None else found.end()
 
 
 def _bare_word(_word: str) -> NoReturn:

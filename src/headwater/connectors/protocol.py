@@ -72,13 +72,14 @@ class BadItem:
 class Observed:
     """Columns as a source shows them. `complete` means that a stored column which is missing here was dropped at
     the source (a typed source); text formats show only the keys that were present. `renamed` maps a new name to
-    the old one where the source itself declares it. `bad_items` could not be read, and show nothing; `hints` are what
-    a preview has to say of columns, by name."""
+    the old one where the source itself declares it. `nulls` are columns that hold nothing but nulls, and so tell no type.
+    `bad_items` could not be read, and show nothing; `hints` are what a preview has to say of columns, by name."""
 
     columns: Mapping[str, Type]
     complete: bool = False
     primary_key: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
+    nulls: frozenset[str] = frozenset()
     bad_items: tuple[BadItem, ...] = ()
     hints: Mapping[str, str] = field(default_factory=dict)
 

@@ -129,7 +129,7 @@ class _Unit:
         entry = self._entry()
         if self.observed is None and number == 0 and entry is None and not _declares_enough(self.work.table):
             self._observe()
-        evolution = evolve_table(entry, self.work.table, shown_to(entry, self.observed, self.ask.exclude))
+        evolution = evolve_table(entry, self.work.table, shown_to(entry, self.observed, self.ask))
         if evolution.refused:
             ask, actor, declared = self.ask, self.work.actor, self.work.table.declared
             raise refuse_change(self.store, ask.name, evolution, mode=ask.mode, actor=actor, declared=declared)

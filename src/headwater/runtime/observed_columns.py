@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from headwater.base.types import STRING, Type
 from headwater.catalog.evolution import Shown
 from headwater.catalog.lookup import TableEntry
-from headwater.connectors.protocol import Observed
+from headwater.connectors.protocol import Observed, TableAsk
 
 
 def merge_observed(parts: Sequence[Observed]) -> Observed:
@@ -20,18 +20,20 @@ def merge_observed(parts: Sequence[Observed]) -> Observed:
             columns[name] = join_types(columns.get(name), type_) or STRING
     bad = {item.source_id: item for part in parts for item in part.bad_items}
     complete = bool(parts) and all(part.complete for part in parts)
-    return Observed(columns, complete=complete, bad_items=tuple(bad.values()))
+    nulls = frozenset(name for part in parts for name in part.nulls if name not in columns)
+    return Observed(columns, complete=complete, nulls=nulls, bad_items=tuple(bad.values()))
 
 
-def shown_to(entry: TableEntry | None, observed: Observed | None, exclude: Collection[str] = ()) -> Shown:
+def shown_to(entry: TableEntry | None, observed: Observed | None, ask: TableAsk) -> Shown:
     """What there is to reconcile with a table's schema. A text format shows values, not types: a column that the
-    table has is read as what it is there, so only unknown columns count, and those that come back. `exclude` are the
-    columns that are left out."""
-    gone = frozenset(exclude)
+    table has is read as what it is there, so only unknown columns count, and those that come back. A new table has a
+    key even if each of its values is null: as text, so that the rows without one are bad rows."""
+    gone = frozenset(ask.exclude)
     if observed is None:
         return Shown({}, gone=gone)
     if observed.complete or entry is None:
-        return Shown(observed.columns, complete=observed.complete, renamed=observed.renamed)
+        keys = {name: STRING for name in ask.primary_key if name in observed.nulls and entry is None}
+        return Shown({**observed.columns, **keys}, complete=observed.complete, renamed=observed.renamed)
     shown: dict[str, Type] = {}
     for name, type_ in observed.columns.items():
         known = entry.schema.column(name)

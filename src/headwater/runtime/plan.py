@@ -277,7 +277,7 @@ def _expected(
     shows_nothing = observed is None or (observed.bad_items and not observed.columns)
     if entry is None and shows_nothing and not table.declared:
         return None, False
-    return evolve_table(entry, table, shown_to(entry, observed, table.ask.exclude)), sure
+    return evolve_table(entry, table, shown_to(entry, observed, table.ask)), sure
 
 
 def _listed(evolution: Evolution) -> tuple[SchemaEvent, ...]:

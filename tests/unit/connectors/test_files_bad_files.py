@@ -68,6 +68,8 @@ BAD: list[tuple[str, bytes, str, int, str]] = [
         3,
         "is not JSON: line 3, column 9: expected a key after the comma",
     ),
+    ("json", b"", "invalid_json", 1, "is not JSON: line 1, column 1: the text ends too early"),
+    ("json", b" \n", "invalid_json", 2, "is not JSON: line 2, column 1: the text ends too early"),
     ("json", b"7", "expected_object", 0, "is no array of objects and no object"),
     ("csv", b"id,id\n1,2\n", "duplicate_column", 0, "has two columns named `id`"),
     (
@@ -77,8 +79,20 @@ BAD: list[tuple[str, bytes, str, int, str]] = [
         3,
         "has a quote that is never closed, in the row that begins on line 3",
     ),
+    *(
+        (
+            "csv",
+            b"id,name,note\n1,x,y\n5\n" + record + b"\n3,a,b\n4,c,d\n",
+            "unclosed_quote",
+            4,
+            "has a quote that is never closed, in the row that begins on line 4",
+        )
+        for record in (b'"2,z,w', b'2,"z,w', b'2,z,"w', b'2,z,w,"v')
+    ),
     ("ndjson.gz", LONG_TEXT[:-20], "damaged_compression", 0, "is not whole gzip data"),
     ("ndjson.gz", b'{"id": 1}\n', "damaged_compression", 0, "is not whole gzip data"),
+    ("ndjson.gz", b"", "damaged_compression", 0, "is not whole gzip data"),
+    ("parquet", b"", "truncated_parquet", 0, "is Parquet without its end: a part of the file is missing"),
     ("parquet", b"id\n1\n", "wrong_format", 0, "is not Parquet: it does not begin with the bytes `PAR1`"),
     ("parquet", parquet()[:-9], "truncated_parquet", 0, "is Parquet without its end: a part of the file is missing"),
     ("parquet", flipped(parquet(50_000)), "damaged_parquet", 0, "has data pages that cannot be read"),
@@ -114,6 +128,26 @@ def test_a_bad_file_is_left_out_with_its_reason_and_lands_when_it_was_repaired(
     path.write_bytes(GOOD[suffix] if suffix != "parquet" else parquet(2))
     table.land(opened(tmp_path))
     assert {row["_source_id"] for row in table.rows} == {f"d/{name}.{suffix}" for name in "abc"}
+
+
+@pytest.mark.parametrize("suffix", ["json", "parquet", "ndjson.gz"])
+def test_a_file_that_is_cut_to_no_bytes_keeps_its_landed_rows(tmp_path: Path, suffix: str) -> None:
+    path = folder(tmp_path, suffix, GOOD[suffix])
+    table = Table(ASK)
+    table.land(opened(tmp_path))
+    path.write_bytes(b"")
+    table.land(opened(tmp_path))
+    assert (len(table.rows), list(table.bad_items)) == (3, [f"d/b.{suffix}"])
+
+
+@pytest.mark.parametrize("suffix", ["ndjson", "csv"])
+def test_an_empty_text_file_has_no_rows(tmp_path: Path, suffix: str) -> None:
+    path = folder(tmp_path, suffix, GOOD[suffix])
+    table = Table(ASK)
+    table.land(opened(tmp_path))
+    path.write_bytes(b"")
+    table.land(opened(tmp_path))
+    assert (len(table.rows), table.bad_items) == (2, {})
 
 
 @pytest.mark.parametrize("suffix", ["ndjson", "json", "csv", "parquet"])
@@ -178,3 +212,18 @@ def test_a_table_of_bad_parquet_files_drops_no_column(tmp_path: Path) -> None:
     (slice_,) = source.slices(ASK, None, source.bound(ASK), {}).slices
     observed = source.read(ASK, slice_).observed
     assert (observed.columns, observed.complete) == ({}, False)
+
+
+def test_a_line_break_in_a_name_is_an_escape_in_messages(tmp_path: Path) -> None:
+    name = "d/y\nerror[HW-X99]: fake.ndjson"
+    folder(tmp_path, "ndjson", b"").unlink()
+    (tmp_path / name).write_bytes(b"\0")
+    shown = r"`d/y\nerror[HW-X99]: fake.ndjson`"
+    with pytest.raises(HeadwaterError) as error:
+        Table(replace(ASK, max_bad_items=0)).land(opened(tmp_path))
+    assert error.value.message == f"{shown} is not NDJSON: it is not text, byte 1 is NUL"
+    table = Table(ASK)
+    (slice_,) = table.land(opened(tmp_path)).slices
+    assert slice_.describe == rf"3 files, d/a.ndjson .. {shown.strip('`')}"
+    (tmp_path / name).unlink()
+    assert table.plan(opened(tmp_path)).warnings[0].endswith(f": {shown}")

@@ -12,9 +12,13 @@ import pytest
 
 from by_hand import Table
 from headwater.base import limits
+from headwater.base.errors import HeadwaterError
 from headwater.base.types import LONG, STRING, Type, parse_type
-from headwater.connectors.protocol import BadRows, TableAsk
+from headwater.catalog.evolution import DeclaredColumn, evolve
+from headwater.coerce.row_errors import BadRow
+from headwater.connectors.protocol import ArrowRead, BadRows, TableAsk
 from headwater.connectors.registry import open_source
+from headwater.runtime.observed_columns import merge_observed, shown_to
 
 
 def landed(root: Path, data: str | bytes, *, name: str = "a.ndjson", room: int = 100, **declared: Type) -> Table:
@@ -69,6 +73,50 @@ def test_one_bad_row_too_many_fails_all_of_them(tmp_path: Path) -> None:
     assert (error.value.total, [e.line for e in error.value.errors]) == (3, [2, 3, 4])
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("a.csv", "k,x\n,\n,5\n", [2, 3]),
+        ("a.ndjson", "{}\n", [1]),
+        ("a.ndjson", '{"x": null}\n{"k": null, "x": null}\n', [1, 2]),
+        ("a.ndjson", '{"k": null, "x": 5}\n', [1]),
+        ("a.json", "[{}]", [1]),
+    ],
+)
+@pytest.mark.parametrize("declared", [{}, {"x": LONG}], ids=["undeclared", "declared"])
+def test_a_key_that_is_always_null_makes_bad_rows(
+    tmp_path: Path, name: str, text: str, lines: list[int], declared: dict[str, Type]
+) -> None:
+    (tmp_path / name).write_text(text)
+    ask = TableAsk("t", "t", "upsert", primary_key=("k",), declared=declared, max_bad_rows=10)
+    source = open_source("files", {"path": name}, root=tmp_path, resolve=str, pipeline="t")
+    (slice_,) = source.slices(ask, None, source.bound(ask), {}).slices
+    read = source.read(ask, slice_)
+    assert isinstance(read, ArrowRead) and read.observe is not None
+    preview, observed = source.preview(ask, slice_), merge_observed([read.observe(part) for part in read.partitions])
+    assert preview is not None and shown_to(None, preview, ask) == shown_to(None, observed, ask)
+    made = evolve(
+        None,
+        shown_to(None, observed, ask),
+        declared={key: DeclaredColumn(type_) for key, type_ in declared.items()},
+        primary_key=ask.primary_key,
+    )
+    key = made.schema.column("k")
+    assert key is not None and (key.type, key.nullable) == (STRING, False)
+    found = [row for part in read.partitions for row in read.read(part, made.schema)]
+    bad = [row.error for row in found if isinstance(row, BadRow)]
+    assert [(error.line, error.column, error.reason) for error in bad] == [(n, "k", "null_in_non_null") for n in lines]
+
+
+def test_a_key_that_no_row_has_is_an_error_of_the_manifest(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text('{"x": 5}\n')
+    ask = TableAsk("t", "t", "upsert", primary_key=("k",))
+    source = open_source("files", {"path": "a.ndjson"}, root=tmp_path, resolve=str, pipeline="t")
+    (slice_,) = source.slices(ask, None, source.bound(ask), {}).slices
+    with pytest.raises(HeadwaterError, match="the primary key names `k`, and there is no such column"):
+        evolve(None, shown_to(None, source.preview(ask, slice_), ask), declared={}, primary_key=("k",))
+
+
 def test_more_bytes_of_bad_rows_than_are_kept_fail_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BAD_ROWS_BYTES", 10)
     assert len(landed(tmp_path, "12345x\n67x\n").bad) == 2
@@ -97,7 +145,7 @@ def test_bytes_that_are_no_text_are_kept_and_stay_none(tmp_path: Path) -> None:
     table = landed(tmp_path, b"id,note\n1,a\n2,\xffb\n", name="a.csv", id=LONG, note=STRING)
     assert ids(table) == [1]
     ((line, column, reason, source),) = kept(table)
-    assert (line, column, reason) == (3, "note", "invalid_utf8")
+    assert (line, column, reason) == (3, "note", "invalid_text")
     assert json.loads(source) == {"id": "2", "note": "\udcffb"}
 
 

@@ -161,6 +161,10 @@ def test_records_that_are_no_objects_are_bad_rows_by_their_number(tmp_path: Path
     ]
 
 
-def test_an_empty_document_has_no_rows(tmp_path: Path) -> None:
+def test_a_null_at_the_end_of_the_path_has_no_rows(tmp_path: Path) -> None:
     assert landed(tmp_path, "a.json", b'{"data": null}', records="$.data[*]").rows == []
-    assert landed(tmp_path, "b.json", b"", records="$.data[*]").rows == []
+
+
+def test_a_document_without_a_value_is_not_json(tmp_path: Path) -> None:
+    with pytest.raises(HeadwaterError, match=r"`b\.json` is not JSON: line 1, column 1: the text ends too early"):
+        landed(tmp_path, "b.json", b"", records="$.data[*]")

@@ -23,6 +23,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, INT, LONG, REAL, STRING, TIMESTAMP, Type, parse_type, vector
+from headwater.connectors.files.convert_columns import convert_typed
 from headwater.connectors.protocol import ArrowRead, BadRows, Observed, SliceGone, Source, TableAsk, UnknownColumns
 from headwater.connectors.registry import open_source
 
@@ -54,6 +55,11 @@ def landed(root: Path, ask: TableAsk = ASK) -> Table:
 
 def declared(**columns: Type) -> TableAsk:
     return TableAsk("t", "t", "append", declared=columns)
+
+
+def lists_of(values: list[int], storage: pa.DataType, item: pa.DataType) -> pa.Array:
+    """Lists of one item each."""
+    return pa.ListArray.from_arrays(pa.array(range(len(values) + 1), pa.int32()), pa.array(values, storage).view(item))
 
 
 UTC = dt.UTC
@@ -188,8 +194,40 @@ def test_a_time_declared_as_text_is_its_text_or_a_bad_row(tmp_path: Path, column
     type_ = parse_type("list<string>") if pa.types.is_list(column.type) else STRING
     table = landed(tmp_path, replace(declared(t=type_), max_bad_rows=1))
     assert [row["t"] for row in table.rows] == texts
-    reason = "does_not_fit_list" if type_.kind == "list" else "timestamp_out_of_range"
-    assert [(bad.error.line, bad.error.reason) for bad in table.bad] == [(2, reason)]
+    assert [(bad.error.line, bad.error.reason) for bad in table.bad] == [(2, "timestamp_out_of_range")]
+
+
+@pytest.mark.parametrize(
+    ("column", "type_", "reason"),
+    [
+        (lists_of([0, 1, 253_402_214_400, 2, 3], pa.int64(), pa.timestamp("s")), None, "timestamp_out_of_range"),
+        (lists_of([0, 1, 2**63 - 1, 2, 3], pa.int64(), pa.timestamp("ns", "UTC")), None, "timestamp_out_of_range"),
+        (lists_of([0, 1, 2**31 - 1, 2, 3], pa.int32(), pa.date32()), "list<timestamp>", "timestamp_out_of_range"),
+        (pa.array([[0], [1], [2**40], [2], None]), "list<int>", "does_not_fit_list"),
+        (pa.array([[0], [1], [2**40], [2], None], pa.list_(pa.int64(), 1)), "list<int>", "does_not_fit_list"),
+        (pa.array([["0"], ["1"], ["x"], ["2"], []]), "list<decimal(5,2)>", "does_not_fit_list"),
+        (pa.array([{"a": [n]} for n in (0, 1, 2**40, 2, 3)]), "struct<a:list<int>>", "does_not_fit_struct"),
+        (
+            pa.array([[("a", n)] for n in (0, 1, 253_402_214_400, 2, 3)], pa.map_(pa.string(), pa.timestamp("s"))),
+            None,
+            "timestamp_out_of_range",
+        ),
+    ],
+    ids=["seconds", "infinity", "date", "int", "fixed size", "decimal", "in a struct", "map"],
+)
+def test_a_bad_item_makes_only_its_own_row_bad(
+    tmp_path: Path, column: pa.Array, type_: str | None, reason: str
+) -> None:
+    write(tmp_path, "a.parquet", {"i": pa.array(range(5)), "l": column})
+    ask = declared(l=parse_type(type_)) if type_ else ASK
+    table = landed(tmp_path, replace(ask, max_bad_rows=5))
+    assert [row["i"] for row in table.rows] == [0, 1, 3, 4]
+    assert [(bad.error.line, bad.error.column, bad.error.reason) for bad in table.bad] == [(3, "l", reason)]
+
+
+def test_one_list_of_a_slice_is_judged_by_itself() -> None:
+    lists = pa.array([[2**40], [1], [2**40]]).slice(1, 1)
+    assert convert_typed(lists, parse_type("list<int>")) == (pa.array([[1]], pa.list_(pa.int32())), [])
 
 
 @pytest.mark.parametrize("value", [2**63 - 1, -(2**63), -(2**63) + 1])
@@ -211,7 +249,7 @@ def test_observed_is_complete_and_joins_the_columns_of_all_files(tmp_path: Path)
 
 def test_a_column_of_nulls_tells_no_type(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", {"id": pa.array([1], pa.int32()), "x": pa.nulls(1)})
-    assert read_of(tmp_path).observed == Observed({"id": INT}, complete=False)
+    assert read_of(tmp_path).observed == Observed({"id": INT}, complete=False, nulls=frozenset({"x"}))
     assert len(landed(tmp_path).rows) == 1
     write(tmp_path, "b.parquet", {"id": pa.array([1], pa.int32()), "x": pa.array([5])})
     assert read_of(tmp_path).observed == Observed({"id": INT, "x": LONG}, complete=True)
@@ -345,15 +383,15 @@ def test_a_declared_type_takes_what_has_no_type_of_its_own(
 
 
 @pytest.mark.parametrize(
-    ("column", "reason"),
+    "column",
     [
-        (pa.array([1, 86_400, -1], pa.int32()).view(pa.time32("s")), "time_out_of_range"),
-        (pa.array([[1], [86_400], [-1]], pa.list_(pa.int32())), "does_not_fit_list"),
+        pa.array([1, 86_400, -1], pa.int32()).view(pa.time32("s")),
+        pa.array([1, 2**62, -1], pa.int64()).view(pa.time64("us")),
+        lists_of([1, 86_400, -1], pa.int32(), pa.time32("s")),
     ],
 )
-def test_a_time_that_no_day_has_is_a_bad_row(tmp_path: Path, column: pa.Array, reason: str) -> None:
-    if pa.types.is_list(column.type):
-        column = pa.ListArray.from_arrays(column.offsets, column.values.view(pa.time32("s")))
+def test_a_time_that_no_day_has_is_a_bad_row(tmp_path: Path, column: pa.Array) -> None:
+    reason = "time_out_of_range"
     write(tmp_path, "a.parquet", {"t": column})
     with pytest.raises(BadRows) as error:
         landed(tmp_path)
@@ -384,13 +422,12 @@ def test_a_large_file_is_read_by_row_groups_in_order(tmp_path: Path, monkeypatch
     assert table.landed["a.parquet"]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_empty_files_land_as_items_without_rows(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"")
-    write(tmp_path, "b.parquet", {"id": pa.array([], pa.int64())})
-    write(tmp_path, "c.parquet", {"id": pa.array([1])})
+def test_a_file_without_rows_lands_as_an_item(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", {"id": pa.array([], pa.int64())})
+    write(tmp_path, "b.parquet", {"id": pa.array([1])})
     table = landed(tmp_path)
     assert len(table.rows) == 1
-    assert set(table.landed) == {"a.parquet", "b.parquet", "c.parquet"}
+    assert set(table.landed) == {"a.parquet", "b.parquet"}
 
 
 def test_a_column_that_the_schema_lacks_is_named_by_the_read(tmp_path: Path) -> None:

@@ -312,7 +312,7 @@ def compressed(data: bytes, suffix: str) -> bytes:
 def test_a_json_document_is_an_array_or_one_object(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('[{"id": 1}, {"id": 2}]')
     (tmp_path / "b.json").write_text('{\n  "id": 3\n}')
-    (tmp_path / "c.json").write_text(" \n")
+    (tmp_path / "c.json").write_text("[]\n")
     table = landed(opened(tmp_path, "*.json"))
     assert values(table, "id", "_source_id") == [(1, "a.json"), (2, "a.json"), (3, "b.json")]
     assert "c.json" in table.landed

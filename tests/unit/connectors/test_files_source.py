@@ -219,18 +219,22 @@ def test_rows_are_estimated_where_lines_tell(tmp_path: Path, name: str, data: by
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "columns"),
+    ("name", "data", "observed"),
     [
-        ("a.ndjson", b'{"id": 1, "x": null, "d": [1]}\n{"id": 2.5}\n', {"id": REAL, "d": DYNAMIC}),
-        ("a.json", b'[{"id": 1}]', {"id": LONG}),
-        ("a.csv", b"id,s\n1,x\n", {"id": LONG, "s": STRING}),
+        (
+            "a.ndjson",
+            b'{"id": 1, "x": null, "d": [1]}\n{"id": 2.5}\n',
+            Observed({"id": REAL, "d": DYNAMIC}, nulls=frozenset({"x"})),
+        ),
+        ("a.json", b'[{"id": 1}]', Observed({"id": LONG})),
+        ("a.csv", b"id,s\n1,x\n", Observed({"id": LONG, "s": STRING})),
     ],
 )
-def test_preview_tells_the_columns_of_text(tmp_path: Path, name: str, data: bytes, columns: dict[str, object]) -> None:
+def test_preview_tells_the_columns_of_text(tmp_path: Path, name: str, data: bytes, observed: Observed) -> None:
     (tmp_path / name).write_bytes(data)
     source = opened(tmp_path, name)
     (slice_,) = plan(source).slices
-    assert source.preview(APPEND, slice_) == Observed(columns)  # type: ignore[arg-type]
+    assert source.preview(APPEND, slice_) == observed
 
 
 def test_preview_looks_at_no_more_than_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,9 @@ def test_a_number_that_is_not_finite_is_told_beside_its_column(value: float) -> 
 
 
 def test_what_no_column_can_hold_is_refused_row_by_row() -> None:
-    assert refused("logs", logs({"time_unix_nano": U64}, {"time_unix_nano": NOON})) == [(1, "ts", "int64_out_of_range")]
+    assert refused("logs", logs({"time_unix_nano": U64}, {"time_unix_nano": NOON})) == [
+        (1, "ts", "timestamp_out_of_range")
+    ]
     assert refused("metrics", metrics({"summary": {"data_points": [{"count": 1}, {"count": U64}]}})) == [
         (2, "count", "int64_out_of_range")
     ]

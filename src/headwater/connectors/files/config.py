@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.ids import RESCUED, is_column_name
@@ -23,6 +23,9 @@ from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, Type
 from headwater.connectors.files.encoding import encoding_of, encoding_problem, is_line_safe
 from headwater.connectors.protocol import Observed, Problem, config_error, unknown_keys
+
+if TYPE_CHECKING:
+    from headwater.coerce.infer import Inferred
 
 FORMATS = ("ndjson", "json", "csv", "parquet")
 COMPRESSIONS = ("none", "gzip", "zstd")
@@ -64,7 +67,7 @@ class FilesConfig:
 class FileFormat:
     """How the files of a slice are read. `compression` is None where each file's name tells; `declared` are the
     columns whose types the manifest decides, in order, `forms` say how texts of them are written, `exclude` are left
-    out."""
+    out, `primary_key` is that of the table."""
 
     format: str
     compression: str | None = None
@@ -74,6 +77,7 @@ class FileFormat:
     forms: Mapping[str, TextForm] = field(default_factory=dict)
     encoding: str | None = None
     records: RecordSteps = ()
+    primary_key: tuple[str, ...] = ()
 
     def compression_of(self, source_id: str) -> str:
         return self.compression or compression_of(source_id)
@@ -92,16 +96,19 @@ class FileFormat:
             found = found.added(name, DYNAMIC)
         return found.formed(self.forms)
 
-    def observed(self, columns: Mapping[str, Type | None]) -> Observed:
+    def observed(self, inferred: Inferred) -> Observed:
         """Columns of text: those that hold a value, with the declared type where there is one. What cannot be the name
-        of a column is rescued, in JSON also a null under it."""
-        kept = ((name, type_) for name, type_ in columns.items() if name not in self.exclude)
+        of a column is rescued, in JSON also a null under it. JSON rows without any value have nulls for a key."""
+        kept = ((name, type_) for name, type_ in inferred.columns.items() if name not in self.exclude)
         known = {name: self.declared.get(name, type_) for name, type_ in kept}
         found = {name: type_ for name, type_ in known.items() if type_ is not None and is_column_name(name)}
         is_json = self.format in ("ndjson", "json")
         if any(not is_column_name(name) and (is_json or type_ is not None) for name, type_ in known.items()):
             found[RESCUED] = DYNAMIC
-        return Observed(found)
+        nulls = known.keys() - found.keys()
+        if is_json and inferred.rows and not found:
+            nulls |= set(self.primary_key)
+        return Observed(found, nulls=frozenset(nulls))
 
 
 def check_config(config: Mapping[str, object]) -> list[Problem]:

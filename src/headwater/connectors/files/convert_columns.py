@@ -17,7 +17,7 @@ from headwater.base.text_form import TextForm
 from headwater.base.types import STRING, Type, from_arrow, to_arrow
 from headwater.connectors.files.json_texts import json_texts_of
 from headwater.connectors.files.streams import unreadable
-from headwater.connectors.files.time_range import beyond_nanoseconds, has_text
+from headwater.connectors.files.time_range import times_fit
 from headwater.connectors.protocol import BadRows
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ _SCALAR = ("bool", *_NUMERIC, "string", "timestamp", "date", "binary")
 
 class UnknownKeys(Exception):
     """Rows have values under names that the schema has no column for."""
+
+
+class _OutOfRange(Exception):
+    """A time, at any depth, that cannot be kept. Its text is the reason of the row error."""
 
 
 @dataclass
@@ -145,8 +149,8 @@ def convert_typed(column: pa.Array, type_: Type, form: TextForm | None = None) -
     import pyarrow as pa
 
     target = to_arrow(type_)
-    if column.type == target and type_.kind != "dynamic":  # that a column is called JSON does not make it so
-        return _in_range(column, type_, []) if type_.kind == "timestamp" else (column, [])
+    if column.type == target and type_.kind != "dynamic" and times_fit(column, target):
+        return column, []  # but that a column is called JSON does not make it so
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), target), []
     if isinstance(column.type, pa.UuidType):
@@ -164,8 +168,7 @@ def convert_typed(column: pa.Array, type_: Type, form: TextForm | None = None) -
         return _in_zone(column, source, type_, form.timezone)
     if not _is_castable(source, type_):
         return _all_bad(column, type_, source)
-    array, bad = _cast(column, source, type_)
-    return _in_range(array, source, bad) if type_.kind == "timestamp" else (array, bad)
+    return _cast(column, source, type_)
 
 
 def convert_text(column: pa.Array, type_: Type, form: TextForm | None = None) -> tuple[pa.Array, list[BadCell]]:
@@ -238,15 +241,13 @@ def _all_bad(column: pa.Array, type_: Type, source: Type) -> tuple[pa.Array, lis
 def _cast(column: pa.Array, source: Type, type_: Type) -> tuple[pa.Array, list[BadCell]]:
     import pyarrow as pa
 
+    if pa.types.is_nested(column.type):  # a cast of a slice of lists also casts the items outside the slice
+        column = pa.concat_arrays([column])
     try:
         return _exact_cast(column, source, type_), []
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, _OutOfRange) as error:
         if len(column) == 1:
-            reason = f"does_not_fit_{type_.kind}"
-            if pa.types.is_time(column.type):
-                reason = "time_out_of_range"
-            elif source.kind in ("timestamp", "date") and type_.kind in ("timestamp", "string"):
-                reason = "timestamp_out_of_range"
+            reason = str(error) if isinstance(error, _OutOfRange) else f"does_not_fit_{type_.kind}"
             return pa.nulls(1, to_arrow(type_)), [BadCell(0, "", reason, str(source))]
     # Halving finds the few bad values of a good column in few casts.
     middle = len(column) // 2
@@ -256,22 +257,8 @@ def _cast(column: pa.Array, source: Type, type_: Type) -> tuple[pa.Array, list[B
     return pa.concat_arrays([left, right]), bad_left + moved
 
 
-def _in_range(column: pa.Array, source: Type, bad: list[BadCell]) -> tuple[pa.Array, list[BadCell]]:
-    """A column of timestamps without those of the 64 bits that readers take for infinity or for no time."""
-    import pyarrow as pa
-
-    beyond = beyond_nanoseconds(column)
-    if not beyond:
-        return column, bad
-    found = [BadCell(row, "", "timestamp_out_of_range", str(source)) for row in beyond]
-    values = pa.array(
-        [None if row in beyond else value for row, value in enumerate(column.cast(pa.int64()).to_pylist())]
-    )
-    return values.cast(column.type), sorted([*bad, *found], key=lambda cell: cell.row)
-
-
 def _exact_cast(column: pa.Array, source: Type, type_: Type) -> pa.Array:
-    """A cast that raises ArrowInvalid where a value would become another one."""
+    """A cast that raises ArrowInvalid or _OutOfRange where a value would become another one."""
     import pyarrow as pa
 
     target = to_arrow(type_)
@@ -283,8 +270,8 @@ def _exact_cast(column: pa.Array, source: Type, type_: Type) -> pa.Array:
     if type_.kind == "dynamic":
         return column.cast(pa.string()).cast(target)
     column = _without_times(column)
-    if not has_text(column, target):
-        raise pa.ArrowInvalid("a time without a text")
+    if not times_fit(column, target):
+        raise _OutOfRange("timestamp_out_of_range")
     cast = column.cast(target, safe=not is_rounded)
     if (source.kind, type_.kind) in {("real", "decimal"), ("timestamp", "date")}:
         # Arrow drops digits, and the time of day, without a word.
@@ -330,14 +317,17 @@ def _digits(column: pa.Array) -> pa.Array:
 
 def _without_times(column: pa.Array) -> pa.Array:
     """The column with every time of day, at any depth, as the text `HH:MM:SS.nnnnnnnnn`, and every map as a list of its
-    entries. Raises ArrowInvalid for a time that no day has."""
+    entries. Raises _OutOfRange for a time that no day has."""
     import pyarrow as pa
 
     exact = _replaced(column.type, pa.time64("ns"))
     texts = _replaced(column.type, pa.string())
     if texts == column.type:
         return column
-    column = column.cast(exact)
+    try:
+        column = column.cast(exact)
+    except pa.ArrowInvalid as error:  # a time so far outside its day that nanoseconds do not hold it
+        raise _OutOfRange("time_out_of_range") from error
     _check_times(column)
     return column.cast(texts)
 
@@ -368,7 +358,7 @@ def _check_times(column: pa.Array) -> None:
     if pa.types.is_time(column.type):
         found = pc.min_max(column.cast(pa.int64())).as_py()
         if found["min"] is not None and not 0 <= found["min"] <= found["max"] < _DAY_NS:
-            raise pa.ArrowInvalid("a time that no day has")
+            raise _OutOfRange("time_out_of_range")
     elif pa.types.is_list(column.type):
         _check_times(column.flatten())
     elif pa.types.is_struct(column.type):

@@ -46,7 +46,8 @@ BLOCK_BYTES = 2 * limits.FILE_CHUNK_BYTES
 """What is parsed at a time, and so the longest row that can be read."""
 
 _END = b"\0" * 8
-"""Put on a line of its own behind the text: if it turns up inside a cell, a quote was never closed."""
+"""Put on a line of its own behind the text: if it turns up inside a cell or at the end of a record, a quote was
+never closed."""
 
 
 @dataclass
@@ -129,17 +130,20 @@ def open_rows(
 
     text = _Text(read)
     refuse_foreign(text.head, source_id=source_id, format_="CSV")
+    rows = CsvRows(list(names), None, source_id)
     if not text.head.strip():
-        return CsvRows(list(names), None, source_id)
-    ragged: dict[int, bytes] = {}
+        return rows
 
     def leave_out(row: arrow_csv.InvalidRow) -> str:
-        if row.number is not None and not text.is_end(row.text):
-            ragged[row.number] = kept(json.dumps(row.text, ensure_ascii=False).encode())
+        record = row.text.strip("\r\n")
+        if record.endswith("\n" + _END.decode()):
+            rows.is_unclosed = True
+        elif row.number is not None and record != _END.decode():
+            rows.ragged[row.number] = kept(json.dumps(row.text, ensure_ascii=False).encode())
         return "skip"
 
     try:
-        reader = arrow_csv.open_csv(
+        rows.reader = arrow_csv.open_csv(
             pa.PythonFile(text, "r"),
             # One thread: only then are rows numbered.
             read_options=arrow_csv.ReadOptions(
@@ -159,11 +163,11 @@ def open_rows(
                 quoted_strings_can_be_null=False,
             ),
         )
-        found = list(reader.schema.names)
+        rows.names = list(rows.reader.schema.names)
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise _damaged(source_id, error) from error
-    check_names([name for name in found if name not in exclude], source_id=source_id)
-    return CsvRows(found, reader, source_id, ragged)
+    check_names([name for name in rows.names if name not in exclude], source_id=source_id)
+    return rows
 
 
 def read_piece(
@@ -211,10 +215,11 @@ def _json_texts(column: pa.Array) -> list[str]:
 
 def _wrong(rows: CsvRows, cells: Sequence[BadCell], how: FileFormat) -> dict[int, BadCell]:
     """The first bad cell of each bad row of a batch. A cell that is no text is that and nothing else."""
-    detail = "" if how.encoding is None else f"not {how.encoding}"
+    detail = f"not {how.encoding or 'UTF-8'}"
     judged = [cell for cell in cells if (cell.row, cell.column) not in rows.not_text]
-    reason = "invalid_utf8" if how.encoding is None else "invalid_text"
-    not_text = [BadCell(row, name, reason, "string", detail) for row, name in rows.not_text if name not in how.exclude]
+    not_text = [
+        BadCell(row, name, "invalid_text", "string", detail) for row, name in rows.not_text if name not in how.exclude
+    ]
     return first_cells(sorted((*judged, *not_text), key=lambda cell: cell.row))
 
 
@@ -294,10 +299,6 @@ class _Text:
 
     def close(self) -> None:
         """The reader's caller closes what it opened."""
-
-    @staticmethod
-    def is_end(text: str) -> bool:
-        return text.strip("\r\n") == _END.decode()
 
 
 def _record(row: int, ragged: Collection[int], options: CsvOptions) -> int:

@@ -76,8 +76,6 @@ def read_document(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: B
     from headwater.coerce.rescued import without_rescued
 
     data = records_of(_document(opened), how, opened.source_id)
-    if not data.strip():
-        return
     coerced = coerce_document(data, without_rescued(schema), place=opened.source_id)
     _refuse_no_document(coerced.errors, data, opened.source_id)
     batch = _rescued(coerced, schema, partial(read_objects, without_bom(data), place=""))
@@ -91,18 +89,13 @@ def read_document(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: B
 
 def infer_whole(opened: OpenFile, how: FileFormat) -> Inferred:
     """The columns of a JSON document."""
-    from headwater.coerce.infer import Inferred
-
-    data = _document(opened)
-    return infer_whole_document(data, how, opened.source_id) if data.strip() else Inferred()
+    return infer_whole_document(_document(opened), how, opened.source_id)
 
 
 def infer_whole_document(data: bytes, how: FileFormat, source_id: str) -> Inferred:
-    from headwater.coerce.infer import Inferred, infer_document
+    from headwater.coerce.infer import infer_document
 
     data = records_of(data, how, source_id)
-    if not data.strip():
-        return Inferred()
     found = infer_document(data, place=source_id)
     _refuse_no_document(found.errors, data, source_id)
     return found

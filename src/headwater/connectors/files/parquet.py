@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED, is_column_name
+from headwater.base.printable import quoted
 from headwater.base.table_schema import TableSchema
 from headwater.base.types import DYNAMIC, Type, widens
 from headwater.coerce.rescued import nameless, rescue_cells, with_rescued, without_rescued
@@ -68,9 +69,7 @@ class _ShownRows:
 
 
 def read_footer(root: Path, file: FoundFile, how: FileFormat = _AS_IT_IS) -> Footer:
-    """The footer of one file, of which nothing else is read. An empty file has no columns and no rows."""
-    if file.size == 0:
-        return Footer(file.source_id, {}, 0, 0)
+    """The footer of one file, of which nothing else is read."""
     with OpenFile(root, Piece(file, 0, 0, whole=True)) as opened, _parquet(opened) as parquet:
         columns = _columns(parquet.schema_arrow, file.source_id, how.declared, how.exclude)
         names = tuple(parquet.schema_arrow.names)
@@ -101,12 +100,13 @@ def merge_footers(
             else:
                 raise HeadwaterError(
                     "HW-S01",
-                    f"column `{name}` is {known} in `{first}` and {type_} in `{footer.source_id}`",
+                    f"column `{name}` is {known} in {quoted(first)} and {type_} in {quoted(footer.source_id)}",
                     hint=f"declare its type: columns = {{ {name} = ... }}, or make the files agree",
                 )
     columns = {name: type_ for name, (type_, _) in found.items()}
-    complete = bool(columns) and not silent - columns.keys() and not bad_files
-    return Observed(columns, complete=complete, bad_items=bad_files)
+    nulls = frozenset(silent - columns.keys())
+    complete = bool(columns) and not nulls and not bad_files
+    return Observed(columns, complete=complete, nulls=nulls, bad_items=bad_files)
 
 
 def cuts_of(footer: Footer, size: int) -> list[Cut]:
@@ -122,8 +122,6 @@ def read_piece(
     """The rows of some row groups, in the columns of `schema`. A bad row's line is its number in the file; it is kept as
     a JSON object."""
     piece = opened.piece
-    if piece.file.size == 0:
-        return
     with _parquet(opened) as parquet:
         types = {column.name: column.type for column in schema.columns}
         columns = _columns(parquet.schema_arrow, opened.source_id, types, exclude)
@@ -271,7 +269,7 @@ def _no_footer(opened: OpenFile, error: Exception) -> UnreadableFile:
     """Why a file is not Parquet; if it has the marks of Parquet, in the words of the reader."""
     size = opened.piece.file.size
     head, tail = (b"".join(opened.read_range(place, place + 4)) for place in (0, max(size - 4, 0)))
-    if head not in _MAGIC:
+    if not any(magic.startswith(head) for magic in _MAGIC):
         return not_what_it_says(opened.source_id, "Parquet", "it does not begin with the bytes `PAR1`")
     if tail not in _MAGIC:
         what, hint = "is Parquet without its end: a part of the file is missing", "copy the file again"
@@ -306,6 +304,6 @@ def _columns(
             columns[field.name] = None if pa.types.is_null(field.type) else source_type(field.type, known)
         except HeadwaterError as error:
             raise HeadwaterError(
-                error.code, f"column `{field.name}` of `{source_id}`: {error.message}", hint=error.hint
+                error.code, f"column `{field.name}` of {quoted(source_id)}: {error.message}", hint=error.hint
             ) from error
     return columns

@@ -129,7 +129,7 @@ class ObserveFiles:
                 bad.append(bad_file(self.root, piece.file, error))
                 continue
             found = merge_inferred(found, own)
-        return replace(self.how.observed(found.columns), bad_items=tuple(bad))
+        return replace(self.how.observed(found), bad_items=tuple(bad))
 
     def _infer(self, opened: OpenFile) -> Inferred:
         match self.how.format:

@@ -94,7 +94,7 @@ def _preview_text(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Ob
         if left <= 0:
             break
     hints = {**null_hints(texts, how), **exclude_hints(texts.names, how)}
-    return replace(how.observed(found.columns), bad_items=tuple(bad), hints=hints)
+    return replace(how.observed(found), bad_items=tuple(bad), hints=hints)
 
 
 def _sampled(file: FoundFile, error: UnreadableFile) -> BadItem:
@@ -112,7 +112,7 @@ def _head(opened: OpenFile, size: int) -> tuple[bytes, bool]:
 
 def _infer_head(head: bytes, how: FileFormat, texts: Texts, *, source_id: str, is_whole: bool) -> Inferred | None:
     """The columns of the beginning of a file; None if a part of it tells nothing. `texts` learns of those of CSV."""
-    from headwater.coerce.infer import Inferred, infer_lines
+    from headwater.coerce.infer import infer_lines
     from headwater.connectors.files.json_lines import infer_whole_document
 
     refuse_foreign(head, source_id=source_id, format_=how.format.upper())
@@ -125,8 +125,6 @@ def _infer_head(head: bytes, how: FileFormat, texts: Texts, *, source_id: str, i
 
             return infer_rows(BytesIO(lines).read, how, source_id=source_id, texts=texts)
         case "json":
-            if not head.strip():
-                return Inferred()
             return infer_whole_document(head, how, source_id) if is_whole else None
         case format_:
             raise AssertionError(format_)

@@ -12,39 +12,33 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_DAY = 86_400
-_FIRST_TEXT, _LAST_TEXT = -1_096_162_243_200, 971_859_427_199
-"""Seconds since 1970 of the years -32766 and 32766: Arrow formats a year as 16 bits. A year is left at either end for
+_SECOND = 10**9
+_TEXT_RANGE = (-1_096_162_243_200 * _SECOND, 971_859_427_200 * _SECOND - 1)
+"""Nanoseconds since 1970 of the years -32766 and 32766: Arrow formats a year as 16 bits. A year is left at either end for
 zones."""
 
 
-def beyond_nanoseconds(column: pa.Array) -> list[int]:
-    """The rows of a timestamp column in nanoseconds that DuckDB and pandas read as infinity or as no time."""
-    import pyarrow as pa
-
-    from headwater.coerce.times import FIRST_NS, LAST_NS
-
-    return _outside(column.cast(pa.int64()), FIRST_NS, LAST_NS)
-
-
-def has_text(column: pa.Array, target: pa.DataType) -> bool:
-    """Whether every time of the column, at any depth, that becomes a text in `target` has one."""
+def times_fit(column: pa.Array, target: pa.DataType) -> bool:
+    """Whether every time of the column, at any depth, that becomes a text or a timestamp in `target` is one there.
+    Timestamps leave out the nanoseconds that DuckDB and pandas read as infinity or as no time."""
     import pyarrow as pa
     from pyarrow import types as at
 
-    if at.is_string(target) and at.is_timestamp(column.type):
-        scale = PER_SECOND[column.type.unit]
-        return not _outside(column.cast(pa.int64()), _FIRST_TEXT * scale, (_LAST_TEXT + 1) * scale - 1)
-    if at.is_string(target) and at.is_date32(column.type):
-        return not _outside(column.cast(pa.int32()).cast(pa.int64()), _FIRST_TEXT // _DAY, _LAST_TEXT // _DAY)
-    if at.is_string(target) and at.is_date64(column.type):
-        return not _outside(column.cast(pa.int64()), _FIRST_TEXT * 1000, (_LAST_TEXT + 1) * 1000 - 1)
+    from headwater.coerce.times import FIRST_NS, LAST_NS
+
+    unit = _nanoseconds_per_unit(column.type)
+    if at.is_timestamp(target) and at.is_integer(column.type):
+        unit = 1
+    if unit and (at.is_timestamp(target) or at.is_string(target)):
+        values = column.cast(pa.int32()) if at.is_date32(column.type) else column
+        first, last = (FIRST_NS, LAST_NS) if at.is_timestamp(target) else _TEXT_RANGE
+        return _is_within(values.cast(pa.int64()), -(-first // unit), last // unit)
     if _is_list(target) and _is_list(column.type):
-        return has_text(column.flatten(), target.value_type)
+        return times_fit(column.flatten(), target.value_type)
     if at.is_struct(target) and at.is_struct(column.type):
         parts = {part.name: part.type for part in target}
         found = zip(column.type, column.flatten())
-        return all(has_text(part, parts[field.name]) for field, part in found if field.name in parts)
+        return all(times_fit(part, parts[field.name]) for field, part in found if field.name in parts)
     return True
 
 
@@ -77,14 +71,21 @@ def _agrees(column: pa.Array, seconds: pa.Array) -> bool:
     return True
 
 
-def _outside(values: pa.Array, first: int, last: int) -> list[int]:
-    """The positions of the values below `first` or above `last`, which may lie beyond 64 bits."""
+def _nanoseconds_per_unit(type_: pa.DataType) -> int:
+    """Of a type of instants or days; 0 of any other."""
+    from pyarrow import types as at
+
+    if at.is_timestamp(type_):
+        return _SECOND // PER_SECOND[type_.unit]
+    return 86_400 * _SECOND if at.is_date32(type_) else 10**6 if at.is_date64(type_) else 0
+
+
+def _is_within(values: pa.Array, first: int, last: int) -> bool:
+    """Whether no value is below `first` or above `last`, which may lie beyond 64 bits."""
     import pyarrow.compute as pc
 
     found = pc.min_max(values).as_py()
-    if found["min"] is None or (first <= found["min"] and found["max"] <= last):
-        return []
-    return [row for row, value in enumerate(values.to_pylist()) if value is not None and not first <= value <= last]
+    return found["min"] is None or (first <= found["min"] and found["max"] <= last)
 
 
 def _is_list(type_: pa.DataType) -> bool:

@@ -91,7 +91,7 @@ def test_rows_that_do_not_fit_are_counted_and_the_others_land(taken: Taking) -> 
     assert over_grpc == over_http
     assert over_grpc.rejected_log_records == 2
     assert "2 of 4 rows" in over_grpc.error_message
-    assert "row 2, column `ts`: int64_out_of_range (number); row 4" in over_grpc.error_message
+    assert "row 2, column `ts`: timestamp_out_of_range (number); row 4" in over_grpc.error_message
     assert str(2**64 - 1) not in over_grpc.error_message
     body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [{"timeUnixNano": str(2**64 - 1)}]}]}]})
     answer = taken.post("logs", body.encode(), form=JSON)
