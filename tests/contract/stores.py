@@ -14,7 +14,7 @@ from headwater.base.ids import RunId, uuid7
 from headwater.base.table_schema import TableSchema, schema_of
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store, open_existing, open_store
-from headwater.catalog.units import Lease
+from headwater.catalog.units import UnitLease
 from headwater.storage.file_record import FileRecord
 from headwater.storage.layout import attempt_directory
 
@@ -106,14 +106,14 @@ def written(store: Store, path: str, *, content: bytes = b"PAR1", ordinal: int =
     return FileRecord(path=path, rows=10, bytes=len(content), ordinal=ordinal, sha256=sha256_of(full), **more)
 
 
-def attempt_path(lease: Lease, name: str = "part-00000-0.parquet") -> str:
+def attempt_path(lease: UnitLease, name: str = "part-00000-0.parquet") -> str:
     directory = attempt_directory(
         lease.table, run_id=lease.run_id, node="node-1", unit_id=lease.unit_id, attempt=lease.attempt
     )
     return f"{directory}/{name}"
 
 
-def landed(lease: Lease, *files: FileRecord, schema_id: int = 1) -> r.Commit:
+def landed(lease: UnitLease, *files: FileRecord, schema_id: int = 1) -> r.Commit:
     """What landing a slice commits."""
     added = r.FilesAdded(table=lease.table, schema_id=schema_id, run_id=lease.run_id, files=files)
     return r.Commit(
@@ -123,7 +123,7 @@ def landed(lease: Lease, *files: FileRecord, schema_id: int = 1) -> r.Commit:
     )
 
 
-def done(lease: Lease, **more: Any) -> tuple[r.Change, ...]:
+def done(lease: UnitLease, **more: Any) -> tuple[r.Change, ...]:
     return (
         r.UnitDone(unit_id=lease.unit_id, rows=10, bytes=4, **more),
         r.CursorAdvanced(

@@ -32,7 +32,7 @@ from headwater.catalog.commit import Store
 from headwater.catalog.database import open_catalog
 from headwater.catalog.lookup import table_states
 from headwater.catalog.rebuild import Rebuilt, dump, rebuild_catalog, replay_log
-from headwater.catalog.units import Lease, claim, renew
+from headwater.catalog.units import UnitLease, claim, renew
 from headwater.catalog.verify import StoreProblem, verify
 from headwater.storage.file_record import ColumnStats
 
@@ -41,7 +41,7 @@ def collect(store: Store, **options: float | bool) -> gc.Collected:
     return gc.collect(store, actor=ACTOR, **options)  # type: ignore[arg-type]
 
 
-def take(store: Store, run_id: RunId) -> Lease:
+def take(store: Store, run_id: RunId) -> UnitLease:
     lease = claim(store.catalog, run_id, holder="worker")
     assert lease is not None
     return lease

@@ -17,7 +17,7 @@ from headwater.base.holder import new_holder
 from headwater.base.ids import RunId
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
-from headwater.catalog.units import Lease, claim, free_dead_leases, release, renew, unit_statuses
+from headwater.catalog.units import UnitLease, claim, free_dead_leases, release, renew, unit_statuses
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def table(store: Store) -> None:
     create_table(store)
 
 
-def take(store: Store, run_id: RunId, holder: str = "worker") -> Lease:
+def take(store: Store, run_id: RunId, holder: str = "worker") -> UnitLease:
     lease = claim(store.catalog, run_id, holder=holder)
     assert lease is not None
     return lease
@@ -54,7 +54,7 @@ def test_each_unit_goes_to_one_of_sixteen_claimers(store: Store) -> None:
     for _ in range(4):
         run_id, start = begin_run(store, 12), threading.Barrier(16)
 
-        def work(name: int, run_id: RunId = run_id, start: threading.Barrier = start) -> list[Lease]:
+        def work(name: int, run_id: RunId = run_id, start: threading.Barrier = start) -> list[UnitLease]:
             start.wait()
             leases = [claim(store.catalog, run_id, holder=f"worker-{name}") for _ in range(2)]
             return [lease for lease in leases if lease is not None]

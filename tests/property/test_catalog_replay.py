@@ -21,7 +21,7 @@ from headwater.catalog.lookup import table_states
 from headwater.catalog.rebuild import dump, replay_log
 from headwater.catalog.schema_decisions import accept_change, refuse_change
 from headwater.catalog.table_state import TableState
-from headwater.catalog.units import Lease, claim
+from headwater.catalog.units import UnitLease, claim
 from headwater.storage.file_record import ColumnStats, FileRecord
 
 JSON = st.recursive(
@@ -72,10 +72,10 @@ class Past:
     def run(self, units: int) -> None:
         self.run_id = begin_run(self.store, units)
 
-    def lease(self) -> Lease | None:
+    def lease(self) -> UnitLease | None:
         return None if self.run_id is None else claim(self.store.catalog, self.run_id, holder="w")
 
-    def file(self, lease: Lease, stats: dict[str, ColumnStats]) -> FileRecord:
+    def file(self, lease: UnitLease, stats: dict[str, ColumnStats]) -> FileRecord:
         self.files += 1
         return FileRecord(path=attempt_path(lease, f"{self.files}"), rows=1, bytes=1, ordinal=self.files, stats=stats)
 

@@ -29,7 +29,7 @@ CLAIM_TRIES = 16
 
 
 @dataclass(frozen=True)
-class Lease:
+class UnitLease:
     """A claimed unit. `fence` is what its commit must require."""
 
     unit_id: UnitId
@@ -107,7 +107,7 @@ def free_stray_leases(catalog: Catalog, run_id: RunId, *, holder: str, kept: Col
     return _free(catalog, strays)
 
 
-def claim(catalog: Catalog, run_id: RunId, *, holder: str) -> Lease | None:
+def claim(catalog: Catalog, run_id: RunId, *, holder: str) -> UnitLease | None:
     """Take the first unit of a run that nobody holds; None if there is none right now."""
     now = now_us()
     with catalog.snapshot() as connection:  # who waits asks often, and must not take the write lock each time
@@ -124,7 +124,7 @@ def claim(catalog: Catalog, run_id: RunId, *, holder: str) -> Lease | None:
         else:
             return None
     crash_point("unit.after_lease")
-    return Lease(
+    return UnitLease(
         unit_id=UnitId(row.unit_id),
         run_id=RunId(row.run_id),
         pipeline=row.pipeline,
@@ -136,14 +136,14 @@ def claim(catalog: Catalog, run_id: RunId, *, holder: str) -> Lease | None:
     )
 
 
-def renew(catalog: Catalog, lease: Lease) -> bool:
+def renew(catalog: Catalog, lease: UnitLease) -> bool:
     """Hold a unit for longer; False if another worker has taken it."""
     with catalog.transaction(durable=False) as connection:
         result = connection.execute(_mine(lease).values(leased_until_us=now_us() + int(lease_seconds() * 1e6)))
         return result.rowcount == 1
 
 
-def release(catalog: Catalog, lease: Lease) -> None:
+def release(catalog: Catalog, lease: UnitLease) -> None:
     """Give a unit back, so that the next worker need not wait for the lease to run out."""
     with catalog.transaction(durable=False) as connection:
         connection.execute(_mine(lease).values(leased_until_us=0))
@@ -226,6 +226,6 @@ def _take(connection: Connection, unit_id: str, *, holder: str, now: int) -> tup
     return attempt, epoch
 
 
-def _mine(lease: Lease) -> Any:
+def _mine(lease: UnitLease) -> Any:
     c = t.unit_lease.c
     return update(t.unit_lease).where(c.unit_id == lease.unit_id, c.attempt == lease.attempt, c.epoch == lease.epoch)

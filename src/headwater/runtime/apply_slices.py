@@ -24,7 +24,7 @@ from headwater.catalog.commit import Store
 from headwater.catalog.lookup import run_record, table_states
 from headwater.catalog.stored_dead_letters import dead_letters_by_run
 from headwater.catalog.units import (
-    Lease,
+    UnitLease,
     UnitStatus,
     claim,
     free_dead_leases,
@@ -309,7 +309,7 @@ class Applier:
             catalog, run.run_id, holder=self.holder, kept=keeper.kept()
         )
 
-    def _claim(self, unended: list[_AppliedRun]) -> tuple[_AppliedRun, Lease] | None:
+    def _claim(self, unended: list[_AppliedRun]) -> tuple[_AppliedRun, UnitLease] | None:
         """A unit of the first run that has one to give. Takes runs that have ended off the list: no unit is ever
         added to a run, and asking each of hundreds before every slice would cost more than landing it."""
         for run in list(unended):
@@ -320,7 +320,7 @@ class Applier:
                 unended.remove(run)
         return None
 
-    def _land(self, run: _AppliedRun, lease: Lease, keeper: LeaseKeeper) -> None:
+    def _land(self, run: _AppliedRun, lease: UnitLease, keeper: LeaseKeeper) -> None:
         """One claimed unit, to its end: landed, failed, lost to another worker, or given back."""
         slice_ = stored_slice(lease.payload).slice
         self.on_event(SliceBegan(run.job.pipeline, lease.table, lease.ordinal, slice_.describe, slice_.estimated_bytes))
@@ -346,7 +346,7 @@ class Applier:
                 raise
         self.on_event(SliceEnded(run.job.pipeline, lease.table, lease.ordinal, landed.rows, landed.bytes))
 
-    def _land_patiently(self, run: _AppliedRun, lease: Lease) -> LandedSlice:
+    def _land_patiently(self, run: _AppliedRun, lease: UnitLease) -> LandedSlice:
         """Land a unit; a source that fails for a moment is asked again, later and later."""
         from headwater.runtime.land_slice import UnitWork, bad_rows_error, land_unit
 

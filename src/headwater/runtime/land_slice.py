@@ -25,7 +25,7 @@ from headwater.catalog.landing import Landing, until_landed
 from headwater.catalog.lookup import TableEntry, staged_files, table_entries, table_states
 from headwater.catalog.schema_decisions import refuse_change
 from headwater.catalog.table_state import TableState
-from headwater.catalog.units import Lease
+from headwater.catalog.units import UnitLease
 from headwater.connectors.protocol import (
     ArrowRead,
     BadItem,
@@ -71,7 +71,7 @@ class UnitWork:
     """All that landing one claimed unit takes."""
 
     store: Store
-    lease: Lease
+    lease: UnitLease
     table: InletTable
     read: ArrowRead | SparkScan
     spark: Callable[[], SparkSession]

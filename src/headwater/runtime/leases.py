@@ -13,7 +13,7 @@ from headwater.catalog.database import Catalog
 from headwater.catalog.lease import lease_seconds
 from headwater.catalog.lease import renew as renew_lease
 from headwater.catalog.queue import JobLease, lost_jobs
-from headwater.catalog.units import Lease, renew
+from headwater.catalog.units import UnitLease, renew
 
 
 class LeaseKeeper:
@@ -22,7 +22,7 @@ class LeaseKeeper:
 
     def __init__(self, catalog: Catalog):
         self.catalog = catalog
-        self._leases: dict[str, tuple[Lease | JobLease, Callable[[], None]]] = {}
+        self._leases: dict[str, tuple[UnitLease | JobLease, Callable[[], None]]] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
@@ -36,7 +36,7 @@ class LeaseKeeper:
         self._thread.join()
 
     @contextmanager
-    def keep(self, lease: Lease | JobLease, on_lost: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def keep(self, lease: UnitLease | JobLease, on_lost: Callable[[], None] = lambda: None) -> Iterator[None]:
         with self._lock:
             self._leases[_id(lease)] = lease, on_lost
         try:
@@ -68,9 +68,11 @@ class LeaseKeeper:
             for lease in leases:
                 self._renew(lease)
 
-    def _renew(self, lease: Lease | JobLease) -> None:
+    def _renew(self, lease: UnitLease | JobLease) -> None:
         try:
-            held = renew(self.catalog, lease) if isinstance(lease, Lease) else renew_lease(self.catalog, lease.fence)
+            held = (
+                renew(self.catalog, lease) if isinstance(lease, UnitLease) else renew_lease(self.catalog, lease.fence)
+            )
         except HeadwaterError:
             return  # the catalog does not answer: the next round tries again, and the commit checks anyway
         if not held:
@@ -83,5 +85,5 @@ class LeaseKeeper:
             on_lost()
 
 
-def _id(lease: Lease | JobLease) -> str:
-    return lease.unit_id if isinstance(lease, Lease) else lease.job_id
+def _id(lease: UnitLease | JobLease) -> str:
+    return lease.unit_id if isinstance(lease, UnitLease) else lease.job_id
