@@ -97,6 +97,8 @@ ROW_GROUP_ROWS = 122_880
 FILE_MAX_ROWS = 4_000_000
 ARROW_BATCH_ROWS = 50_000
 
+CLAIM_TRIES = 16
+"""How often a claim of the engine is tried again because another owner came and went."""
 REPLANS = 3
 """How often a pipeline is planned again because its source moved under a slice."""
 SLICES_QUEUED = 32

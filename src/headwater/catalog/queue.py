@@ -153,8 +153,8 @@ class QueueDepth:
     """How long the oldest queued job has been there."""
 
 
-def queue_jobs(connection: Connection, jobs: Sequence[NewJob]) -> None:
-    """Add jobs, as part of the step that decided on them."""
+def queue_jobs(connection: Connection, jobs: Sequence[NewJob]) -> tuple[JobLease, ...]:
+    """Add jobs, as part of the step that decided on them; those that a worker has from the start."""
     now = now_us()
     rows = [
         {
@@ -165,9 +165,10 @@ def queue_jobs(connection: Connection, jobs: Sequence[NewJob]) -> None:
             "freshness_us": job.freshness_us,
             "body": json_text(job.body),
             "weight": job.weight,
-            "state": "queued",
-            "attempt": 0,
+            "state": "queued" if job.holder is None else "running",
+            "attempt": 0 if job.holder is None else 1,
             "created_us": now,
+            "started_us": None if job.holder is None else now,
             "rows": 0,
             "bytes": 0,
             "run_id": job.run_id,
@@ -177,6 +178,25 @@ def queue_jobs(connection: Connection, jobs: Sequence[NewJob]) -> None:
     ]
     if rows:
         connection.execute(_NEW, rows)
+    return tuple(_held_from_the_start(connection, job, job.holder, now) for job in jobs if job.holder is not None)
+
+
+def _held_from_the_start(connection: Connection, job: NewJob, holder: str, now: int) -> JobLease:
+    lease = take(connection, JOB, job.job_id, holder=holder, attempt=1)
+    return JobLease(
+        job_id=job.job_id,
+        kind=job.kind,
+        pond=job.pond,
+        ripple=job.ripple,
+        freshness_us=job.freshness_us,
+        body=job.body,
+        weight=job.weight,
+        run_id=job.run_id,
+        trace_id=job.trace_id,
+        created_us=now,
+        attempt=1,
+        epoch=lease.epoch,
+    )
 
 
 def claim_job(
@@ -187,11 +207,10 @@ def claim_job(
 
     A PostgreSQL server that crashes does not forget a claim: the worker may live on, and the number of its attempt,
     which names its files, must not be given to another."""
-    if catalog.is_sqlite:  # who waits asks often, and must not take the write lock each time
-        with catalog.snapshot() as connection:
-            oldest = _claimable(connection, slots, weights)
-            if oldest is None or connection.execute(oldest).first() is None:
-                return None
+    with catalog.snapshot() as connection:  # one that waits asks often, and must not take the write lock each time
+        oldest = _claimable(connection, slots, weights)
+        if oldest is None or connection.execute(oldest).first() is None:
+            return None
     with catalog.transaction(durable=not catalog.is_sqlite) as connection:
         if slots.bound and not catalog.is_sqlite:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CLAIMS_LOCK}, hashtext(current_schema()))")

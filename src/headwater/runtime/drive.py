@@ -10,6 +10,7 @@ from headwater.catalog.lease import ENGINE, lease_seconds, renew
 from headwater.catalog.wakeups import Waker, changes
 from headwater.freshness.explain import explain
 from headwater.runtime.engine import Engine
+from headwater.runtime.hand import Hand
 from headwater.runtime.worker import Workshop
 from headwater.runtime.worker_threads import Crew
 
@@ -41,13 +42,18 @@ class Drive:
     engine: Engine
     workshop: Workshop
     threads: int
+    hand: Hand | None = None
+    leaves: bool = False
+    """Whether the engine is released as soon as all has settled."""
 
     def until_settled(self, *, stay: Callable[[], bool] = lambda: False) -> None:
         """Works until nothing is under way and only a window could bring more; with `stay`, for as long as that says
         so. Ctrl-C gives back what was claimed; the next owner goes on with it."""
         waker = changes(self.engine.store.catalog)
+        if self.leaves:
+            self.engine.may_leave = lambda: not self._may_go_on() and not stay()
         try:
-            with Crew(self.workshop, self.threads) as crew:
+            with Crew(self.workshop, self.threads, hand=self.hand) as crew:
                 self._watch(waker, crew, stay)
         finally:
             waker.close()
@@ -59,6 +65,8 @@ class Drive:
             self.engine.advance()
             crew.poke()
             crew.check()
+            if self.engine.left:
+                return
             if not self.engine.busy() and not self._may_go_on() and not stay():
                 return
             waker.wait(patience(self.engine.wake_us))

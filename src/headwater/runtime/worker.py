@@ -28,6 +28,7 @@ from headwater.runtime.compile import Compiled
 from headwater.runtime.cut_inputs import RippleInput
 from headwater.runtime.events import Event, RunBegan, RunEnded
 from headwater.runtime.execution import Execution
+from headwater.runtime.hand import Hand
 from headwater.runtime.inlet import Inlet
 from headwater.runtime.inlet_jobs import Done, InletJobs, Look, OpenInlet
 from headwater.runtime.land_ripple import (
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from headwater.spark.job_control import Control
     from headwater.spark.user_code import Code
     from headwater.spark.write_frame import SparkSession
+
+
+ALL: tuple[Weight, ...] = ("small", "big")
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,13 @@ class Workshop:
     reload: Callable[[], None] = lambda: None
     """Reads the manifest again: for a job that is of another one."""
 
-    def work(self, holder: str, keeper: LeaseKeeper, weights: Collection[Weight] = ("small", "big")) -> bool:
+    def work(
+        self, holder: str, keeper: LeaseKeeper, weights: Collection[Weight] = ALL, hand: Hand | None = None
+    ) -> bool:
         """Does one job, if there is one to do. An error that no one foresaw fails the job: it would come again."""
-        lease = claim_job(self.store.catalog, holder=holder, slots=self.slots, weights=weights)
+        lease = hand.take(weights) if hand is not None else None
+        if lease is None:
+            lease = claim_job(self.store.catalog, holder=holder, slots=self.slots, weights=weights)
         found = lease is not None
         while lease is not None:
             lease = self._work_on(lease, holder, keeper)

@@ -12,15 +12,14 @@ from types import TracebackType
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.holder import new_holder
 from headwater.catalog.engine_records import Weight
-from headwater.catalog.queue import give_back_strays, take_over
+from headwater.catalog.queue import give_back_strays, release_job, take_over
 from headwater.catalog.wakeups import changes
 from headwater.observe.counters import COUNTERS
+from headwater.runtime.hand import Hand
 from headwater.runtime.leases import LeaseKeeper
-from headwater.runtime.worker import Workshop
+from headwater.runtime.worker import ALL, Workshop
 
-ALL: tuple[Weight, ...] = ("small", "big")
 SMALL: tuple[Weight, ...] = ("small",)
 
 OnError = Callable[[BaseException], bool]
@@ -34,9 +33,10 @@ def _give_up(_error: BaseException) -> bool:
 class Crew:
     """Some threads that work. One of several takes small jobs only: a big one never holds them all."""
 
-    def __init__(self, workshop: Workshop, threads: int, *, on_error: OnError = _give_up):
+    def __init__(self, workshop: Workshop, threads: int, *, on_error: OnError = _give_up, hand: Hand | None = None):
         self.workshop, self.on_error = workshop, on_error
-        self.holder = new_holder()
+        self.hand = hand or Hand(0)
+        self.holder = self.hand.holder
         self.ended = threading.Event()
         self._over = False
         self.error: BaseException | None = None
@@ -79,6 +79,8 @@ class Crew:
         self._ear.join()
         self._waker.close()
         self._keeper.__exit__(None, None, None)
+        while (lease := self.hand.take(ALL)) is not None:
+            release_job(self.workshop.store.catalog, lease)
         self.workshop.inlets.sources.close_all()
 
     def check(self) -> None:
@@ -119,7 +121,7 @@ class Crew:
         while not self.ended.is_set():
             heard = self._heard
             try:
-                if self.workshop.work(self.holder, self._keeper, weights):
+                if self.workshop.work(self.holder, self._keeper, weights, self.hand):
                     continue
             except BaseException as error:
                 if self.ended.is_set():
