@@ -16,6 +16,11 @@ def printable(name: str) -> str:
     return _NAME.sub(_escape, name)
 
 
+def quoted(name: str) -> str:
+    """A name from outside (of a file, a folder) as it stands in a message."""
+    return f"`{printable(name)}`"
+
+
 def printable_lines(text: str) -> str:
     """The same, but line breaks and tabs stay."""
     return _LINES.sub(_escape, text)

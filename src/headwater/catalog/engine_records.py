@@ -15,12 +15,7 @@ from headwater.catalog.lease import Lease
 Weight = Literal["small", "big"]
 """How long a job is likely to hold its worker; see `jobs.Slots`."""
 
-JobState = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]
-"""`waiting`: the job has planned a run, whose slices are jobs; the last of them ends it."""
-
-INLET_JOB = "inlet"
-RIPPLE_JOB = "ripple"
-SLICE_JOB = "slice"
+JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +61,7 @@ class JobEnd:
     longer what it was. `spark_start_us` is how long the job waited for Spark to start."""
 
     held: Lease
-    state: Literal["done", "failed", "waiting"]
+    state: Literal["done", "failed"]
     rows: int = 0
     bytes: int = 0
     error: Mapping[str, Any] | None = None
@@ -75,10 +70,6 @@ class JobEnd:
     changed: bool = True
     spark_start_us: int = 0
     output: JobOutput | None = None
-    trace_id: str | None = None
-    """Of a job that waits: what the spans of its slices are children of."""
-    joined: bool = False
-    """It waits for a run that was planned before the job began: then the source has to be looked at once more."""
 
 
 RunState = Literal["running", "success", "failed", "superseded", "cancelled"]

@@ -23,6 +23,7 @@ from pydantic import JsonValue
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Position
 from headwater.base.limits import MAX_JSON_DEPTH
+from headwater.base.printable import quoted
 from headwater.base.regular_files import open_regular
 from headwater.manifest.positions import Path, Positions
 
@@ -144,7 +145,7 @@ def read_document(root: FilePath, file: str, overlay: Mapping[str, str | None]) 
         line = raw.count(b"\n", 0, error.start) + 1
         column = len(raw[raw.rfind(b"\n", 0, error.start) + 1 : error.start].decode("utf-8", "replace")) + 1
         place = Position(file, line, column)
-        bad = HeadwaterError("HW-M02", f"`{file}` is not UTF-8 text", hint="save it as UTF-8", places=(place,))
+        bad = HeadwaterError("HW-M02", f"{quoted(file)} is not UTF-8 text", hint="save it as UTF-8", places=(place,))
         raise Unreadable([bad]) from error
     return parse_document(file, text)
 
@@ -180,7 +181,7 @@ def parse_document(file: str, text: str) -> Document:
         found = {list: "a list", str: "text", type(None): "null"}.get(type(data), "a single value")
         wrong = HeadwaterError(
             "HW-M03",
-            f"`{file}` holds {found}, not a pipeline",
+            f"{quoted(file)} holds {found}, not a pipeline",
             hint='a pipeline file is one JSON object: `{"id": ..., "source": ...}`',
             places=(Position(file, 1, 1),),
         )
@@ -189,7 +190,7 @@ def parse_document(file: str, text: str) -> Document:
     data = {key: _plain(value, (key,), problems) for key, value in data.items()}
     document = Document(file, text, data, has_bom)
     if problems:
-        whole = Part(document, (), data, f"`{file}`")
+        whole = Part(document, (), data, quoted(file))
         raise Unreadable(
             [whole.error("HW-M03", path, f"`{dotted(path[:8])}` {what}", hint=hint) for path, what, hint in problems]
         )
@@ -215,7 +216,7 @@ def _parse_toml(file: str, text: str) -> object:
             place = Position(file, int(found[1]), int(found[2]))
         else:
             place = Position(file, text.count("\n") + 1, len(text) - text.rfind("\n"))
-        message = f"`{file}` is not valid TOML: {reason[:1].lower()}{reason[1:]}"
+        message = f"{quoted(file)} is not valid TOML: {reason[:1].lower()}{reason[1:]}"
         raise Unreadable([HeadwaterError("HW-M02", message, places=(place,))]) from error
     except RecursionError as error:
         raise Unreadable([_too_deep(file)]) from error
@@ -240,12 +241,12 @@ def _json_faults(file: str, text: str) -> list[HeadwaterError]:
 
     if not text.strip():
         hint = "write a pipeline into it, or remove it"
-        return [HeadwaterError("HW-M02", f"`{file}` is empty", hint=hint, places=(Position(file, 1, 1),))]
+        return [HeadwaterError("HW-M02", f"{quoted(file)} is empty", hint=hint, places=(Position(file, 1, 1),))]
     try:
         found = scan_json(text)
     except JsonFault as fault:
         place = Positions(text).position(file, fault.offset)
-        message = f"`{file}` is not valid JSON: {fault.message}"
+        message = f"{quoted(file)} is not valid JSON: {fault.message}"
         return [HeadwaterError("HW-M02", message, hint=fault.hint, places=(place,))]
     return [
         HeadwaterError(
@@ -293,4 +294,4 @@ def _too_deep(file: str) -> HeadwaterError:
 
 
 def _unreadable(file: str, reason: str, hint: str = "") -> HeadwaterError:
-    return HeadwaterError("HW-M02", f"cannot read `{file}`: {reason}", hint=hint, places=(Position(file),))
+    return HeadwaterError("HW-M02", f"cannot read {quoted(file)}: {reason}", hint=hint, places=(Position(file),))

@@ -19,6 +19,7 @@ from pydantic import JsonValue
 from headwater.base.blobs import cannot_write, make_directory, write_whole
 from headwater.base.errors import HeadwaterError, nearest, raise_all
 from headwater.base.ids import is_pipeline_id
+from headwater.base.printable import quoted
 from headwater.manifest.documents import (
     PIPELINES,
     PROJECT_FILE,
@@ -220,7 +221,7 @@ def _find(reading: ManifestFiles, pipeline_id: str) -> Part:
 def _refuse_existing(root: FilePath, file: str) -> None:
     if (root / file).exists():
         hint = "move it away, or choose another id"
-        raise HeadwaterError("HW-M12", f"`{file}` is in the way", hint=hint)
+        raise HeadwaterError("HW-M12", f"{quoted(file)} is in the way", hint=hint)
 
 
 def _text_on_disk(root: FilePath, file: str) -> str:

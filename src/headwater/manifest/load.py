@@ -14,6 +14,7 @@ from pathlib import Path as FilePath
 from pydantic import ValidationError
 
 from headwater.base.errors import HeadwaterError, Position, nearest, raise_all
+from headwater.base.printable import printable, quoted
 from headwater.manifest.checks import CheckConfig, Declared, check_pipeline, check_project, declare, name_warnings
 from headwater.manifest.documents import (
     PROJECT_FILE,
@@ -133,7 +134,7 @@ def load_project(
         raise_all(_in_order(errors))
     assert spec is not None and project_part is not None, "no project without an error"
     warnings = [warning for pipeline in declared for warning in name_warnings(pipeline)]
-    warnings += [f"{file}: not read; manifests are `.toml` or `.json`" for file in reading.ignored]
+    warnings += [f"{printable(file)}: not read; manifests are `.toml` or `.json`" for file in reading.ignored]
     unsupported = list(unsupported_in_project(project_part, spec))
     for pipeline in declared:
         unsupported += unsupported_in_pipeline(pipeline.part, pipeline.spec, connectors)
@@ -218,7 +219,7 @@ def _problem_of_drop(root: FilePath, drop: str) -> tuple[str, str] | None:
 
 def _pipeline_parts(document: Document) -> list[Part]:
     """The pipelines of one file: `[[pipeline]]` tables, or the file itself. Raises `Unreadable`."""
-    whole = Part(document, (), document.data, f"`{document.file}`")
+    whole = Part(document, (), document.data, quoted(document.file))
     is_project = document.file == PROJECT_FILE
     if "pipeline" in document.data:
         return _listed_pipelines(whole)
@@ -226,7 +227,7 @@ def _pipeline_parts(document: Document) -> list[Part]:
         return []
     if not document.data:
         hint = "write a pipeline into it, or remove it"
-        raise Unreadable([whole.error("HW-M02", (), f"`{document.file}` is empty", hint=hint)])
+        raise Unreadable([whole.error("HW-M02", (), f"{quoted(document.file)} is empty", hint=hint)])
     return [Part(document, (), document.data, _subject(document.data, document))]
 
 
@@ -238,11 +239,11 @@ def _listed_pipelines(whole: Part) -> list[Part]:
     if document.file != PROJECT_FILE:
         others = [key for key in document.data if key != "pipeline"]
         if others:
-            message = f"`{document.file}` has keys beside `[[pipeline]]`: `{others[0]}`"
+            message = f"{quoted(document.file)} has keys beside `[[pipeline]]`: `{others[0]}`"
             hint = "put them under `[[pipeline]]`"
             raise Unreadable([whole.error("HW-M05", (others[0],), message, hint=hint, key=True)])
         if len(listed) != 1:
-            message = f"`{document.file}` holds {len(listed)} pipelines"
+            message = f"{quoted(document.file)} holds {len(listed)} pipelines"
             hint = f"one pipeline a file; several may stand in `{PROJECT_FILE}`"
             raise Unreadable([whole.error("HW-M03", ("pipeline", 1), message, hint=hint)])
     parts: list[Part] = []
@@ -261,7 +262,7 @@ def _subject(data: Mapping[str, object], document: Document) -> str:
     found = data.get("id")
     if isinstance(found, str):
         return f"pipeline `{found[:80]}`"
-    return "the pipeline" if document.file == PROJECT_FILE else f"`{document.file}`"
+    return "the pipeline" if document.file == PROJECT_FILE else quoted(document.file)
 
 
 def _in_order(errors: Iterable[HeadwaterError]) -> list[HeadwaterError]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Position
+from headwater.base.printable import quoted
 from headwater.connectors.protocol import ArrowRead, BadItem, TableAsk
 
 
@@ -27,7 +28,7 @@ def check_bad_items(ask: TableAsk, bad: Collection[BadItem]) -> None:
     first = shown[0]
     message = f"{len(bad)} files of `{ask.name}` cannot be read: {_listed(bad)}"
     if len(bad) == 1:
-        message, hint = f"`{first.source_id}` {first.error.detail}", first.hint or hint
+        message, hint = f"{quoted(first.source_id)} {first.error.detail}", first.hint or hint
     raise HeadwaterError(
         "HW-C02",
         message,
@@ -45,7 +46,7 @@ def bad_items_warning(bad: Collection[BadItem]) -> str:
 
 def _listed(bad: Collection[BadItem]) -> str:
     shown = sorted(bad, key=lambda item: item.source_id)[: limits.ERRORS_SHOWN]
-    texts = [f"`{item.source_id}` {item.error.detail}" for item in shown]
+    texts = [f"{quoted(item.source_id)} {item.error.detail}" for item in shown]
     more = len(bad) - len(shown)
     return "; ".join(texts) + (f"; and {more} more" if more else "")
 

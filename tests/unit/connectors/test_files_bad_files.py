@@ -212,3 +212,18 @@ def test_a_table_of_bad_parquet_files_drops_no_column(tmp_path: Path) -> None:
     (slice_,) = source.slices(ASK, None, source.bound(ASK), {}).slices
     observed = source.read(ASK, slice_).observed
     assert (observed.columns, observed.complete) == ({}, False)
+
+
+def test_a_line_break_in_a_name_is_an_escape_in_messages(tmp_path: Path) -> None:
+    name = "d/y\nerror[HW-X99]: fake.ndjson"
+    folder(tmp_path, "ndjson", b"").unlink()
+    (tmp_path / name).write_bytes(b"\0")
+    shown = r"`d/y\nerror[HW-X99]: fake.ndjson`"
+    with pytest.raises(HeadwaterError) as error:
+        Table(replace(ASK, max_bad_items=0)).land(opened(tmp_path))
+    assert error.value.message == f"{shown} is not NDJSON: it is not text, byte 1 is NUL"
+    table = Table(ASK)
+    (slice_,) = table.land(opened(tmp_path)).slices
+    assert slice_.describe == rf"3 files, d/a.ndjson .. {shown.strip('`')}"
+    (tmp_path / name).unlink()
+    assert table.plan(opened(tmp_path)).warnings[0].endswith(f": {shown}")

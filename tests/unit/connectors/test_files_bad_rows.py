@@ -145,7 +145,7 @@ def test_bytes_that_are_no_text_are_kept_and_stay_none(tmp_path: Path) -> None:
     table = landed(tmp_path, b"id,note\n1,a\n2,\xffb\n", name="a.csv", id=LONG, note=STRING)
     assert ids(table) == [1]
     ((line, column, reason, source),) = kept(table)
-    assert (line, column, reason) == (3, "note", "invalid_utf8")
+    assert (line, column, reason) == (3, "note", "invalid_text")
     assert json.loads(source) == {"id": "2", "note": "\udcffb"}
 
 

@@ -133,7 +133,7 @@ def test_rows_of_another_width_are_bad_rows_with_their_lines(tmp_path: Path) -> 
 
 
 def test_cells_that_are_not_utf8_are_bad_rows(tmp_path: Path) -> None:
-    assert bad(tmp_path, b"id,note\n1,x\n2,\xff\n", id=LONG) == [(3, "note", "invalid_utf8")]
+    assert bad(tmp_path, b"id,note\n1,x\n2,\xff\n", id=LONG) == [(3, "note", "invalid_text")]
 
 
 @pytest.mark.parametrize("text", ['a,b\n1,x\n2,"open\n3,y\n', 'a,b\n1,x\n2,"open', 'a\nx\n"open\ny\n'])

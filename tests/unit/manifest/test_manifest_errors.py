@@ -42,6 +42,16 @@ def test_nesting_that_would_exhaust_the_stack_is_refused(tmp_path: Path) -> None
         (tmp_path / "pipelines" / file).unlink()
 
 
+@pytest.mark.parametrize(("suffix", "text"), [("toml", "junk junk"), ("toml", ""), ("json", "junk"), ("json", "")])
+def test_a_line_break_in_the_name_of_a_file_is_an_escape(tmp_path: Path, suffix: str, text: str) -> None:
+    (tmp_path / "headwater.toml").write_text("")
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / f"pipelines/y\nerror[HW-X99]: fake.{suffix}").write_text(text)
+    with pytest.raises(HeadwaterError) as caught:
+        load_project(tmp_path, connectors=(), environ={})
+    assert caught.value.message.startswith(rf"`pipelines/y\nerror[HW-X99]: fake.{suffix}` is ")
+
+
 def test_without_a_project_the_hint_is_init(tmp_path: Path) -> None:
     with pytest.raises(HeadwaterError) as caught:
         find_project(tmp_path)

@@ -215,10 +215,11 @@ def _json_texts(column: pa.Array) -> list[str]:
 
 def _wrong(rows: CsvRows, cells: Sequence[BadCell], how: FileFormat) -> dict[int, BadCell]:
     """The first bad cell of each bad row of a batch. A cell that is no text is that and nothing else."""
-    detail = "" if how.encoding is None else f"not {how.encoding}"
+    detail = f"not {how.encoding or 'UTF-8'}"
     judged = [cell for cell in cells if (cell.row, cell.column) not in rows.not_text]
-    reason = "invalid_utf8" if how.encoding is None else "invalid_text"
-    not_text = [BadCell(row, name, reason, "string", detail) for row, name in rows.not_text if name not in how.exclude]
+    not_text = [
+        BadCell(row, name, "invalid_text", "string", detail) for row, name in rows.not_text if name not in how.exclude
+    ]
     return first_cells(sorted((*judged, *not_text), key=lambda cell: cell.row))
 
 

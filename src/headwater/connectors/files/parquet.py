@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED, is_column_name
+from headwater.base.printable import quoted
 from headwater.base.table_schema import TableSchema
 from headwater.base.types import DYNAMIC, Type, widens
 from headwater.coerce.rescued import nameless, rescue_cells, with_rescued, without_rescued
@@ -99,7 +100,7 @@ def merge_footers(
             else:
                 raise HeadwaterError(
                     "HW-S01",
-                    f"column `{name}` is {known} in `{first}` and {type_} in `{footer.source_id}`",
+                    f"column `{name}` is {known} in {quoted(first)} and {type_} in {quoted(footer.source_id)}",
                     hint=f"declare its type: columns = {{ {name} = ... }}, or make the files agree",
                 )
     columns = {name: type_ for name, (type_, _) in found.items()}
@@ -303,6 +304,6 @@ def _columns(
             columns[field.name] = None if pa.types.is_null(field.type) else source_type(field.type, known)
         except HeadwaterError as error:
             raise HeadwaterError(
-                error.code, f"column `{field.name}` of `{source_id}`: {error.message}", hint=error.hint
+                error.code, f"column `{field.name}` of {quoted(source_id)}: {error.message}", hint=error.hint
             ) from error
     return columns

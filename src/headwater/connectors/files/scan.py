@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from headwater.base.errors import HeadwaterError
+from headwater.base.printable import quoted
 from headwater.connectors.files.config import WILD
 from headwater.connectors.protocol import config_error
 
@@ -86,7 +87,7 @@ class _TreeWalk:
             if not self.segments:
                 return
             raise config_error(
-                f"the folder `{self._id(self.start)}` does not exist",
+                f"the folder {quoted(self._id(self.start))} does not exist",
                 "create it, or correct `path`: it is relative to the project",
             ) from None
         except OSError as error:
@@ -95,7 +96,7 @@ class _TreeWalk:
             self.segments = self.segments or ("**",)
             self._folder(self.start, self._closed({0}))
         elif self.segments:
-            raise config_error(f"`{self._id(self.start)}` is a file, and `path` goes on below it")
+            raise config_error(f"{quoted(self._id(self.start))} is a file, and `path` goes on below it")
         else:
             self._add(self.start, status)
 
@@ -156,7 +157,7 @@ class _TreeWalk:
     def _refuse_circle(self, entry: os.DirEntry[str], onward: frozenset[int]) -> None:
         if entry.is_symlink() and any(self.segments[state] == "**" for state in onward):
             raise config_error(
-                f"`{self._id(entry.path)}` is a symbolic link to a folder, and `**` does not follow those",
+                f"{quoted(self._id(entry.path))} is a symbolic link to a folder, and `**` does not follow those",
                 "name the folder it points to in `path`, or move the link away",
             )
 
@@ -175,7 +176,7 @@ class _TreeWalk:
             if entry.is_symlink():
                 raise HeadwaterError(
                     "HW-C02",
-                    f"`{self._id(entry.path)}` is a symbolic link to a file that does not exist",
+                    f"{quoted(self._id(entry.path))} is a symbolic link to a file that does not exist",
                     hint="remove the link, or bring its file back",
                 )
             return  # it vanished between the listing and the look: as if it had vanished before
@@ -184,12 +185,14 @@ class _TreeWalk:
     def _add(self, path: str, status: os.stat_result) -> None:
         source_id = self._id(path)
         if not stat.S_ISREG(status.st_mode):
-            raise config_error(f"`{source_id}` is not a regular file", "leave pipes, sockets and devices out of `path`")
+            raise config_error(
+                f"{quoted(source_id)} is not a regular file", "leave pipes, sockets and devices out of `path`"
+            )
         try:
             source_id.encode()
         except UnicodeEncodeError:
             shown = os.fsencode(source_id).decode("utf-8", "backslashreplace")
-            raise config_error(f"the name of the file `{shown}` is not UTF-8", "rename the file") from None
+            raise config_error(f"the name of the file {quoted(shown)} is not UTF-8", "rename the file") from None
         self.found[source_id] = FoundFile(source_id, status.st_size, status.st_mtime_ns)
 
     def _id(self, path: str) -> str:
@@ -199,4 +202,4 @@ class _TreeWalk:
 def cannot_read(source_id: str, error: OSError) -> HeadwaterError:
     """A file or folder that the system refuses to show."""
     hint = "let this user read it" if isinstance(error, PermissionError) else ""
-    return HeadwaterError("HW-C02", f"cannot read `{source_id}`: {error.strerror or error}", hint=hint)
+    return HeadwaterError("HW-C02", f"cannot read {quoted(source_id)}: {error.strerror or error}", hint=hint)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from headwater.base import limits
+from headwater.base.printable import printable
 from headwater.connectors.files.changes import Changes, gone_version
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.protocol import Item, Json, Slice
@@ -124,5 +125,5 @@ def byte_cuts(size: int) -> list[Cut]:
 
 def _describe(files: Sequence[FoundFile]) -> str:
     if len(files) == 1:
-        return files[0].source_id
-    return f"{len(files)} files, {files[0].source_id} .. {files[-1].source_id}"
+        return printable(files[0].source_id)
+    return f"{len(files)} files, {printable(files[0].source_id)} .. {printable(files[-1].source_id)}"

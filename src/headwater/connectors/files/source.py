@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from headwater.base import limits
+from headwater.base.printable import quoted
 from headwater.connectors.files.changes import Changes, compare, is_settled
 from headwater.connectors.files.config import FileFormat, FilesConfig, compression_of, format_of, parse_config
 from headwater.connectors.files.scan import FoundFile, scan
@@ -164,19 +165,19 @@ class FilesSource:
             own = format_of(file.source_id)
             if own is None:
                 raise config_error(
-                    f"the name of `{file.source_id}` tells no format",
+                    f"the name of {quoted(file.source_id)} tells no format",
                     "set `format`, or leave the file out of `path` (names that begin with `_` or `.` are skipped)",
                 )
             if format_ not in (None, own):
                 raise config_error(
-                    f"`{first}` is {format_} and `{file.source_id}` is {own}: the files of one source have one format",
+                    f"{quoted(first)} is {format_} and {quoted(file.source_id)} is {own}: the files of one source have one format",
                     "set `format`, or make one pipeline for each format",
                 )
             format_, first = own, first or file.source_id
         for file in found if format_ == "parquet" else ():
             if self._compression(file.source_id) != "none":
                 raise config_error(
-                    f"`{file.source_id}` is a compressed Parquet file",
+                    f"{quoted(file.source_id)} is a compressed Parquet file",
                     "decompress it: a Parquet file is compressed inside, and read from its end",
                 )
         return format_
@@ -195,7 +196,7 @@ class FilesSource:
             return (f"no file matches {' or '.join(f'`{pattern}`' for pattern in self.config.patterns)}",)
         if not changes.vanished:
             return ()
-        shown = ", ".join(f"`{source_id}`" for source_id in changes.vanished[: limits.ERRORS_SHOWN])
+        shown = ", ".join(quoted(source_id) for source_id in changes.vanished[: limits.ERRORS_SHOWN])
         more = len(changes.vanished) - limits.ERRORS_SHOWN
         names = f"{shown} and {more} more" if more > 0 else shown
         rows = "their rows leave the table" if ask.mode == "replace" and found else "their rows stay in the table"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, SourceFailed
+from headwater.base.printable import quoted
 from headwater.base.regular_files import open_regular
 from headwater.connectors.files.changes import version_of
 from headwater.connectors.files.encoding import Transcoder
@@ -91,7 +92,7 @@ class OpenFile:
     def check_unchanged(self) -> None:
         status = os.fstat(self.raw.fileno())
         if (status.st_size, status.st_mtime_ns) != (self.piece.file.size, self.piece.file.mtime_ns):
-            raise SliceGone(f"`{self.source_id}` changed after it was planned")
+            raise SliceGone(f"{quoted(self.source_id)} changed after it was planned")
 
     def read(self, size: int | None = None) -> bytes:
         """The next bytes of the content, empty at its end. Raises HW-C02 where compressed data is damaged."""
@@ -185,10 +186,10 @@ def reading(source_id: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise SliceGone(f"`{source_id}` vanished after it was planned") from error
+        raise SliceGone(f"{quoted(source_id)} vanished after it was planned") from error
     except OSError as error:
         if error.errno in _TRANSIENT:
-            raise TransientError(f"cannot read `{source_id}`: {error.strerror}") from error
+            raise TransientError(f"cannot read {quoted(source_id)}: {error.strerror}") from error
         raise cannot_read(source_id, error) from error
 
 
@@ -207,7 +208,7 @@ class UnreadableFile(SourceFailed):
 def unreadable(source_id: str, what: str, *, reason: str, hint: str, line: int = 0) -> UnreadableFile:
     """`what` follows the name of the file in the message."""
     detail: dict[str, object] = {"reason": reason, "what": what, "line": line}
-    return UnreadableFile("HW-C02", f"`{source_id}` {what}", hint=hint, detail=detail)
+    return UnreadableFile("HW-C02", f"{quoted(source_id)} {what}", hint=hint, detail=detail)
 
 
 def not_what_it_says(source_id: str, format_: str, reason: str) -> UnreadableFile:
