@@ -58,7 +58,7 @@ def test_bad_rows_become_dead_letters_in_the_commit_of_the_good_ones(store: Stor
     found = Acceptor(store).accept(batch())
     assert (found.rows_ingested, found.rows_refused, found.replayed) == (2, 3, False)
     assert [(e.line, e.column, e.reason, e.value_type) for e in found.errors] == [row[:4] for row in BAD]
-    assert rows_of(store, LETTERS)[2]["detail"] == "column 16: unexpected character"
+    assert rows_of(store, LETTERS)[2]["detail"] == "column 18: unexpected character"
     assert (rows_of(store, "numbers"), dead_letter_files(store)) == (GOOD, BAD)
     with store.catalog.snapshot() as connection:
         states = {state.name: state for state in table_states(connection)}

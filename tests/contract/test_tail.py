@@ -388,6 +388,6 @@ def test_views_name_no_file_that_gc_takes(tmp_path: Path) -> None:
         push_labels(store, range(FULL))
         refresh(store, None)
         merge(store)
-        assert gc(opened, retention_seconds=-1, dry_run=False).retired_files == FULL
+        assert gc(opened, retention="0s", dry_run=False).retired_files == FULL
         with duckdb.connect(str(store.layout.duck), read_only=True) as connection:
             assert connection.sql("SELECT count(*) FROM events").fetchall() == [(FULL,)]

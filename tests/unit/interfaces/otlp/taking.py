@@ -24,7 +24,6 @@ from headwater.interfaces.http.memory import MemoryBudget
 from headwater.interfaces.otlp.grpc_server import SERVICES
 from headwater.interfaces.otlp.receive import Receiver
 from headwater.interfaces.otlp.servers import OtlpAddresses, taking_otlp
-from headwater.manifest.spec import OtlpSection
 from headwater.observe.counters import Counters
 
 HOST = "127.0.0.1"
@@ -81,10 +80,9 @@ def taking(root: Path, manifest: str = "", *, access: Access | None = None) -> I
         room = MemoryBudget(limits.INGESTS_AT_ONCE, limits.INGEST_MEMORY_BYTES)
         opened.store()
         receiver = Receiver(lambda: opened, access or Access(), ingestor, room)
-        ports = OtlpSection(grpc_port=0, http_port=0)
         options = [("grpc.max_send_message_length", -1)]
         with (
-            taking_otlp(receiver, HOST, ports) as found,
+            taking_otlp(receiver, HOST, 0, 0) as found,
             httpx.Client(base_url=f"http://{HOST}:{found.http_port}", trust_env=False, timeout=60) as client,
             grpc.insecure_channel(f"{HOST}:{found.grpc_port}", options=options) as channel,
         ):
