@@ -14,6 +14,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession  # the name that other rooms use for it
 
 _RESULT = "kind string, body binary"
+_WRITES_HERE = count()
+"""Numbers the writes of this process as Spark numbers the attempts at its tasks: an attempt at a job may write again."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +244,7 @@ def _part_writer(target: WriteTarget, partition: int) -> Any:
         target.directory,
         schema=target.schema,
         partition=partition,
-        task_attempt=context.taskAttemptId() if context is not None else 0,
+        task_attempt=context.taskAttemptId() if context is not None else next(_WRITES_HERE),
         run_id=target.run_id,
         ingested_at_us=target.ingested_at_us,
         known_hashes=hashes,
