@@ -216,7 +216,8 @@ def test_a_soaked_project_equals_a_fresh_one(make_project: MakeProject, warm: Wa
             soak.step()
         soak.end()
         fresh = copied(project, make_project(warm, "fresh"))
-        fresh.run("apply").ended()
+        for _ in range(2):  # the first may read an optional source before that has landed
+            fresh.run("apply").ended()
         assert tables(project) == tables(fresh)
         assert set(project.states().values()) == {"idle"}
         failed = [run for run in project.runs() if run.state == "failed"]

@@ -146,7 +146,7 @@ def test_code_that_swallows_its_end_is_refused_at_its_commit(models: Models) -> 
 
 def test_a_shuffle_and_a_broadcast_are_stopped_as_well(models: Models) -> None:
     """Spark asks for those jobs from threads of its own."""
-    for result in ('asleep.groupBy("x").count()', 'orders.join(asleep.hint("broadcast"), "id").select("id")'):
+    for result in ('asleep.groupBy("x").count()', 'orders.join(asleep.hint("broadcast"), "id").select("id", "x")'):
         with pytest.raises(HeadwaterError, match="was stopped after"):
             land_ripple(replace(models.work(asleep(models, result), "orders"), timeout_seconds=0.2))
     wait_until(lambda: active_tasks(models.spark) == 0, "all tasks have ended")
