@@ -267,11 +267,11 @@ PLAN_DEPTH = 200
 DEMAND_PATIENCE_SECONDS = 5.0
 """How long a sender waits for a running engine to take notice."""
 DROP_LISTING_SHARE = 10
-"""Between two looks lies so many times what it takes to list the folder."""
+"""The pause between two scans of the drop folder, as a multiple of the time that listing it takes."""
 DROP_COMPRESSION = 10
 """So many times its size a compressed file may need; a guess, which only says how many are taken together."""
 VIEW_REFRESH_SHARE = 30
-"""Between two refreshes of the views lies so many times what the last one took."""
+"""The pause between two refreshes of the views, as a multiple of the time that the last one took."""
 SCENARIO_BYTES = 64 * 1024 * 1024
 """A larger file is no scenario: a hundred thousand pipelines fit."""
 RUNS_SHOWN = 10
@@ -296,7 +296,7 @@ JSON_PIECE_BYTES = 1 << 30
 JSON_DOCUMENT_BYTES = 256 * 1024 * 1024
 """The largest JSON document that is read: it is held in memory as a whole."""
 ESTIMATE_BYTES = 64 * 1024
-"""The part of one file whose lines stand for all lines of a slice."""
+"""The sample of one file from which the rows of a slice are estimated."""
 PREVIEW_BYTES = 1024 * 1024
 """How much text a preview looks at, over all files of a slice."""
 PREVIEW_FOOTERS = 16
@@ -330,7 +330,7 @@ QUERY_FIRST_ROWS = 32
 QUERY_FETCH_ROWS = 1_000
 QUERY_ARROW_ROWS = 10_000
 QUERY_SPILL_SHARE = 10
-"""A query writes at most so many times its memory to disk."""
+"""The most that a query writes to disk, as a multiple of its memory."""
 QUERY_MESSAGE_CHARACTERS = 400
 
 # Scenarios and the simulation
@@ -343,7 +343,7 @@ SCENARIO_COUNT = 1_000_000
 SCENARIO_NAME_CHARACTERS = 100
 """The longest name of a pipeline, ripple or trigger, in characters."""
 SCENARIO_PROBLEMS = 100
-"""How many problems are told; a file with more is wrong all over, and the rest is counted."""
+"""The most problems that are reported; the others are counted."""
 SCENARIO_NAMES_COMPARED = 1_000
 """How many names are looked through for the one that was meant."""
 SIMULATION_STEPS = 1_000_000
@@ -362,7 +362,7 @@ OTLP_DEPTH = 100
 
 # What interfaces show, and how a server starts
 PROGRESS_BYTES = 4 * 1024 * 1024
-"""What is smaller has landed before somebody could read of it."""
+"""A smaller batch has no progress bar: it has landed before the bar could be read."""
 TIMELINE_SHOWN = 60
 """A longer timeline is cut on the screen; `--json` has all of it."""
 UNMEASURED_SHOWN = 8
@@ -406,7 +406,7 @@ ARCHIVES_KEPT = 3
 ARCHIVE_MEMORY_BYTES = 3 * 1024**3
 """A machine with less memory than this is not burdened with making an archive (it takes 1 GB beside the work)."""
 ARCHIVE_RETRY_SECONDS = 24 * 3600
-"""After a failure to make an archive, so long nobody tries again."""
+"""The pause after a failure to make an archive."""
 ARCHIVE_SECONDS = 1_800
 """An archive that is not made by then is given up."""
 ARCHIVE_POLL_SECONDS = 2.0
@@ -423,7 +423,7 @@ JVM_POLL_SECONDS = 0.005
 JAVA_VERSION_SECONDS = 60
 """How long a `java -version` may take before the thing on PATH is not taken for a Java."""
 SPARK_RETAINED = 100
-"""Finished jobs, stages and queries that Spark remembers: nobody looks, and a long run must not grow."""
+"""Finished jobs, stages and queries that Spark keeps: they are not read, and memory must not grow."""
 USER_CODE_CHARACTERS = 160
 USER_ERROR_CHARACTERS = 400
 
