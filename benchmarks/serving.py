@@ -43,9 +43,9 @@ from headwater.catalog.inbox import message, send_all, take
 from headwater.catalog.queue import OPEN, JobLease, claim_job, finish_job, jobs
 from headwater.freshness.events import Completed, Demand
 from headwater.freshness.state import NEVER
-from headwater.runtime.apply_slices import Applier
 from headwater.runtime.compile import Compiled, compile_pipelines
 from headwater.runtime.engine import Engine, open_engine
+from headwater.runtime.inlet_jobs import InletJobs
 from headwater.runtime.service import Service
 from headwater.runtime.service_errors import ServiceErrors
 from headwater.runtime.worker import Definitions, Worker
@@ -90,7 +90,7 @@ def leaves_of(group: int) -> list[str]:
 class NoOps(Worker):
     """Workers whose jobs end as soon as they are claimed."""
 
-    def _do(self, lease: JobLease, on_control: object) -> None:
+    def _do(self, lease: JobLease, on_control: object, holder: str) -> None:
         end(self.store.catalog, lease)
 
 
@@ -190,9 +190,9 @@ def serving(workspace: Workspace, compiled: Compiled) -> Iterator[None]:
     def no_look(_: str) -> Any:
         raise AssertionError("no job here looks at a source")
 
-    applier = Applier(store, no_spark, actor=ACTOR, trigger="serve", cancel=lambda: None)
-    definitions = Definitions(compiled=compiled, root=workspace.project.root, look=no_look, declared={})
-    worker = NoOps(store, definitions, no_spark, applier, ACTOR, "serve")
+    inlets = InletJobs(store, no_spark, actor=ACTOR, trigger="serve")
+    definitions = Definitions(compiled=compiled, root=workspace.project.root, look=no_look, open=no_look, declared={})
+    worker = NoOps(store, definitions, no_spark, inlets, ACTOR, "serve")
     began = threading.Event()
     service = Service(worker, THREADS, ServiceErrors(problems.append), on_ready=began.set)
     thread = threading.Thread(target=service.run, name="service")

@@ -8,12 +8,11 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
-from contract.stores import Place, attempt_path, commit, landed, written
+from contract.stores import Place, attempt_path, claim, commit, landed, written
 from forked import context
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId
 from headwater.catalog import records as r
-from headwater.catalog.units import claim
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerProcess

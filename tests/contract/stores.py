@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from headwater.base.blobs import sha256_of
+from headwater.base.holder import new_holder
 from headwater.base.ids import RunId, uuid7
 from headwater.base.table_schema import TableSchema, schema_of
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store, open_existing, open_store
-from headwater.catalog.units import UnitLease
+from headwater.catalog.database import Catalog
+from headwater.catalog.engine_records import JobEnd
+from headwater.catalog.queue import claim_job, release_job, take_over
+from headwater.catalog.slice_jobs import SliceLease, queue_slices, slice_lease
 from headwater.storage.file_record import FileRecord
 from headwater.storage.layout import attempt_directory
 
@@ -95,7 +99,32 @@ def begin_run(
         ),
         r.UnitsPlanned(run_id=run_id, pipeline=pipeline, units=specs),
     )
+    queue_run(store, run_id)
     return run_id
+
+
+def queue_run(store: Store, run_id: str) -> None:
+    """What the end of the job that planned a run does in the plan's commit."""
+    with store.catalog.transaction() as connection:
+        queue_slices(connection, run_id)
+
+
+def claim(catalog: Catalog, run_id: str, *, holder: str, takes_over: bool = True) -> SliceLease | None:
+    """The next slice of a run, as a worker of this process gets it; what it gets of others it gives back. A `holder`
+    without a slash is a name in this process."""
+    if takes_over:
+        take_over(catalog)
+    holder = holder if "/" in holder else f"{new_holder().rpartition('/')[0]}/{holder}"
+    others, found = [], None
+    while (job := claim_job(catalog, holder=holder)) is not None:
+        if job.landed_run_id == run_id:
+            with catalog.snapshot() as connection:
+                found = slice_lease(connection, job)
+            break
+        others.append(job)
+    for job in others:
+        release_job(catalog, job)
+    return found
 
 
 def written(store: Store, path: str, *, content: bytes = b"PAR1", ordinal: int = 0, **more: Any) -> FileRecord:
@@ -106,24 +135,25 @@ def written(store: Store, path: str, *, content: bytes = b"PAR1", ordinal: int =
     return FileRecord(path=path, rows=10, bytes=len(content), ordinal=ordinal, sha256=sha256_of(full), **more)
 
 
-def attempt_path(lease: UnitLease, name: str = "part-00000-0.parquet") -> str:
+def attempt_path(lease: SliceLease, name: str = "part-00000-0.parquet") -> str:
     directory = attempt_directory(
         lease.table, run_id=lease.run_id, node="node-1", unit_id=lease.unit_id, attempt=lease.attempt
     )
     return f"{directory}/{name}"
 
 
-def landed(lease: UnitLease, *files: FileRecord, schema_id: int = 1) -> r.Commit:
+def landed(lease: SliceLease, *files: FileRecord, schema_id: int = 1) -> r.Commit:
     """What landing a slice commits."""
     added = r.FilesAdded(table=lease.table, schema_id=schema_id, run_id=lease.run_id, files=files)
     return r.Commit(
         changes=(*((added,) if files else ()), *done(lease)),
         requires=(lease.fence,),
         actor=ACTOR,
+        ends=JobEnd(held=lease.fence, state="done", rows=10, bytes=4, landed_run_id=lease.run_id),
     )
 
 
-def done(lease: UnitLease, **more: Any) -> tuple[r.Change, ...]:
+def done(lease: SliceLease, **more: Any) -> tuple[r.Change, ...]:
     return (
         r.UnitDone(unit_id=lease.unit_id, rows=10, bytes=4, **more),
         r.CursorAdvanced(

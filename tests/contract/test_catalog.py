@@ -23,6 +23,7 @@ from contract.stores import (
     PROJECT,
     Place,
     begin_run,
+    claim,
     commit,
     create_table,
     landed,
@@ -37,9 +38,9 @@ from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store, open_store
 from headwater.catalog.database import open_catalog
+from headwater.catalog.lease import Lease
 from headwater.catalog.lookup import current_seq
 from headwater.catalog.rebuild import dump
-from headwater.catalog.units import claim
 from headwater.storage.file_record import FileRecord
 from postgres_server import PostgresServer
 
@@ -94,7 +95,7 @@ def broken_requirements() -> dict[str, tuple[r.Requirement, str]]:
         "cursor that is not there": (r.CursorIs(pipeline=PROJECT, table="other", version=1), "HW-T02"),
         "schema moved": (r.SchemaIs(table="orders", schema_id=0), "HW-T02"),
         "table that is not there": (r.SchemaIs(table="other", schema_id=1), "HW-T02"),
-        "unit nobody claimed": (r.LeaseHeld(unit_id="u", attempt=1, epoch=1), "HW-T03"),
+        "unit nobody claimed": (Lease(kind="job", id="u", attempt=1, epoch=1), "HW-T03"),
         "open run": (r.NoOpenRun(pipeline=PROJECT), "HW-T02"),
         "file that is not there": (r.FilesLive(table="orders", paths=("live", "gone")), "HW-T02"),
         "file of another table": (r.FilesLive(table="other", paths=("live",)), "HW-T02"),

@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from contract.stores import ACTOR, PROJECT, Place, begin_run, create_table, done
+from contract.stores import ACTOR, PROJECT, Place, begin_run, claim, create_table, done
 from forked import exit_code
 from headwater.base.ids import RunId
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.lookup import catalog_view
 from headwater.catalog.rebuild import rebuild_catalog
-from headwater.catalog.units import UnitLease, claim
+from headwater.catalog.slice_jobs import SliceLease
 
 
-def claimed(store: Store, run_id: RunId) -> UnitLease:
+def claimed(store: Store, run_id: RunId) -> SliceLease:
     lease = claim(store.catalog, run_id, holder="w")
     assert lease is not None
     return lease
 
 
-def land(store: Store, lease: UnitLease, *reported: Any) -> None:
+def land(store: Store, lease: SliceLease, *reported: Any) -> None:
     store.commit(r.Commit(changes=done(lease, cursor=reported), requires=(lease.fence,), actor=ACTOR))
 
 
@@ -57,7 +57,7 @@ def test_a_cursor_may_be_null(store: Store) -> None:
     assert cursor(store) is None
 
 
-def land_in(place: Place, lease: UnitLease) -> None:
+def land_in(place: Place, lease: SliceLease) -> None:
     land(place.open(), lease, "token")
 
 

@@ -82,7 +82,10 @@ def test_opening_an_old_store_keeps_what_it_holds(old: Place) -> None:
     with store.catalog.snapshot() as connection:
         (orders,) = table_states(connection)
     assert (orders.name, orders.seq, sum(file.rows for file in orders.files)) == ("orders", 4, 10)
-    assert len(transient_rows(store)["unit_lease"]) == 2
+    (left,) = transient_rows(store)["job"]
+    assert (left["job_id"], left["state"], left["attempt"]) == (rows["work_unit"][1]["unit_id"], "cancelled", 1)
+    (counted,) = rows["run_table"]
+    assert [counted[name] for name in ("slices", "pending", "done", "prefix", "rows")] == [3, 2, 1, 1, 10]
     assert commit(store, NOTE) == 5
     store.close()
     assert rebuild_catalog(old.root, project=PROJECT, catalog_url=old.url).commits == 5

@@ -16,6 +16,7 @@ from contract.stores import (
     Place,
     attempt_path,
     begin_run,
+    claim,
     commit,
     create_table,
     done,
@@ -30,9 +31,10 @@ from headwater.catalog import gc
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.database import open_catalog
+from headwater.catalog.lease import renew
 from headwater.catalog.lookup import table_states
 from headwater.catalog.rebuild import Rebuilt, dump, rebuild_catalog, replay_log
-from headwater.catalog.units import UnitLease, claim, renew
+from headwater.catalog.slice_jobs import SliceLease
 from headwater.catalog.verify import StoreProblem, verify
 from headwater.storage.file_record import ColumnStats
 
@@ -41,7 +43,7 @@ def collect(store: Store, **options: float | bool) -> gc.Collected:
     return gc.collect(store, actor=ACTOR, **options)  # type: ignore[arg-type]
 
 
-def take(store: Store, run_id: RunId) -> UnitLease:
+def take(store: Store, run_id: RunId) -> SliceLease:
     lease = claim(store.catalog, run_id, holder="worker")
     assert lease is not None
     return lease
@@ -218,7 +220,7 @@ def test_a_writer_that_renews_between_listing_and_fencing_goes_on(
     lease = take(store, begin_run(store, 1))
     file = written(store, attempt_path(lease))
     at_day(monkeypatch, 8)
-    between_listing_and_fencing(monkeypatch, lambda: renew(store.catalog, lease))
+    between_listing_and_fencing(monkeypatch, lambda: renew(store.catalog, lease.fence))
     assert collect(store) == gc.Collected(0, 0, 0, 0)
     store.commit(landed(lease, file))
     assert verify(store).problems == ()

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from contract.engine_home import code_of
-from contract.stores import ACTOR, begin_run, commit, create_table, written
+from contract.stores import ACTOR, begin_run, claim, create_table, written
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
+from headwater.catalog.engine_records import JobEnd
 from headwater.catalog.gc import data_files
 from headwater.catalog.landing import Landing, until_landed
 from headwater.catalog.lookup import table_states
-from headwater.catalog.units import claim
 
 NAMED, UNNAMED = "tables/orders/data/named.parquet", "tables/orders/data/unnamed.parquet"
 
@@ -59,7 +59,9 @@ def test_the_files_of_a_lost_lease_are_left_to_gc(store: Store) -> None:
     create_table(store)
     lease = claim(store.catalog, begin_run(store, 1), holder="w")
     assert lease is not None
-    commit(store, r.UnitDone(unit_id=lease.unit_id), requires=[lease.fence])
+    done = r.UnitDone(unit_id=lease.unit_id)
+    end = JobEnd(held=lease.fence, state="done", landed_run_id=lease.run_id)
+    store.commit(r.Commit(changes=(done,), requires=(lease.fence,), actor=ACTOR, ends=end))
     assert code_of(lambda: land(store, lease.fence)) == "HW-T03"
     assert left(store) == [NAMED, UNNAMED]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contract.stores import ACTOR, PROJECT, begin_run, commit, create_table, done, landed
+from contract.stores import ACTOR, PROJECT, begin_run, claim, commit, create_table, done, landed
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import LONG, STRING
@@ -27,7 +27,6 @@ from headwater.catalog.lookup import (
 )
 from headwater.catalog.schema_decisions import accept_change, open_proposal, refuse_change
 from headwater.catalog.table_state import TableState
-from headwater.catalog.units import claim
 from headwater.duck.table_info import table_infos
 from headwater.storage.file_record import ColumnStats, FileRecord
 

@@ -67,8 +67,8 @@ def held_leases(project: Project) -> int:
     with project.store() as store, store.catalog.snapshot() as connection:
         held = (
             select(func.count())
-            .select_from(t.unit_lease.join(t.unit, t.unit.c.unit_id == t.unit_lease.c.unit_id))
-            .where(t.unit.c.state == "pending", t.unit_lease.c.leased_until_us > now_us())
+            .select_from(t.lease.join(t.unit, t.unit.c.unit_id == t.lease.c.id))
+            .where(t.unit.c.state == "pending", t.lease.c.leased_until_us > now_us())
         )
         count: int = connection.execute(held).scalar_one()
         return count

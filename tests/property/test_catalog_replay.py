@@ -8,7 +8,18 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contract.stores import ACTOR, PROJECT, Place, attempt_path, begin_run, commit, create_table, done, quick_directory
+from contract.stores import (
+    ACTOR,
+    PROJECT,
+    Place,
+    attempt_path,
+    begin_run,
+    claim,
+    commit,
+    create_table,
+    done,
+    quick_directory,
+)
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId
 from headwater.base.table_schema import TableSchema
@@ -20,8 +31,8 @@ from headwater.catalog.evolution import Shown, evolve
 from headwater.catalog.lookup import table_states
 from headwater.catalog.rebuild import dump, replay_log
 from headwater.catalog.schema_decisions import accept_change, refuse_change
+from headwater.catalog.slice_jobs import SliceLease
 from headwater.catalog.table_state import TableState
-from headwater.catalog.units import UnitLease, claim
 from headwater.storage.file_record import ColumnStats, FileRecord
 
 JSON = st.recursive(
@@ -72,10 +83,10 @@ class Past:
     def run(self, units: int) -> None:
         self.run_id = begin_run(self.store, units)
 
-    def lease(self) -> UnitLease | None:
+    def lease(self) -> SliceLease | None:
         return None if self.run_id is None else claim(self.store.catalog, self.run_id, holder="w")
 
-    def file(self, lease: UnitLease, stats: dict[str, ColumnStats]) -> FileRecord:
+    def file(self, lease: SliceLease, stats: dict[str, ColumnStats]) -> FileRecord:
         self.files += 1
         return FileRecord(path=attempt_path(lease, f"{self.files}"), rows=1, bytes=1, ordinal=self.files, stats=stats)
 

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,7 +19,7 @@ from headwater.catalog import records as r
 from headwater.catalog.engine_records import InboxEvent, JobEnd, NewJob
 from headwater.catalog.lookup import run_record
 from headwater.catalog.queue import claim_job, jobs, queue_jobs
-from headwater.catalog.units import claim
+from headwater.catalog.slice_jobs import SliceLease, queue_slices, slice_lease
 from headwater.catalog.verify import verify
 from headwater.runtime.land_ripple import Closing, RippleOutcome, RippleWork, land_ripple
 from headwater.spark.session import spark_session
@@ -39,8 +39,8 @@ def models(tmp_path: Path, spark: SparkSession) -> Iterator[Models]:
         yield opened
 
 
-def planned(models: Models) -> dict[str, Any]:
-    """A claimed unit of a run that somebody planned: its ids and its fence."""
+def planned(models: Models) -> SliceLease:
+    """A claimed slice of a run that somebody planned."""
     run_id, unit_id = RunId(uuid7()), uuid7()
     models.commit(
         r.RunStarted(run_id=run_id, pipeline="models", freshness_us=1, trigger="wave", connector="", definition=""),
@@ -48,23 +48,25 @@ def planned(models: Models) -> dict[str, Any]:
             run_id=run_id, pipeline="models", units=(r.UnitSpec(unit_id=unit_id, table="out", ordinal=0, payload={}),)
         ),
     )
-    lease = claim(models.store.catalog, run_id, holder=new_holder())
-    assert lease is not None
-    return {"run_id": run_id, "unit_id": unit_id, "attempt": lease.attempt, "epoch": lease.epoch}
+    with models.store.catalog.transaction() as connection:
+        queue_slices(connection, run_id)
+    job = claim_job(models.store.catalog, holder=new_holder())
+    assert job is not None
+    with models.store.catalog.snapshot() as connection:
+        return slice_lease(connection, job)
 
 
-def unit_work(models: Models, lease: dict[str, Any]) -> RippleWork:
-    """A ripple's execution as that unit."""
-    unit_id, run_id = lease["unit_id"], lease["run_id"]
-    fence = r.LeaseHeld(unit_id=unit_id, attempt=lease["attempt"], epoch=lease["epoch"])
+def unit_work(models: Models, lease: SliceLease) -> RippleWork:
+    """A ripple's execution as that slice."""
 
     def closing(outcome: RippleOutcome) -> Closing:
-        done = r.UnitDone(unit_id=unit_id, rows=outcome.rows, bytes=outcome.bytes)
-        return Closing(changes=(done, r.RunSettled(run_id=run_id)))
+        done = r.UnitDone(unit_id=lease.unit_id, rows=outcome.rows, bytes=outcome.bytes)
+        end = JobEnd(held=lease.fence, state="done", landed_run_id=lease.run_id)
+        return Closing(changes=(done, r.RunSettled(run_id=lease.run_id)), ends=end)
 
     sql = SqlCode("select id from orders")
-    work = models.work(sql, "orders", mode="append", requires=(fence,), closing=closing, as_run=False)
-    return replace(work, run_id=run_id, job_id=unit_id)
+    work = models.work(sql, "orders", mode="append", requires=(lease.fence,), closing=closing, as_run=False)
+    return replace(work, run_id=lease.run_id, job_id=lease.unit_id)
 
 
 def test_an_execution_lands_once_under_one_lease(models: Models) -> None:
@@ -83,7 +85,7 @@ def test_a_worker_that_lost_its_lease_lands_nothing(models: Models) -> None:
     lease = planned(models)
     before = models.seq()
     with pytest.raises(HeadwaterError) as caught:
-        land_ripple(unit_work(models, lease | {"epoch": lease["epoch"] - 1}))
+        land_ripple(unit_work(models, replace(lease, epoch=lease.epoch - 1)))
     assert caught.value.code == "HW-T03"
     assert models.seq() == before
     assert land_ripple(unit_work(models, lease)).rows == 2

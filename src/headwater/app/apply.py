@@ -16,8 +16,9 @@ from headwater.catalog.commit import Store
 from headwater.catalog.lookup import CatalogView
 from headwater.manifest.load import LoadedPipeline
 from headwater.runtime.apply_events import Event, RunBegan, RunFinished, SliceBegan, SliceEnded, SliceRetried, Waiting
-from headwater.runtime.apply_slices import ApplyResult, PipelineJob, PipelineResult
+from headwater.runtime.open_sources import PipelineJob
 from headwater.runtime.plan import Plan, failed_plan, plan_of
+from headwater.runtime.results import ApplyResult, PipelineResult
 
 if TYPE_CHECKING:
     from headwater.app.drop_folder import News

@@ -10,9 +10,10 @@ from headwater.catalog.commit import Store
 from headwater.catalog.lookup import CatalogView, catalog_view
 from headwater.connectors.protocol import Source, TransientError
 from headwater.manifest.load import LoadedPipeline
-from headwater.runtime.apply_slices import PipelineJob, PipelineResult, no_answer
-from headwater.runtime.inlet import inlet_of
+from headwater.runtime.inlet import Inlet, inlet_of
+from headwater.runtime.open_sources import PipelineJob
 from headwater.runtime.plan import Planned, plan_inlet
+from headwater.runtime.results import PipelineResult, no_answer
 
 
 def view_now(store: Store, loaded: LoadedPipeline | None = None) -> CatalogView:
@@ -80,3 +81,18 @@ def look_patiently(workspace: Workspace) -> Callable[[str], PipelineJob]:
         return found
 
     return look
+
+
+def open_inlet(workspace: Workspace) -> Callable[[str], tuple[Inlet, Source]]:
+    """Opens the source of an Inlet for its slices, without looking what is new."""
+
+    def open_(name: str) -> tuple[Inlet, Source]:
+        loaded = workspace.project.pipeline(name)
+        source = workspace.source(loaded)
+        try:
+            return inlet_of(loaded.spec, source), source
+        except BaseException:
+            source.close()
+            raise
+
+    return open_

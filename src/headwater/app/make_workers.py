@@ -1,4 +1,4 @@
-"""What does the work in a process of this project: an applier for slices, a worker for jobs."""
+"""What does the work in a process of this project: a worker for jobs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import os
 from collections.abc import Callable
 
 from headwater.app.declared_tables import columns_by_table
+from headwater.app.inspect_sources import open_inlet
 from headwater.app.workspace import Workspace, actor
 from headwater.catalog.queue import Slots
 from headwater.manifest.secret_values import mask_of, secret_values
 from headwater.runtime.apply_events import Event
-from headwater.runtime.apply_slices import Applier
 from headwater.runtime.compile import Compiled
+from headwater.runtime.inlet_jobs import InletJobs, Look
 from headwater.runtime.spark_start import measuring
 from headwater.runtime.user_output import Mask
-from headwater.runtime.worker import Definitions, Look, Worker
+from headwater.runtime.worker import Definitions, Worker
 
 OnEvent = Callable[[Event], None]
 
@@ -26,7 +27,9 @@ def definitions_of(workspace: Workspace, compiled: Compiled, look: Look) -> Defi
         return mask_of(secret_values([loaded.spec for loaded in project.pipelines], os.environ, project.root))
 
     declared = columns_by_table(workspace)
-    return Definitions(compiled=compiled, root=project.root, look=look, declared=declared, mask=mask)
+    return Definitions(
+        compiled=compiled, root=project.root, look=look, open=open_inlet(workspace), declared=declared, mask=mask
+    )
 
 
 def make_worker(
@@ -38,22 +41,14 @@ def make_worker(
     slots: Slots | None = None,
 ) -> Worker:
     store, spark = workspace.store(), measuring(workspace.spark)
-    applier = Applier(
-        store,
-        spark,
-        actor=actor(),
-        trigger=trigger,
-        cancel=_cancel_spark,
-        on_event=on_event,
-        threads=worker_threads(),
-    )
     return Worker(
         store=store,
         definitions=definitions,
         spark=spark,
-        applier=applier,
+        inlets=InletJobs(store, spark, actor=actor(), trigger=trigger, on_event=on_event),
         actor=actor(),
         trigger=trigger,
+        cancel=_cancel_spark,
         on_event=on_event,
         slots=slots or Slots(),
     )

@@ -24,12 +24,13 @@ from headwater.freshness.explain import explain
 from headwater.freshness.state import State
 from headwater.observe.tracing import tracing
 from headwater.runtime.apply_events import RunBegan, RunFinished, Waiting
-from headwater.runtime.apply_slices import PipelineJob, PipelineResult
 from headwater.runtime.compile import Compiled
 from headwater.runtime.drive import Drive
 from headwater.runtime.engine import Engine, open_engine, restored
+from headwater.runtime.inlet_jobs import Look
+from headwater.runtime.open_sources import PipelineJob
+from headwater.runtime.results import PipelineResult
 from headwater.runtime.send_demand import Request, outcome, send_demand, window_of
-from headwater.runtime.worker import Look
 
 Looked = Mapping[str, PipelineJob | HeadwaterError]
 

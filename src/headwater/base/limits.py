@@ -108,6 +108,14 @@ SMALL_INPUT_FILES = 32
 SMALL_RESULT_ROWS = 50_000
 """A larger result of small inputs is written by Spark's tasks after all."""
 
+REPLANS = 3
+"""How often a pipeline is planned again because its source moved under a slice."""
+SLICES_QUEUED = 32
+"""So many slices of a table are in the queue at once; the end of one brings in the next."""
+SOURCE_IDLE_SECONDS = 60.0
+"""The source of a run that no slice here has been read from for so long is closed."""
+PLAN_PART_SLICES = 1_000
+"""So many slices of a plan are stored in one commit."""
 SLICE_BYTES = 512 * 1024 * 1024
 """A slice of a `files` source holds about this many bytes of input."""
 SLICE_FILES = 1_000

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
 from headwater.base import limits
 from headwater.base.blobs import make_directory, write_whole
@@ -29,8 +29,9 @@ from headwater.catalog.inbox import put
 from headwater.catalog.lease import JOB, Lease, hold
 from headwater.catalog.ledger import taken_keys
 from headwater.catalog.log import decode_record, encode_record, heal_log, write_log
-from headwater.catalog.queue import end_job, hold_job
+from headwater.catalog.queue import JobLease, end_job, hold_job
 from headwater.catalog.replay import apply_changes
+from headwater.catalog.slice_jobs import abandon_slices, after_end, end_run
 from headwater.storage.layout import Layout
 
 # Built once: each commit runs them, and building a statement costs more than running it.
@@ -61,6 +62,10 @@ class Store:
 
         Only the changes are in the record of the log. Events, the end of a job and a step of the engine are rows of
         the same transaction, and nowhere else."""
+        return self.commit_and_claim(commit, holder=None)[0]
+
+    def commit_and_claim(self, commit: r.Commit, *, holder: str | None) -> tuple[int, JobLease | None]:
+        """The same for a worker that goes on with the first of the jobs that the commit queues."""
         crash_point("commit.before")
         with self.catalog.transaction() as connection:
             seq = _next_seq(connection)
@@ -78,13 +83,13 @@ class Store:
             body = encode_record(record)
             insert_commit(connection, record, body)
             apply_changes(connection, decode_record(body))  # as a rebuild will read it
-            _apply_transient(connection, commit)
+            claimed = _apply_transient(connection, commit, holder)
             crash_point("commit.inside")
         crash_point("commit.after")
         write_log(self.layout, seq, body)
         if seq % limits.LOG_CHECK_COMMITS == 0:
             heal_log(self.catalog, self.layout, tidy=False)
-        return seq
+        return seq, claimed
 
     def _check_log(self, seq: int) -> None:
         """A catalog that was lost or set back must not write over the only history there is."""
@@ -160,12 +165,21 @@ def _open_known(layout: Layout, project: str, catalog_url: str, *, upgrade: bool
     raise HeadwaterError("HW-T04", message, hint=hint)
 
 
-def _apply_transient(connection: Connection, commit: r.Commit) -> None:
-    if commit.ends is not None:
-        end_job(connection, commit.ends)
+def _apply_transient(connection: Connection, commit: r.Commit, holder: str | None) -> JobLease | None:
+    claimed = None
+    ended = end_job(connection, commit.ends) if commit.ends is not None else None
+    for change in commit.changes:
+        if isinstance(change, r.UnitsAbandoned):
+            abandon_slices(connection, change.run_id, change.table)
+    if ended is not None:
+        claimed = after_end(connection, ended, actor=commit.actor, holder=holder)
+    for change in commit.changes:
+        if isinstance(change, r.RunEnded):
+            end_run(connection, change.run_id, actor=commit.actor)
     if commit.step is not None:
         write_step(connection, commit.step)
     put(connection, commit.events)
+    return claimed
 
 
 def _next_seq(connection: Connection) -> int:
@@ -190,43 +204,26 @@ def _check(connection: Connection, requirement: r.Requirement) -> None:
         case r.SchemaIs():
             found = connection.execute(_SCHEMA_ID, {"of_table": requirement.table}).scalar_one_or_none()
             _require((found or 0) == requirement.schema_id, f"the schema of `{requirement.table}` has moved")
-        case r.LeaseHeld():
-            _check_lease(connection, requirement)
         case Lease():
             (hold_job if requirement.kind == JOB else hold)(connection, requirement)
         case r.NoOpenRun():
-            where = (t.unit.c.pipeline == requirement.pipeline) & (t.unit.c.state == "pending")
-            count = connection.execute(select(func.count()).select_from(t.unit).where(where)).scalar_one()
-            _require(count == 0, f"another run of `{requirement.pipeline}` has begun")
+            begun = (t.run_table.c.pipeline == requirement.pipeline) & (t.run_table.c.pending > 0)
+            _require(not _any(connection, begun), f"another run of `{requirement.pipeline}` has begun")
         case r.FilesLive():
             _check_files(connection, requirement)
         case r.KeysFree():
             taken = taken_keys(connection, requirement.table, requirement.keys, now_us=now_us())
             _require(not taken, f"{len(taken)} of the keys of `{requirement.table}` have been used meanwhile")
         case r.UnitsOpen():
-            where = (t.unit.c.run_id == requirement.run_id) & (t.unit.c.state == "pending")
-            count = connection.execute(select(func.count()).select_from(t.unit).where(where)).scalar_one()
-            _require(count > 0, "the run has already ended")
+            left = (t.run_table.c.run_id == requirement.run_id) & (t.run_table.c.pending > 0)
+            _require(_any(connection, left), "the run has already ended")
         case _:
             assert_never(requirement)
 
 
-def _check_lease(connection: Connection, requirement: r.LeaseHeld) -> None:
-    """Both rows are locked, the unit's first as a claim does: a claim in between passes over this unit."""
-    unit = select(t.unit.c.state).where(t.unit.c.unit_id == requirement.unit_id).with_for_update()
-    state = connection.execute(unit).scalar_one_or_none()
-    lease = connection.execute(
-        select(t.unit_lease.c.attempt, t.unit_lease.c.epoch)
-        .where(t.unit_lease.c.unit_id == requirement.unit_id)
-        .with_for_update()
-    ).one_or_none()
-    held = lease is not None and (lease.attempt, lease.epoch) == (requirement.attempt, requirement.epoch)
-    if not held or state != "pending":
-        raise HeadwaterError(
-            "HW-T03",
-            "the lease on this unit of work was lost: another worker has taken it over",
-            hint="nothing to do; the other worker's result counts",
-        )
+def _any(connection: Connection, tables: ColumnElement[bool]) -> bool:
+    """Whether there is such a table of a run."""
+    return connection.execute(select(t.run_table.c.run_id).where(tables).limit(1)).first() is not None
 
 
 def _check_files(connection: Connection, requirement: r.FilesLive) -> None:

@@ -15,7 +15,12 @@ from headwater.catalog.lease import Lease
 Weight = Literal["small", "big"]
 """How long a job is likely to hold its worker; see `jobs.Slots`."""
 
-JobState = Literal["queued", "running", "done", "failed", "cancelled"]
+JobState = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]
+"""`waiting`: the job has planned a run, whose slices are jobs; the last of them ends it."""
+
+INLET_JOB = "inlet"
+RIPPLE_JOB = "ripple"
+SLICE_JOB = "slice"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +66,7 @@ class JobEnd:
     longer what it was. `spark_start_us` is how long the job waited for Spark to start."""
 
     held: Lease
-    state: Literal["done", "failed"]
+    state: Literal["done", "failed", "waiting"]
     rows: int = 0
     bytes: int = 0
     error: Mapping[str, Any] | None = None
@@ -70,6 +75,10 @@ class JobEnd:
     changed: bool = True
     spark_start_us: int = 0
     output: JobOutput | None = None
+    trace_id: str | None = None
+    """Of a job that waits: what the spans of its slices are children of."""
+    joined: bool = False
+    """It waits for a run that was planned before the job began: then the source has to be looked at once more."""
 
 
 RunState = Literal["running", "success", "failed", "superseded", "cancelled"]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -93,11 +93,6 @@ def _orphans(store: Store, before_us: int) -> list[str]:
     """Files that no row names and that no living attempt may still be writing."""
     with store.catalog.snapshot() as connection:
         named = named_paths(connection)
-        held = {
-            (row.unit_id, row.attempt)
-            for row in connection.execute(select(t.unit_lease).where(t.unit_lease.c.leased_until_us > now_us()))
-        }
-        pending = {u for (u,) in connection.execute(select(t.unit.c.unit_id).where(t.unit.c.state == "pending"))}
         held_jobs = {
             (row.id, row.attempt)
             for row in connection.execute(
@@ -111,36 +106,21 @@ def _orphans(store: Store, before_us: int) -> list[str]:
         if path in named or attempt is None:
             continue
         writer = (attempt.unit_id, attempt.attempt)
-        alive = (attempt.unit_id in pending and writer in held) or writer in held_jobs or attempt.unit_id in writers
+        alive = writer in held_jobs or attempt.unit_id in writers
         if not alive and _modified_us(store.root / path) <= before_us:
             found.append(path)
     return found
 
 
 def _fence(store: Store, orphans: list[str]) -> tuple[list[str], int]:
-    """Take the lease from the writer of every open unit, job or pushed batch whose leftovers are about to go, before
-    any of them goes. Answers with the files that may go (those of a writer that came back and renewed its lease
-    meanwhile stay) and the number of writers that lost theirs."""
+    """Take the lease from the writer of every job or pushed batch whose leftovers are about to go, before any of them
+    goes. Answers with the files that may go (those of a writer that came back and renewed its lease meanwhile stay) and
+    the number of writers that lost theirs."""
     writers = {path: (a.unit_id, a.attempt) for path in orphans if (a := parse_attempt(path)) is not None}
-    alive, fenced, others = set(), 0, []
     with store.catalog.transaction() as connection:
-        for unit_id, attempt in sorted(set(writers.values())):
-            here = t.unit_lease.c.unit_id == unit_id
-            lease = connection.execute(select(t.unit_lease).where(here).with_for_update()).one_or_none()
-            # Read after the lease is locked: a commit that holds it has ended.
-            state = connection.execute(select(t.unit.c.state).where(t.unit.c.unit_id == unit_id)).scalar_one_or_none()
-            if lease is None or lease.attempt != attempt or state != "pending":
-                others.append((unit_id, attempt))
-                continue
-            if lease.leased_until_us > now_us():
-                alive.add((unit_id, attempt))
-                continue
-            connection.execute(update(t.unit_lease).where(here).values(epoch=lease.epoch + 1, leased_until_us=0))
-            fenced += 1
-        living, stopped = stop_writers(connection, {unit_id for unit_id, _ in others})
-        alive.update(writer for writer in others if writer[0] in living)
-        fenced += stopped
-        for job_id, attempt in others:
+        living, fenced = stop_writers(connection, {unit_id for unit_id, _ in writers.values()})
+        alive = {writer for writer in writers.values() if writer[0] in living}
+        for job_id, attempt in sorted(set(writers.values())):
             match stop_attempt(connection, job_id, attempt=attempt):
                 case "held":
                     alive.add((job_id, attempt))

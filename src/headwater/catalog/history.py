@@ -18,7 +18,7 @@ from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.engine_records import RunState, Step
+from headwater.catalog.engine_records import SLICE_JOB, RunState, Step
 from headwater.catalog.job_output import forget_outputs
 from headwater.catalog.json_text import json_text
 
@@ -207,7 +207,7 @@ def forget_history(
 
 def _ended() -> Any:
     """Ends a run, with what its jobs came to: they are forgotten earlier than it is."""
-    mine = t.job.c.run_id == bindparam("key")
+    mine = (t.job.c.run_id == bindparam("key")) & (t.job.c.kind != SLICE_JOB)  # the job that planned slices counts them
     done = t.job.c.state == "done"
     first = select(func.min(t.job.c.started_us)).where(mine)
     error = select(t.job.c.error).where(mine, t.job.c.state == "failed").order_by(t.job.c.job_id.desc()).limit(1)

@@ -6,22 +6,22 @@ NUL). It is a record beside the catalog's data: a rebuild leaves it empty, and n
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, delete, func, insert, literal, select
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal, select
 
 from headwater.base import limits
 from headwater.base.printable import printable_lines
 from headwater.catalog import sql_tables as t
-from headwater.catalog.engine_records import JobEnd, JobOutput
+from headwater.catalog.engine_records import JobOutput
 
 
-def keep_output(connection: Connection, end: JobEnd) -> None:
-    """Note what user code said in a job that ends, as part of its transaction."""
-    if end.output is None or end.output == JobOutput():
+def keep_output(connection: Connection, output: JobOutput | None, of: ColumnElement[bool]) -> None:
+    """Note what user code said in a job, as part of a transaction."""
+    if output is None or output == JobOutput():
         return
-    said = [printable_lines(text) for text in (end.output.output, end.output.exception, end.output.traceback)]
+    said = [printable_lines(text) for text in (output.output, output.exception, output.traceback)]
     job = select(t.job.c.job_id, t.job.c.run_id, t.job.c.pond, t.job.c.ripple, *(literal(text) for text in said))
     names = ("job_id", "run_id", "pond", "ripple", "output", "exception", "traceback")
-    connection.execute(insert(t.job_output).from_select(names, job.where(t.job.c.job_id == end.held.id)))
+    connection.execute(insert(t.job_output).from_select(names, job.where(of)))
 
 
 def outputs_of(connection: Connection, run_id: str) -> list[tuple[str, JobOutput]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, case, func, or_, select
+from sqlalchemy import Connection, Row, Select, func, or_, select
 
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.table_schema import TableSchema
@@ -51,6 +51,8 @@ class OpenRun:
     definition: str
     pending: int
     done: int
+    is_planned: bool = True
+    """False: only a part of the plan was stored, and none of it is work."""
 
 
 @dataclass(frozen=True)
@@ -150,13 +152,11 @@ def table_entry(connection: Connection, name: str) -> TableEntry:
 
 
 def open_runs(connection: Connection) -> dict[str, OpenRun]:
-    def count(state: str) -> Any:
-        return func.sum(case((t.unit.c.state == state, 1), else_=0)).label(state)
-
+    c = t.run_table.c
     units = (
-        select(t.unit.c.run_id, count("pending"), count("done"))
-        .where(t.unit.c.run_id.in_(_runs_open()))
-        .group_by(t.unit.c.run_id)
+        select(c.run_id, func.sum(c.pending).label("pending"), func.sum(c.done).label("done"))
+        .where(c.run_id.in_(_runs_open()))
+        .group_by(c.run_id)
         .subquery()
     )
     rows = connection.execute(
@@ -169,6 +169,7 @@ def open_runs(connection: Connection) -> dict[str, OpenRun]:
             definition=row.definition,
             pending=int(row.pending),
             done=int(row.done),
+            is_planned=row.state != "planning",
         )
         for row in rows
     }
@@ -207,8 +208,8 @@ def last_success(connection: Connection, pipeline: str, table: str) -> LastSucce
     """When a ripple last landed well, and on what."""
     row = connection.execute(
         select(t.run.c.run_id, t.run.c.freshness_us, t.run.c.cut)
-        .join(t.unit, t.unit.c.run_id == t.run.c.run_id)
-        .where(t.run.c.pipeline == pipeline, t.run.c.state == "success", t.unit.c.table_name == table)
+        .join(t.run_table, t.run_table.c.run_id == t.run.c.run_id)
+        .where(t.run.c.pipeline == pipeline, t.run.c.state == "success", t.run_table.c.table_name == table)
         .order_by(t.run.c.started_seq.desc())
         .limit(1)
     ).one_or_none()
@@ -349,7 +350,7 @@ def named_paths(connection: Connection) -> set[str]:
 
 
 def _runs_open() -> Select[tuple[str]]:
-    return select(t.unit.c.run_id).where(t.unit.c.state == "pending").distinct()
+    return select(t.run_table.c.run_id).where(t.run_table.c.pending > 0).distinct()
 
 
 def _mode_at(connection: Connection, entry: TableEntry, cut: int) -> str:

@@ -75,6 +75,26 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "DROP TABLE engine_owner",
         "DROP TABLE job_lease",
         "DROP TABLE push_writer",
+        # Open slices become jobs when their pipeline runs next; the attempts at them go on counting.
+        "INSERT INTO job (job_id, kind, pond, ripple, freshness_us, body, weight, state, attempt, created_us, rows, bytes,"
+        " landed_run_id) SELECT u.unit_id, 'slice', u.pipeline, u.table_name, 0, '{}', 'big', 'cancelled', l.attempt, 0, 0,"
+        " 0, u.run_id FROM work_unit u JOIN unit_lease l ON l.unit_id = u.unit_id WHERE u.state = 'pending'",
+        "DROP TABLE unit_lease",
+        "DROP INDEX work_unit_run",
+        "DROP INDEX work_unit_open",
+        "DROP INDEX job_queue",
+        "CREATE INDEX job_queue ON job (state, created_us, job_id)",
+        "CREATE INDEX work_unit_place ON work_unit (run_id, table_name, ordinal)",
+        "CREATE TABLE run_table (run_id TEXT NOT NULL, table_name TEXT NOT NULL, pipeline TEXT NOT NULL,"
+        " slices INTEGER NOT NULL, pending INTEGER NOT NULL, done INTEGER NOT NULL, prefix INTEGER NOT NULL,"
+        " rows BIGINT NOT NULL, bytes BIGINT NOT NULL, source_keys BIGINT, PRIMARY KEY (run_id, table_name))",
+        "CREATE INDEX run_table_open ON run_table (pending)",
+        "INSERT INTO run_table SELECT u.run_id, u.table_name, min(u.pipeline), count(*),"
+        " sum(CASE WHEN u.state = 'pending' THEN 1 ELSE 0 END), sum(CASE WHEN u.state = 'done' THEN 1 ELSE 0 END),"
+        " coalesce((SELECT min(v.ordinal) FROM work_unit v WHERE v.run_id = u.run_id AND v.table_name = u.table_name"
+        " AND v.state <> 'done'), count(*)), sum(u.rows), sum(u.bytes),"
+        " CASE WHEN sum(CASE WHEN u.state = 'done' THEN 1 ELSE 0 END) > 0 THEN -1 END"
+        " FROM work_unit u GROUP BY u.run_id, u.table_name",
     ),
 }
 """Format n -> the statements that make it n + 1. A new store is made at the newest format directly. `$SERIAL` is a

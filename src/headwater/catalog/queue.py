@@ -1,6 +1,7 @@
 """The work queue: jobs wait, are claimed under a lease, and end once.
 
-A job is `queued`, `running`, then `done`, `failed` or `cancelled`. `attempt` counts its claims: a worker that was
+A job is `queued`, `running`, then `done`, `failed` or `cancelled`; one that has planned a run is `waiting` in between
+(see `slices`). `attempt` counts its claims: a worker that was
 lost is followed by the next attempt, as often as it takes, for a dead worker says nothing about its work. A job that
 runs is leased; whoever ends, gives back, cancels or takes over a job ends that lease, and only one can.
 
@@ -15,7 +16,7 @@ from functools import cache
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import Connection, Select, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from headwater.base import limits
@@ -25,14 +26,14 @@ from headwater.base.holder import is_alive
 from headwater.base.node import this_node
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.engine_records import InboxEvent, JobEnd, JobState, NewJob, Weight
+from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, JobState, NewJob, Weight
 from headwater.catalog.inbox import put
 from headwater.catalog.job_output import keep_output
 from headwater.catalog.json_text import json_text
 from headwater.catalog.lease import JOB, Lease, drop, give_back, hold, lease_of, lost, take
 from headwater.catalog.wakeups import notify
 
-OPEN: tuple[JobState, ...] = ("queued", "running")
+OPEN: tuple[JobState, ...] = ("queued", "running", "waiting")
 _FAILED: tuple[JobState, ...] = ("failed",)
 _QUEUED = {"state": "queued", "started_us": None}
 _CLAIMS_LOCK = 7267319
@@ -56,6 +57,7 @@ _END = (
         changed=bindparam("end_changed"),
         spark_start_us=bindparam("end_spark_us"),
     )
+    .returning(t.job)
 )
 _LEASES = t.lease.c.kind == JOB
 
@@ -100,6 +102,10 @@ class JobLease:
     created_us: int
     attempt: int
     epoch: int
+    rows: int = 0
+    bytes: int = 0
+    landed_run_id: str | None = None
+    """What was landed for this job before it was queued again; of a slice, its run."""
 
     @property
     def fence(self) -> Lease:
@@ -199,6 +205,11 @@ def claim_job(
             return None
         lease = take(connection, JOB, row.job_id, holder=holder, attempt=row.attempt)
     crash_point("job.after_lease")
+    return job_lease(row, lease)
+
+
+def job_lease(row: Row[Any], lease: Lease) -> JobLease:
+    """A row of the queue that was just claimed."""
     return JobLease(
         job_id=row.job_id,
         kind=row.kind,
@@ -212,6 +223,9 @@ def claim_job(
         created_us=row.created_us,
         attempt=row.attempt,
         epoch=lease.epoch,
+        rows=row.rows,
+        bytes=row.bytes,
+        landed_run_id=row.landed_run_id,
     )
 
 
@@ -233,12 +247,12 @@ def finish_job(catalog: Catalog, end: JobEnd, *, events: Sequence[InboxEvent] = 
         crash_point("job.inside_end")
 
 
-def end_job(connection: Connection, end: JobEnd) -> None:
-    """End a job as part of a transaction; raises HW-T03 if its lease was lost."""
+def end_job(connection: Connection, end: JobEnd) -> dict[str, Any]:
+    """End a job as part of a transaction, or let it wait for a run; its row. Raises HW-T03 if its lease was lost."""
     held = {"held_job": end.held.id, "held_attempt": end.held.attempt}
     ended = {
         "end_state": end.state,
-        "end_us": now_us(),
+        "end_us": None if end.state == "waiting" else now_us(),
         "end_rows": end.rows,
         "end_bytes": end.bytes,
         "end_error": None if end.error is None else json_text(end.error),
@@ -246,10 +260,17 @@ def end_job(connection: Connection, end: JobEnd) -> None:
         "end_changed": int(end.changed),
         "end_spark_us": end.spark_start_us,
     }
-    if connection.execute(_END, {**held, **ended}).rowcount != 1:
+    row = connection.execute(_END, {**held, **ended}).one_or_none()
+    if row is None:
         raise lost(JOB)
     drop(connection, end.held)
-    keep_output(connection, end)
+    keep_output(connection, end.output, t.job.c.job_id == end.held.id)
+    found = dict(row._mapping)
+    if end.state == "waiting":
+        body = {**msgspec.json.decode(row.body), "joined": end.joined}
+        found |= {"body": json_text(body), "trace_id": end.trace_id or row.trace_id}
+        connection.execute(update(t.job).where(t.job.c.job_id == row.job_id).values(body=found["body"]))
+    return found
 
 
 def hold_job(connection: Connection, fence: Lease) -> None:
@@ -263,12 +284,32 @@ def cancel_jobs(connection: Connection, job_ids: Collection[str]) -> list[str]:
     may learn of it before by `lost_jobs`."""
     cancelled: list[str] = []
     for chunk in _chunks(sorted(job_ids)):
+        waiting = select(t.job.c.landed_run_id).where(t.job.c.state == "waiting")
+        others = set(connection.execute(waiting.where(t.job.c.job_id.not_in(chunk))).scalars())
+        for run_id in set(connection.execute(waiting.where(t.job.c.job_id.in_(chunk))).scalars()) - others:
+            cancel_slices(
+                connection, run_id
+            )  # before the jobs that wait for them: a slice's commit locks in that order
         chosen = select(t.job.c.job_id).where(t.job.c.job_id.in_(chunk), t.job.c.state.in_(OPEN))
         found = connection.execute(chosen.order_by(t.job.c.job_id).with_for_update()).scalars().all()
         connection.execute(update(t.job).where(t.job.c.job_id.in_(found)).values(state="cancelled", ended_us=now_us()))
         connection.execute(delete(t.lease).where(_LEASES, t.lease.c.id.in_(found)))
         cancelled += found
     return cancelled
+
+
+def cancel_slices(
+    connection: Connection, run_id: str, *, table: str | None = None, ended_us: int | None = None
+) -> None:
+    """Take the slices of a run out of the queue. Those without an end are not forgotten: the run may go on later, and
+    then its attempts count on."""
+    c = t.job.c
+    mine = (c.kind == SLICE_JOB) & (c.landed_run_id == run_id) & c.state.in_(("queued", "running"))
+    chosen = select(c.job_id).where(mine if table is None else mine & (c.ripple == table))
+    found = connection.execute(chosen.order_by(c.job_id).with_for_update()).scalars().all()
+    for chunk in _chunks(found):
+        connection.execute(update(t.job).where(c.job_id.in_(chunk)).values(state="cancelled", ended_us=ended_us))
+        connection.execute(delete(t.lease).where(_LEASES, t.lease.c.id.in_(chunk)))
 
 
 def lost_jobs(connection: Connection, leases: Iterable[JobLease]) -> set[str]:
@@ -317,10 +358,11 @@ def stop_attempt(connection: Connection, job_id: str, *, attempt: int) -> Litera
 def queue_depth(connection: Connection) -> QueueDepth:
     c = t.job.c
     oldest = func.min(case((c.state == "queued", c.created_us)))
+    states = ("queued", "running")
     rows = connection.execute(
-        select(c.state, c.weight, func.count(), oldest).where(c.state.in_(OPEN)).group_by(c.state, c.weight)
+        select(c.state, c.weight, func.count(), oldest).where(c.state.in_(states)).group_by(c.state, c.weight)
     ).all()
-    counts = {state: {weight: count for s, weight, count, _ in rows if s == state} for state in OPEN}
+    counts = {state: {weight: count for s, weight, count, _ in rows if s == state} for state in states}
     since = [first for _, _, _, first in rows if first is not None]
     return QueueDepth(counts["queued"], counts["running"], max(0, now_us() - min(since)) if since else 0)
 
@@ -333,9 +375,9 @@ def jobs(
     states: Collection[JobState] | None = None,
     limit: int | None = limits.JOBS_SHOWN,
 ) -> list[Job]:
-    """The newest jobs first; all of them with a limit of None."""
+    """The newest jobs first, without slices; all of them with a limit of None."""
     held = _LEASES & (t.lease.c.id == t.job.c.job_id) & (t.lease.c.leased_until_us > 0)
-    query = select(t.job, t.lease.c.holder).outerjoin(t.lease, held)
+    query = select(t.job, t.lease.c.holder).outerjoin(t.lease, held).where(t.job.c.kind != SLICE_JOB)
     if pond is not None:
         query = query.where(t.job.c.pond == pond)
     if run_id is not None:
@@ -408,7 +450,9 @@ def _claimable(connection: Connection, slots: Slots, weights: Collection[Weight]
 @cache
 def _oldest(weights: frozenset[Weight]) -> Select[tuple[str]]:
     """The oldest queued job of these weights."""
-    oldest = select(t.job.c.job_id).where(t.job.c.state == "queued").order_by(t.job.c.job_id).limit(1)
+    oldest = (
+        select(t.job.c.job_id).where(t.job.c.state == "queued").order_by(t.job.c.created_us, t.job.c.job_id).limit(1)
+    )
     # A filter that lets everything pass would keep PostgreSQL from reading the queue in its order.
     return oldest if weights == {"small", "big"} else oldest.where(t.job.c.weight.in_(sorted(weights)))
 

@@ -1,7 +1,8 @@
 """`context rebuild-catalog`: an equal catalog from the log alone.
 
 Leases, the engine's state, its inbox and its queue are not part of it, and are emptied: a state that remembers other
-commits than the log could take old data for new. What is asked for next runs again."""
+commits than the log could take old data for new. What is asked for next runs again. Slices that were planned and have
+not landed are queued again."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.exc import DBAPIError
 
 from headwater.base.blobs import fsync_directory, make_directory
@@ -20,6 +21,7 @@ from headwater.catalog.commit import insert_commit
 from headwater.catalog.database import Catalog, open_catalog
 from headwater.catalog.log import log_records, unlogged, write_missing
 from headwater.catalog.replay import apply_changes
+from headwater.catalog.slice_jobs import queue_open_slices
 from headwater.storage.layout import Layout
 
 
@@ -63,6 +65,7 @@ def replay_log(catalog: Catalog, layout: Layout) -> int:
             raise HeadwaterError(
                 "HW-T04", f"there is no log in `{layout.log}`", hint="nothing was landed in this store yet"
             )
+        queue_open_slices(connection)
         _keep_attempts(connection, layout)
         connection.execute(update(t.store).values(seq=commits, logged_seq=commits))
     return commits
@@ -113,14 +116,13 @@ def _kept(layout: Layout) -> Path:
 
 
 def _keep_attempts(connection: Connection, layout: Layout) -> None:
-    """The next claim of an open unit must not write into the directory of an attempt that was there before: one
-    that is on disk, or one that was claimed and has not written yet."""
-    for unit in connection.execute(select(t.unit).where(t.unit.c.state == "pending")).all():
+    """The next claim of a slice must not write into the directory of an attempt that was there before: one that is on
+    disk, or one that was claimed and has not written yet."""
+    for unit in connection.execute(select(t.unit).join(t.job, t.job.c.job_id == t.unit.c.unit_id)).all():
         runs = layout.tables / unit.table_name / "data" / "runs" / unit.run_id
         names = [d.name.removeprefix("attempt-") for d in runs.glob(f"*/chunk-{unit.unit_id}/attempt-*")]
         attempt = max([0, *(int(name) for name in names if name.isdigit())]) + 1
-        row = {"unit_id": unit.unit_id, "attempt": attempt, "epoch": 0, "holder": "rebuild", "node": ""}
-        connection.execute(insert(t.unit_lease).values(**row, leased_until_us=0))
+        connection.execute(update(t.job).where(t.job.c.job_id == unit.unit_id).values(attempt=attempt))
 
 
 def dump(catalog: Catalog) -> dict[str, list[dict[str, Any]]]:

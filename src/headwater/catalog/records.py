@@ -229,11 +229,13 @@ class UnitSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class UnitsPlanned(Record, frozen=True, kw_only=True, tag="units_planned"):
-    """The slices of a run, stored before any of them is read."""
+    """The slices of a run, stored before any of them is read: at most 1,000 in one commit."""
 
     run_id: str
     pipeline: str
     units: tuple[UnitSpec, ...]
+    more: bool = False
+    """More parts of the plan follow; the last one makes its slices work."""
 
 
 class UnitDone(Record, frozen=True, kw_only=True, tag="unit_done"):
@@ -246,6 +248,8 @@ class UnitDone(Record, frozen=True, kw_only=True, tag="unit_done"):
     staged: tuple[FileRecord, ...] = ()
     staged_schema_id: int = 0
     cursor: tuple[Any, ...] = ()
+    source_keys: int | None = None
+    """The number of keys in the source, where the slices of the run read all of it at one moment."""
 
 
 class UnitsAbandoned(Record, frozen=True, kw_only=True, tag="units_abandoned"):
@@ -297,14 +301,6 @@ class SchemaIs(msgspec.Struct, frozen=True, kw_only=True):
     schema_id: int
 
 
-class LeaseHeld(msgspec.Struct, frozen=True, kw_only=True):
-    """The unit is running under this attempt and epoch."""
-
-    unit_id: str
-    attempt: int
-    epoch: int
-
-
 class NoOpenRun(msgspec.Struct, frozen=True, kw_only=True):
     """No run of this pipeline has units that are not done."""
 
@@ -331,7 +327,7 @@ class KeysFree(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[str, ...]
 
 
-Requirement = CursorIs | SchemaIs | LeaseHeld | Lease | NoOpenRun | FilesLive | UnitsOpen | KeysFree
+Requirement = CursorIs | SchemaIs | Lease | NoOpenRun | FilesLive | UnitsOpen | KeysFree
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, assert_never
 
@@ -15,6 +16,7 @@ from headwater.base import limits
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
+from headwater.catalog.upserts import upsert
 
 # What pushed rows do many times a second is built once: building a statement costs more than running it.
 _FREE_KEY = delete(t.ledger_key).where(
@@ -182,21 +184,68 @@ def _apply_units(
             ]
             if rows:
                 connection.execute(insert(t.unit), rows)
+                _count_planned(connection, change)
         case r.UnitDone():
-            here = t.unit.c.unit_id == change.unit_id
-            values = {"state": "done", "rows": change.rows, "bytes": change.bytes, "done_seq": record.seq}
-            connection.execute(update(t.unit).where(here).values(**values, staged=_staged(change)))
+            done = (
+                update(t.unit)
+                .where(t.unit.c.unit_id == change.unit_id)
+                .values(
+                    state="done",
+                    rows=change.rows,
+                    bytes=change.bytes,
+                    staged=_staged(change),
+                    done_seq=record.seq,
+                )
+            )
+            unit = connection.execute(done.returning(t.unit.c.run_id, t.unit.c.table_name, t.unit.c.ordinal)).first()
+            if unit is not None:
+                _count_done(connection, change, *unit)
             for end in change.cursor:
+                here = t.unit.c.unit_id == change.unit_id
                 payload = json.loads(connection.execute(select(t.unit.c.payload).where(here)).scalar_one())
                 payload["slice"]["end"] = end
                 connection.execute(update(t.unit).where(here).values(payload=_json(payload)))
         case r.UnitsAbandoned():
             left = (t.unit.c.run_id == change.run_id) & (t.unit.c.state == "pending")
+            tables = (t.run_table.c.run_id == change.run_id) & (t.run_table.c.pending > 0)
             if change.table is not None:
                 left = left & (t.unit.c.table_name == change.table)
+                tables = tables & (t.run_table.c.table_name == change.table)
             connection.execute(update(t.unit).where(left).values(state="abandoned", done_seq=record.seq))
+            connection.execute(update(t.run_table).where(tables).values(pending=0))
         case _:
             assert_never(change)
+
+
+def _count_planned(connection: Connection, change: r.UnitsPlanned) -> None:
+    """A plan may come in several parts: its slices are work when the last of them is there."""
+    zero = {"run_id": change.run_id, "pipeline": change.pipeline, "done": 0, "prefix": 0, "rows": 0, "bytes": 0}
+    for table, count in Counter(unit.table for unit in change.units).items():
+        new = upsert(connection, t.run_table).values(table_name=table, slices=count, pending=count, **zero)
+        more = {name: t.run_table.c[name] + count for name in ("slices", "pending")}
+        connection.execute(new.on_conflict_do_update(index_elements=["run_id", "table_name"], set_=more))
+    before, after = ("reading", "planning") if change.more else ("planning", "reading")
+    moved = (t.run.c.run_id == change.run_id) & (t.run.c.state == before)
+    connection.execute(update(t.run).where(moved).values(state=after))
+
+
+def _count_done(connection: Connection, change: r.UnitDone, run_id: str, table: str, ordinal: int) -> None:
+    here = (t.run_table.c.run_id == run_id) & (t.run_table.c.table_name == table)
+    old = connection.execute(select(t.run_table).where(here)).one()
+    keys = change.source_keys if change.source_keys is not None else -1
+    values = {
+        "pending": old.pending - 1,
+        "done": old.done + 1,
+        "rows": old.rows + change.rows,
+        "bytes": old.bytes + change.bytes,
+        "source_keys": keys if old.done == 0 or old.source_keys == keys else -1,
+    }
+    if ordinal == old.prefix:
+        later = (t.unit.c.run_id == run_id) & (t.unit.c.table_name == table) & (t.unit.c.ordinal > ordinal)
+        open_ = select(t.unit.c.ordinal).where(later, t.unit.c.state != "done").order_by(t.unit.c.ordinal).limit(1)
+        first = connection.execute(open_).scalar()
+        values["prefix"] = old.slices if first is None else first
+    connection.execute(update(t.run_table).where(here).values(values))
 
 
 def _staged(change: r.UnitDone) -> str | None:
@@ -325,11 +374,18 @@ def _set_cursor(connection: Connection, record: r.LogRecord, change: r.CursorSet
 
 
 def _advance_cursor(connection: Connection, record: r.LogRecord, change: r.CursorAdvanced) -> None:
-    where = (t.unit.c.run_id == change.run_id) & (t.unit.c.table_name == change.table)
-    units = connection.execute(select(t.unit.c.state, t.unit.c.payload).where(where).order_by(t.unit.c.ordinal))
-    done = [unit.payload for unit in itertools.takewhile(lambda unit: unit.state == "done", units)]
-    if done:
-        value = json.loads(done[-1])["slice"]["end"]
+    last = (
+        select(t.unit.c.payload)
+        .join(
+            t.run_table,
+            (t.run_table.c.run_id == t.unit.c.run_id) & (t.run_table.c.table_name == t.unit.c.table_name),
+        )
+        .where(t.unit.c.run_id == change.run_id, t.unit.c.table_name == change.table)
+        .where(t.unit.c.ordinal == t.run_table.c.prefix - 1)
+    )
+    payload = connection.execute(last).scalar()
+    if payload is not None:
+        value = json.loads(payload)["slice"]["end"]
         _set_cursor(
             connection,
             record,
@@ -344,16 +400,17 @@ def _advance_cursor(connection: Connection, record: r.LogRecord, change: r.Curso
 
 
 def _settle_run(connection: Connection, record: r.LogRecord, run_id: str) -> None:
-    mine = t.unit.c.run_id == run_id
-    states = {state for (state,) in connection.execute(select(t.unit.c.state).where(mine).distinct())}
-    if "pending" not in states:
-        state = "success" if states <= {"done"} else "partial" if "done" in states else "failed"
+    c = t.run_table.c
+    counted = select(func.sum(c.pending), func.sum(c.done), func.sum(c.slices)).where(c.run_id == run_id)
+    pending, done, slices = connection.execute(counted).one()
+    if not pending:
+        state = "success" if done == slices else "partial" if done else "failed"
         _end_run(connection, record, run_id, state)
 
 
 def _end_run(connection: Connection, record: r.LogRecord, run_id: str, state: str) -> None:
-    done = (t.unit.c.run_id == run_id) & (t.unit.c.state == "done")
-    rows, size = connection.execute(select(func.sum(t.unit.c.rows), func.sum(t.unit.c.bytes)).where(done)).one()
+    c = t.run_table.c
+    rows, size = connection.execute(select(func.sum(c.rows), func.sum(c.bytes)).where(c.run_id == run_id)).one()
     ended = {"state": state, "rows": int(rows or 0), "bytes": int(size or 0)}
     times = {"ended_us": record.at_us, "ended_seq": record.seq}
     connection.execute(update(t.run).where(t.run.c.run_id == run_id).values(**ended, **times))

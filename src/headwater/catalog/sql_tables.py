@@ -231,19 +231,24 @@ unit = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("staged", Text),
     Column("done_seq", BigInteger),
-    Index("work_unit_run", "run_id"),
-    Index("work_unit_open", "pipeline", "state"),
+    Index("work_unit_place", "run_id", "table_name", "ordinal"),
 )
 
-unit_lease = Table(
-    "unit_lease",
+run_table = Table(  # what commits count, so that nothing else has to
+    "run_table",
     metadata,
-    Column("unit_id", Text, primary_key=True),
-    Column("attempt", Integer, nullable=False),
-    Column("epoch", BigInteger, nullable=False),
-    Column("holder", Text, nullable=False),
-    Column("node", Text, nullable=False),
-    Column("leased_until_us", BigInteger, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("pipeline", Text, nullable=False),
+    Column("slices", Integer, nullable=False),
+    Column("pending", Integer, nullable=False),
+    Column("done", Integer, nullable=False),
+    Column("prefix", Integer, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("source_keys", BigInteger),
+    PrimaryKeyConstraint("run_id", "table_name"),
+    Index("run_table_open", "pending"),
 )
 
 lease = Table(
@@ -312,7 +317,7 @@ job = Table(
     Column("landed_run_id", Text),
     Column("spark_start_us", BigInteger, nullable=False, server_default=text("0")),
     Column("changed", Integer, nullable=False, server_default=text("1")),
-    Index("job_queue", "state", "job_id"),
+    Index("job_queue", "state", "created_us", "job_id"),
     Index("job_pond", "pond", "job_id"),
     Index("job_ended", "ended_us"),
     Index("job_run", "run_id"),
@@ -395,11 +400,11 @@ DATA = (
     run,
     lineage,
     unit,
+    run_table,
 )
 """What `rebuild-catalog` makes again from the log, row for row."""
 
 TRANSIENT = (
-    unit_lease,
     inbox,
     engine_state,
     pond_state,

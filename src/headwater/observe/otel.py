@@ -51,6 +51,10 @@ class RecordedSpan:
     def __init__(self, span: trace.Span):
         self._span = span
 
+    @property
+    def traceparent(self) -> str | None:
+        return _traceparent(self._span)
+
     def tell(self, attributes: Mapping[str, Attribute]) -> None:
         self._span.set_attributes(attributes)
 

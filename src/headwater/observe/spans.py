@@ -11,7 +11,11 @@ Attribute = str | bool | int | float | Sequence[str]
 
 
 class Span(Protocol):
-    """A piece of work under way."""
+    """A piece of work under way. Spans of other processes become its children by its W3C `traceparent`; None if nobody
+    traces."""
+
+    @property
+    def traceparent(self) -> str | None: ...
 
     def tell(self, attributes: Mapping[str, Attribute]) -> None:
         """Say what is known only now."""
@@ -44,6 +48,8 @@ class Tracing(Protocol):
 
 class NoSpan:
     """The span that is not there."""
+
+    traceparent = None
 
     def __enter__(self) -> NoSpan:
         return self

@@ -12,7 +12,7 @@ from typing import Any
 
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_lease import claim_engine
-from headwater.catalog.engine_records import EngineEvent, NewJob, RunEnds, RunState, Step
+from headwater.catalog.engine_records import INLET_JOB, RIPPLE_JOB, EngineEvent, NewJob, RunEnds, RunState, Step
 from headwater.catalog.engine_state import SavedEngine, load_engine, save_step
 from headwater.catalog.history import newest_runs, pond_runs
 from headwater.catalog.inbox import Arrived, take
@@ -32,8 +32,6 @@ from headwater.runtime.run_history import Cause, RunHistory, StartedRun, answers
 from headwater.runtime.trigger_events import sleeping, trigger_changes
 
 RUNNING: tuple[RunState, ...] = ("running",)
-INLET_JOB = "inlet"
-RIPPLE_JOB = "ripple"
 
 WAITS = "waits"
 """The key among an event's ids whose sender waits for an answer; `CAUSE` says what made it ask."""

@@ -8,7 +8,7 @@ the first try are never named.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headwater.base import limits
@@ -23,9 +23,10 @@ from headwater.catalog.dead_letters import add_dead_letters
 from headwater.catalog.evolution import Evolution
 from headwater.catalog.landing import Landing, until_landed
 from headwater.catalog.lookup import TableEntry, staged_files, table_entries, table_states
+from headwater.catalog.queue import JobLease
 from headwater.catalog.schema_decisions import refuse_change
+from headwater.catalog.slice_jobs import SliceLease
 from headwater.catalog.table_state import TableState
-from headwater.catalog.units import UnitLease
 from headwater.connectors.protocol import (
     ArrowRead,
     BadItem,
@@ -44,6 +45,7 @@ from headwater.runtime.inlet import InletTable
 from headwater.runtime.observed_columns import merge_observed, shown_to
 from headwater.runtime.plan import evolve_table
 from headwater.runtime.slice_dead_letters import is_dead_letters, take_out_older, write_bad_rows
+from headwater.runtime.spark_start import SparkStart
 from headwater.runtime.stored_slices import stored_slice
 from headwater.runtime.traced import traced_commit, traced_slice
 from headwater.storage.file_record import FileRecord
@@ -71,11 +73,13 @@ class UnitWork:
     """All that landing one claimed unit takes."""
 
     store: Store
-    lease: UnitLease
+    lease: SliceLease
     table: InletTable
     read: ArrowRead | SparkScan
     spark: Callable[[], SparkSession]
     actor: str
+    job: JobLease
+    start: SparkStart
 
 
 @traced_slice
@@ -245,6 +249,7 @@ class _Unit:
                 staged=staged,
                 staged_schema_id=schema_id if staged else 0,
                 cursor=(written.cursor.value,) if written.cursor is not None else (),
+                source_keys=self.read.source_keys if isinstance(self.read, ArrowRead) else None,
             ),
             r.CursorAdvanced(
                 run_id=run_id,
@@ -255,7 +260,9 @@ class _Unit:
             ),
             r.RunSettled(run_id=run_id),
         ]
-        seq = landing.commit(requires=(lease.fence,), send=traced_commit)
+        end = self.work.job.done(rows=written.rows, bytes=written.bytes, landed_run_id=run_id)
+        end = replace(end, spark_start_us=self.work.start.us)
+        seq = landing.commit(requires=(lease.fence,), ends=end, send=traced_commit)
         if written.bad:
             COUNTERS.add("rows_dead_lettered", ask.name, times=len(written.bad))
         if self.bad:

@@ -1,4 +1,4 @@
-"""Keeps the leases of units and jobs that are being worked on, from one thread, for as long as the work takes."""
+"""Keeps the leases of jobs that are being worked on, from one thread, for as long as the work takes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from types import TracebackType
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.catalog.database import Catalog
-from headwater.catalog.lease import lease_seconds
-from headwater.catalog.lease import renew as renew_lease
+from headwater.catalog.lease import lease_seconds, renew
 from headwater.catalog.queue import JobLease, lost_jobs
-from headwater.catalog.units import UnitLease, renew
 
 
 class LeaseKeeper:
@@ -22,7 +20,7 @@ class LeaseKeeper:
 
     def __init__(self, catalog: Catalog):
         self.catalog = catalog
-        self._leases: dict[str, tuple[UnitLease | JobLease, Callable[[], None]]] = {}
+        self._leases: dict[str, tuple[JobLease, Callable[[], None]]] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
@@ -36,24 +34,24 @@ class LeaseKeeper:
         self._thread.join()
 
     @contextmanager
-    def keep(self, lease: UnitLease | JobLease, on_lost: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def keep(self, lease: JobLease, on_lost: Callable[[], None] = lambda: None) -> Iterator[None]:
         with self._lock:
-            self._leases[_id(lease)] = lease, on_lost
+            self._leases[lease.job_id] = lease, on_lost
         try:
             yield
         finally:
             with self._lock:
-                self._leases.pop(_id(lease), None)
+                self._leases.pop(lease.job_id, None)
 
     def kept(self) -> set[str]:
-        """The units and jobs whose leases are kept now."""
+        """The jobs whose leases are kept now."""
         with self._lock:
             return set(self._leases)
 
     def look_for_lost_jobs(self) -> None:
         """Asks the catalog which jobs were cancelled or taken over: long before their leases would be renewed."""
         with self._lock:
-            held = [lease for lease, _ in self._leases.values() if isinstance(lease, JobLease)]
+            held = [lease for lease, _ in self._leases.values()]
         if held:
             with self.catalog.snapshot() as connection:
                 lost = lost_jobs(connection, held)
@@ -68,22 +66,16 @@ class LeaseKeeper:
             for lease in leases:
                 self._renew(lease)
 
-    def _renew(self, lease: UnitLease | JobLease) -> None:
+    def _renew(self, lease: JobLease) -> None:
         try:
-            held = (
-                renew(self.catalog, lease) if isinstance(lease, UnitLease) else renew_lease(self.catalog, lease.fence)
-            )
+            held = renew(self.catalog, lease.fence)
         except HeadwaterError:
             return  # the catalog does not answer: the next round tries again, and the commit checks anyway
         if not held:
-            self._drop(_id(lease))
+            self._drop(lease.job_id)
 
     def _drop(self, lease_id: str) -> None:
         with self._lock:
             _, on_lost = self._leases.pop(lease_id, (None, None))
         if on_lost is not None:
             on_lost()
-
-
-def _id(lease: UnitLease | JobLease) -> str:
-    return lease.unit_id if isinstance(lease, UnitLease) else lease.job_id

@@ -65,7 +65,7 @@ class PipelinePlan:
     tables: tuple[TablePlan, ...] = ()
     resumes_run: str | None = None
     supersedes_run: str | None = None
-    """A run of an older definition that was left open; it ends when this one begins."""
+    """A run of an older definition, or a half-stored one, that was left open; it ends when this one begins."""
     units_pending: int = 0
     units_done: int = 0
     error: Mapping[str, Any] | None = None
@@ -131,7 +131,7 @@ def plan_inlet(inlet: Inlet, source: Source, view: CatalogView) -> Planned:
     """Look at the source and decide. An interrupted run of the same definition is resumed as it was planned."""
     open_run = view.open_runs.get(inlet.pipeline)
     is_new = inlet.pipeline not in view.last_runs
-    if open_run is not None and open_run.definition == inlet.definition:
+    if open_run is not None and open_run.is_planned and open_run.definition == inlet.definition:
         return Planned(_resume(inlet, open_run), inlet)
     looked = [_plan_table(table, source, view, inlet.pipeline) for table in inlet.tables]
     planned = tuple(p for p, _ in looked)

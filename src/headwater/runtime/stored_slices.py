@@ -1,19 +1,23 @@
-"""Slices as stored work: how a plan becomes a run with units, and a unit a slice again."""
+"""Slices as stored work: how a plan becomes a run with slices, and a stored slice one of the source again."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec.structs import replace as replace_field
+
+from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.base.errors import Conflict, HeadwaterError
 from headwater.base.ids import RunId, UnitId, uuid7
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
+from headwater.catalog.engine_records import JobEnd
 from headwater.catalog.landing import Landing
-from headwater.catalog.units import done_units
+from headwater.catalog.queue import JobLease
+from headwater.catalog.slice_jobs import done_units
 from headwater.connectors.protocol import CursorKind, Item, Slice
 from headwater.runtime.plan import Planned, PlannedTable
 
@@ -33,14 +37,21 @@ class StoredSlice:
     """What it lands counts only when the last slice of its table has landed too (`replace`)."""
 
 
-def begin_run(store: Store, planned: Planned, *, trigger: str, actor: str) -> RunId:
-    """Store a plan's slices as work units of a new run, before any is read. Raises HW-T02 if the cursor moved or
-    another run is open."""
+def begin_run(
+    store: Store, planned: Planned, *, trigger: str, actor: str, ends: JobEnd, holder: str | None = None
+) -> tuple[RunId, JobLease | None]:
+    """Store a plan's slices as work of a new run, before any is read, in commits of a bounded size; the last of them
+    makes the job that planned wait (`ends`), and its slices jobs. A crash in between leaves a part, which the next plan
+    supersedes. A slice that `holder` has claimed thereby. Raises HW-T02 if the cursor moved or another run is open."""
     inlet = planned.inlet
     run_id = RunId(uuid7())
-    units: list[r.UnitSpec] = []
-    for table in planned.tables:
-        units += _units_of(table)
+    units = [unit for table in planned.tables for unit in _units_of(table)]
+    units.sort(key=lambda unit: (unit.ordinal, unit.table))
+    units = [
+        replace_field(unit, unit_id=UnitId(uuid7())) for unit in units
+    ]  # they are claimed in the order of their ids
+    size = limits.PLAN_PART_SLICES
+    parts = [tuple(units[i : i + size]) for i in range(0, len(units), size)]
     changes: list[r.Change] = [
         r.RunStarted(
             run_id=run_id,
@@ -49,9 +60,7 @@ def begin_run(store: Store, planned: Planned, *, trigger: str, actor: str) -> Ru
             trigger=trigger,
             connector=inlet.connector,
             definition=inlet.definition,
-        ),
-        r.UnitsPlanned(run_id=run_id, pipeline=inlet.pipeline, units=tuple(units)),
-        *_touched(planned),
+        )
     ]
     requires: list[r.Requirement] = [r.NoOpenRun(pipeline=inlet.pipeline)]
     requires += [
@@ -61,9 +70,16 @@ def begin_run(store: Store, planned: Planned, *, trigger: str, actor: str) -> Ru
         for t in planned.tables
     ]
     crash_point("plan.before_commit")
-    store.commit(r.Commit(changes=tuple(changes), requires=tuple(requires), actor=actor))
+    for part in parts[:-1]:
+        changes.append(r.UnitsPlanned(run_id=run_id, pipeline=inlet.pipeline, units=part, more=True))
+        store.commit(r.Commit(changes=tuple(changes), requires=(ends.held, *requires), actor=actor))
+        changes, requires = [], []
+    changes += [r.UnitsPlanned(run_id=run_id, pipeline=inlet.pipeline, units=parts[-1]), *_touched(planned)]
+    end = replace(ends, landed_run_id=run_id)
+    commit = r.Commit(changes=tuple(changes), requires=tuple(requires), actor=actor, ends=end)
+    _, claimed = store.commit_and_claim(commit, holder=holder)
     crash_point("plan.after_commit")
-    return run_id
+    return run_id, claimed
 
 
 def evolve_tables(store: Store, planned: Planned, *, actor: str) -> tuple[str, ...]:
@@ -86,13 +102,16 @@ def note_touched(store: Store, planned: Planned, *, actor: str) -> None:
         store.commit(r.Commit(changes=changes, actor=actor))
 
 
-def supersede_run(store: Store, run_id: RunId, *, actor: str) -> None:
-    """End a run whose units nobody will do, because a new plan takes their place. What has landed stays."""
+def supersede_run(store: Store, run_id: RunId, *, actor: str) -> int | None:
+    """End a run whose slices nobody will do, because a new plan takes their place. What has landed stays. Its sequence;
+    None if the run had ended."""
     changes = (r.UnitsAbandoned(run_id=run_id), r.RunEnded(run_id=run_id, state="superseded"))
-    _end(store, run_id, (*_forgotten(store, run_id), *changes), actor)
+    return _end(store, run_id, (*_forgotten(store, run_id), *changes), actor)
 
 
-def fail_table(store: Store, run_id: RunId, table: str, *, error: HeadwaterError, actor: str) -> None:
+def fail_table(
+    store: Store, run_id: RunId, table: str, *, error: HeadwaterError, actor: str, ends: JobEnd
+) -> int | None:
     """A slice failed for good: the rest of its table is not tried in this run. Other tables go on."""
     changes = (
         *_forgotten(store, run_id, table),
@@ -100,7 +119,7 @@ def fail_table(store: Store, run_id: RunId, table: str, *, error: HeadwaterError
         r.UnitsAbandoned(run_id=run_id, table=table),
         r.RunSettled(run_id=run_id),
     )
-    _end(store, run_id, changes, actor)
+    return _end(store, run_id, changes, actor, ends)
 
 
 def _forgotten(store: Store, run_id: RunId, table: str | None = None) -> list[r.Change]:
@@ -118,10 +137,14 @@ def _forgotten(store: Store, run_id: RunId, table: str | None = None) -> list[r.
     ]
 
 
-def _end(store: Store, run_id: RunId, changes: tuple[r.Change, ...], actor: str) -> None:
+def _end(
+    store: Store, run_id: RunId, changes: tuple[r.Change, ...], actor: str, ends: JobEnd | None = None
+) -> int | None:
     """Commit unless the run has already ended."""
-    with suppress(Conflict):
-        store.commit(r.Commit(changes=changes, requires=(r.UnitsOpen(run_id=run_id),), actor=actor))
+    try:
+        return store.commit(r.Commit(changes=changes, requires=(r.UnitsOpen(run_id=run_id),), actor=actor, ends=ends))
+    except Conflict:
+        return None
 
 
 def stored_slice(payload: dict[str, Any]) -> StoredSlice:
@@ -152,7 +175,7 @@ def _units_of(planned: PlannedTable) -> list[r.UnitSpec]:
     last = len(planned.slices) - 1
     return [
         r.UnitSpec(
-            unit_id=UnitId(uuid7()),
+            unit_id="",
             table=planned.table.ask.name,
             ordinal=ordinal,
             serial=serial,

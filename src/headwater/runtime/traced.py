@@ -31,7 +31,7 @@ def traced_slice(land: Callable[[UnitWork], LandedSlice]) -> Callable[[UnitWork]
             "headwater.slice": lease.ordinal,
             "headwater.attempt": lease.attempt,
         }
-        with tracing().span("slice", about) as span:
+        with tracing().span("slice", about, parent=work.job.trace_id) as span:
             landed = land(work)
             span.tell({"headwater.rows": landed.rows, "headwater.bytes": landed.bytes})
             return landed
@@ -66,7 +66,7 @@ def traced_ripple(land: Callable[[RippleWork], LandedRipple]) -> Callable[[Rippl
 
 
 def traced_inlet(lease: JobLease) -> AbstractContextManager[Span]:
-    """A span for the look at a source that is a job of its own, and for all slices that are landed from it inside."""
+    """A span for the look at a source that is a job of its own. Those of its slices are its children."""
     about: dict[str, Attribute] = {
         "headwater.pipeline": lease.pond,
         "headwater.ripples": [str(name) for name in lease.body["ripples"]],

@@ -18,18 +18,18 @@ from headwater.base.errors import CatalogUnreachable, HeadwaterError, LeaseLost,
 from headwater.base.ids import uuid7
 from headwater.base.types import Type
 from headwater.catalog.commit import Store
-from headwater.catalog.engine_records import InboxEvent, JobEnd, JobOutput, Weight
+from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, Weight
 from headwater.catalog.inbox import message
 from headwater.catalog.lookup import last_success
 from headwater.catalog.queue import JobLease, Slots, claim_job, finish_job, release_job
-from headwater.connectors.protocol import TransientError
+from headwater.connectors.protocol import Source, TransientError
 from headwater.freshness.events import Completed, Failed
 from headwater.runtime.apply_events import Event, RunBegan, RunFinished
-from headwater.runtime.apply_slices import Applier, PipelineJob, PipelineResult, no_answer
 from headwater.runtime.compile import Compiled
 from headwater.runtime.cut_inputs import CutInput
-from headwater.runtime.engine import INLET_JOB, RIPPLE_JOB
 from headwater.runtime.execution import Execution
+from headwater.runtime.inlet import Inlet
+from headwater.runtime.inlet_jobs import Done, InletJobs, Look, OpenInlet
 from headwater.runtime.land_ripple import (
     Closing,
     LandedRipple,
@@ -42,18 +42,13 @@ from headwater.runtime.land_ripple import (
 from headwater.runtime.land_view import land_view
 from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.model import ModelRipple
-from headwater.runtime.spark_start import SparkStart
-from headwater.runtime.traced import traced_inlet
+from headwater.runtime.results import PipelineResult
 from headwater.runtime.user_output import Mask
 
 if TYPE_CHECKING:
     from headwater.spark.job_control import Control
     from headwater.spark.user_code import Code
     from headwater.spark.write_frame import SparkSession
-
-
-Look = Callable[[str], PipelineJob]
-"""Looks at the source of an Inlet. Raises HeadwaterError if it cannot be looked at."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +59,7 @@ class Definitions:
     compiled: Compiled
     root: Path
     look: Look
+    open: OpenInlet
     declared: Mapping[str, Mapping[str, Type]]
     mask: Callable[[], Mask] = lambda: str
     """Makes what hides the project's secrets in a text, as they are now."""
@@ -77,9 +73,11 @@ class Worker:
     definitions: Definitions
     """Replaced as a whole when the manifest changes."""
     spark: Callable[[], SparkSession]
-    applier: Applier
+    inlets: InletJobs
     actor: str
     trigger: str
+    cancel: Callable[[], None] = lambda: None
+    """Ends what Spark is doing."""
     on_event: Callable[[Event], None] = lambda _event: None
     slots: Slots = field(default_factory=Slots)
     results: dict[str, dict[str, PipelineResult]] = field(default_factory=dict)
@@ -91,8 +89,13 @@ class Worker:
     def work(self, holder: str, keeper: LeaseKeeper, weights: Collection[Weight] = ("small", "big")) -> bool:
         """Does one job, if there is one to do. An error that no one foresaw fails the job: it would come again."""
         lease = claim_job(self.store.catalog, holder=holder, slots=self.slots, weights=weights)
-        if lease is None:
-            return False
+        found = lease is not None
+        while lease is not None:
+            lease = self._work_on(lease, holder, keeper)
+        return found
+
+    def _work_on(self, lease: JobLease, holder: str, keeper: LeaseKeeper) -> JobLease | None:
+        """One claimed job, to its end; the job that it has claimed for this worker thereby."""
         controls: list[Control] = []
 
         def lose() -> None:
@@ -101,21 +104,26 @@ class Worker:
 
         with keeper.keep(lease, lose):
             try:
-                self._do(lease, controls.append)
+                if self.inlets.stopping.is_set():
+                    self._give_back(lease)
+                    return None
+                return self._do(lease, controls.append, holder)
             except LeaseLost:
-                pass  # another worker has it, or it was cancelled
+                return None  # another worker has it, or it was cancelled
             except HeadwaterError:
                 self._give_back(lease)
+                if self.inlets.stopping.is_set():
+                    return None
                 raise
             except Exception as error:
-                if self.applier.stopping.is_set():
+                if self.inlets.stopping.is_set():
                     self._give_back(lease)
                     raise
                 self._fail(lease, as_headwater(error))
+                return None
             except BaseException:
                 self._give_back(lease)
                 raise
-        return True
 
     def _give_back(self, lease: JobLease) -> None:
         """For the next worker, at once. A catalog that is away is waited for: nobody else would know before the lease
@@ -124,71 +132,44 @@ class Worker:
             try:
                 release_job(self.store.catalog, lease)
             except CatalogUnreachable:
-                if self.applier.stopping.wait(limits.WAKE_RETRY_SECONDS):
+                if self.inlets.stopping.wait(limits.WAKE_RETRY_SECONDS):
                     raise
             else:
                 return
 
-    def _do(self, lease: JobLease, on_control: Callable[[Control], None]) -> None:
+    def _do(self, lease: JobLease, on_control: Callable[[Control], None], holder: str) -> JobLease | None:
         match lease.kind:
             case "inlet":
-                self._land_inlet(lease)
+                return self._keep_done(self.inlets.plan(lease, self.definitions.look, holder=self._may_claim(holder)))
+            case "slice":
+                return self._keep_done(self.inlets.land(lease, self._open))
             case "ripple":
                 self._run_ripple(lease, on_control)
+                return None
             case kind:
-                raise AssertionError(f"{kind} is neither {INLET_JOB} nor {RIPPLE_JOB}")
+                raise AssertionError(f"there is no job of the kind {kind}")
 
-    def _land_inlet(self, lease: JobLease) -> None:
-        """All tables of an Inlet, by slices. Whatever a lost worker had landed of them is not landed again."""
-        start = SparkStart()
-        with start.measured(), traced_inlet(lease) as span:
-            try:
-                job = self.definitions.look(lease.pond)
-                try:
-                    (result,) = self.applier.apply([job])
-                finally:
-                    job.source.close()
-            except TransientError as error:
-                result = PipelineResult(lease.pond, "failed", error=no_answer(lease.pond, error))
-            except HeadwaterError as error:
-                result = PipelineResult(lease.pond, "failed", error=error)
-            span.tell({"headwater.rows": result.rows, "headwater.bytes": result.bytes})
-            if result.error is not None:
-                span.fail(result.error)
-        if isinstance(result.error, CatalogUnreachable):
-            raise result.error
-        self._keep(result)
-        if self.applier.stopping.is_set():
-            self._give_back(lease)
-            return
-        ripples = [str(name) for name in lease.body["ripples"]]
-        failed: set[str] = set()
-        if result.error is not None:
-            failed = set(result.failed_tables) or set(ripples)
-        end = lease.done() if result.error is None else lease.failed(result.error.as_json())
-        end = replace(
-            end,
-            rows=result.rows,
-            bytes=result.bytes,
-            landed_run_id=result.run_id,
-            changed=result.changed,
-            spark_start_us=start.us,
-            output=JobOutput(output="\n".join(result.notes)),
-        )
-        events = [
-            Failed(lease.pond, name, lease.freshness_us)
-            if name in failed
-            else Completed(lease.pond, name, lease.freshness_us, True, 0)
-            for name in ripples
-        ]
-        finish_job(self.store.catalog, end, events=[self._message(event, lease) for event in events])
+    def _may_claim(self, holder: str) -> str | None:
+        """A worker goes on with a job that its commit queues, unless others decide how many may run."""
+        return None if self.slots.bound else holder
+
+    def _keep_done(self, done: Done) -> JobLease | None:
+        result, claimed = done
+        if result is not None:
+            self._keep(result)
+        return claimed
+
+    def _open(self, pipeline: str) -> tuple[Inlet, Source]:
+        if pipeline not in self.definitions.compiled.pipelines:
+            self.reload()
+        return self.definitions.open(pipeline)
 
     def _run_ripple(self, lease: JobLease, on_control: Callable[[Control], None]) -> None:
         """One ripple of a model. Its commit lands the rows, ends the job and tells the engine, or does nothing."""
         ripple = self._ripple(lease)
         if ripple is None:
             self._give_back(lease)
-            self.applier.stopping.wait(limits.WAKE_RETRY_SECONDS)
+            self.inlets.stopping.wait(limits.WAKE_RETRY_SECONDS)
             return
         execution = Execution(self.definitions.mask())
         work = replace(self._work(lease, ripple, execution), on_control=on_control)
@@ -199,7 +180,7 @@ class Worker:
         except (LeaseLost, CatalogUnreachable):
             raise
         except HeadwaterError as error:
-            if self.applier.stopping.is_set():
+            if self.inlets.stopping.is_set():
                 self._give_back(lease)  # what was cancelled has not failed
                 return
             self._fail_ripple(lease, error, execution, work.ripple.code)
@@ -222,6 +203,9 @@ class Worker:
 
     def _fail(self, lease: JobLease, error: HeadwaterError, end: JobEnd | None = None) -> None:
         """Ends a job badly, and tells the engine so."""
+        if lease.kind == SLICE_JOB:
+            self._keep_done(self.inlets.fail(lease, error))
+            return
         self._keep(PipelineResult(lease.pond, "failed", error=error), lease.ripple)
         ripples = [str(name) for name in lease.body.get("ripples", [lease.ripple])]
         events = [self._message(Failed(lease.pond, name, lease.freshness_us), lease) for name in ripples]

@@ -67,18 +67,19 @@ class WorkerThreads:
             return
         self._over = True
         if give_back:
-            self.worker.applier.stopping.set()
+            self.worker.inlets.stopping.set()
         self.ended.set()
         self.poke()
         self._waker.poke()
         for thread in self._workers:
             while thread.is_alive():
                 if give_back:
-                    self.worker.applier.cancel()  # again and again: one may be just about to begin its Spark job
+                    self.worker.cancel()  # again and again: one may be just about to begin its Spark job
                 thread.join(limits.RETRY_FIRST_SECONDS)
         self._ear.join()
         self._waker.close()
         self._keeper.__exit__(None, None, None)
+        self.worker.inlets.sources.close_all()
 
     def check(self) -> None:
         """Raises what a worker could not go on from."""
@@ -109,6 +110,7 @@ class WorkerThreads:
             COUNTERS.add("lease_takeovers", times=len(take_over(self.worker.store.catalog)))
             self._keeper.look_for_lost_jobs()
             give_back_strays(self.worker.store.catalog, self.holder, self._keeper.kept())
+            self.worker.inlets.sources.close_idle()
         except HeadwaterError as error:  # the catalog is away: the workers find out themselves
             if not self.on_error(error):
                 self.error = self.error or error

@@ -9,7 +9,11 @@ import pytest
 from headwater.app.ingest import Ingestor
 from headwater.app.serve import open_service
 from headwater.app.workspace import workspace
-from headwater.connectors.protocol import TransientError
+from headwater.base.holder import new_holder
+from headwater.catalog.engine_records import NewJob
+from headwater.catalog.inbox import take
+from headwater.catalog.queue import jobs, queue_jobs
+from headwater.runtime.leases import LeaseKeeper
 
 MANIFEST = """
 [project]
@@ -32,9 +36,18 @@ def test_an_error_that_nobody_foresaw_ends_the_slice_and_not_the_server(tmp_path
 
     with workspace(tmp_path) as opened:
         worker = open_service(opened, Ingestor(), tell=pytest.fail).service.worker
-        worker.applier.spark = spark  # type: ignore[assignment]
-        for _ in range(2):
-            with pytest.raises((RuntimeError, TransientError)):
-                worker.applier.apply([worker.definitions.look("orders")])
+        worker.inlets.spark = spark  # type: ignore[assignment]
+        catalog = worker.store.catalog
+        with LeaseKeeper(catalog) as keeper:
+            for _ in range(2):
+                with catalog.transaction() as connection:
+                    queue_jobs(connection, [NewJob(kind="inlet", pond="orders", body={"ripples": ["orders"]})])
+                while worker.work(new_holder(), keeper):
+                    pass
+        with catalog.snapshot() as connection:
+            assert [(job.state, (job.error or {}).get("code")) for job in jobs(connection)] == [
+                ("failed", "HW-X01")
+            ] * 2
+            assert [told.kind for told in take(connection)] == ["failed"] * 2
     assert len(asked) == 2, "what comes after it is still tried"
-    assert not worker.applier.stopping.is_set()
+    assert not worker.inlets.stopping.is_set()

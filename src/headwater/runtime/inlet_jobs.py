@@ -1,0 +1,273 @@
+"""The jobs of an Inlet: one looks at the source and stores its slices; each slice is a job of its own.
+
+Whatever process claims a slice lands it. A source that moved under a slice is planned again; one that fails for a
+moment is asked again, later and later; a slice that fails for good takes the rest of its table with it, and the other
+tables go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headwater.base import limits
+from headwater.base.crash import crash_point
+from headwater.base.errors import CatalogUnreachable, Conflict, HeadwaterError, LeaseLost
+from headwater.base.ids import RunId
+from headwater.catalog import sql_tables as t
+from headwater.catalog.commit import Store
+from headwater.catalog.engine_records import INLET_JOB, JobEnd, JobOutput
+from headwater.catalog.inbox import message
+from headwater.catalog.job_output import keep_output
+from headwater.catalog.lookup import run_record, table_states
+from headwater.catalog.queue import JobLease, finish_job
+from headwater.catalog.slice_jobs import SliceLease, TableOfRun, join_run, slice_lease, tables_of_run
+from headwater.catalog.stored_dead_letters import dead_letters_by_run
+from headwater.connectors.protocol import BadRows, SliceGone, Source, TransientError
+from headwater.duck.unique_keys import stored_keys
+from headwater.freshness.events import Completed, Failed
+from headwater.runtime.apply_events import Event, RunBegan, RunFinished, SliceBegan, SliceEnded, SliceRetried
+from headwater.runtime.inlet import Inlet
+from headwater.runtime.open_sources import OpenSource, OpenSources, PipelineJob
+from headwater.runtime.results import PipelineResult, no_answer
+from headwater.runtime.spark_start import SparkStart
+from headwater.runtime.stored_slices import (
+    begin_run,
+    evolve_tables,
+    fail_table,
+    note_touched,
+    stored_slice,
+    supersede_run,
+)
+from headwater.runtime.traced import traced_inlet
+
+if TYPE_CHECKING:
+    from headwater.runtime.land_slice import LandedSlice
+    from headwater.spark.write_frame import SparkSession
+
+Look = Callable[[str], PipelineJob]
+"""Looks at the source of an Inlet. Raises HeadwaterError if it cannot be looked at."""
+OpenInlet = Callable[[str], tuple[Inlet, Source]]
+"""Opens the source of an Inlet without looking what is new."""
+Done = tuple[PipelineResult | None, JobLease | None]
+"""What came of a pipeline, if the job was the last of its run; and the job that its worker goes on with."""
+
+
+class InletJobs:
+    """Does the jobs of Inlets, for the worker threads of one process."""
+
+    def __init__(
+        self,
+        store: Store,
+        spark: Callable[[], SparkSession],
+        *,
+        actor: str,
+        trigger: str,
+        on_event: Callable[[Event], None] = lambda _event: None,
+    ):
+        self.store, self.spark, self.actor, self.trigger, self.on_event = store, spark, actor, trigger, on_event
+        self.stopping = threading.Event()
+        self.sources = OpenSources()
+        self._begun: dict[str, tuple[str, ...]] = {}
+        """The runs that this process has worked on, with the tables whose schemas their plan changed."""
+        self._errors: dict[str, HeadwaterError] = {}
+        self._lock = threading.Lock()
+
+    # --- the look at the source
+
+    def plan(self, lease: JobLease, look: Look, *, holder: str | None) -> Done:
+        """Look at the source and store what is new as jobs; the job of the Inlet waits for them. If nothing is new, or
+        the source cannot be looked at, the job ends."""
+        with traced_inlet(lease) as span:
+            end = JobEnd(
+                held=lease.fence, state="waiting", rows=lease.rows, bytes=lease.bytes, trace_id=span.traceparent
+            )
+            error: HeadwaterError | None = None
+            evolved: tuple[str, ...] = ()
+            try:
+                job = look(lease.pond)
+                try:
+                    run_id, claimed = self._begin(end, job, holder)
+                except BaseException:
+                    job.source.close()
+                    raise
+                if run_id is not None:
+                    return None, claimed
+                job.source.close()
+                evolved = job.evolved
+            except TransientError as found:
+                error = no_answer(lease.pond, found)
+            except (LeaseLost, CatalogUnreachable):
+                raise
+            except HeadwaterError as found:
+                error = found
+            if error is not None:
+                span.fail(error)
+        changed = bool(evolved) or lease.landed_run_id is not None
+        self._end_inlet(lease, replace(end, landed_run_id=lease.landed_run_id, changed=changed), error)
+        state = "failed" if error is not None else "success" if evolved else "unchanged"
+        return PipelineResult(lease.pond, state, evolved=evolved, error=error), None
+
+    def _begin(self, end: JobEnd, job: PipelineJob, holder: str | None) -> tuple[RunId | None, JobLease | None]:
+        """Store the slices of a run, or join the run that is open; None if there is nothing to land."""
+        for _ in range(limits.REPLANS + 1):
+            plan = job.planned.plan
+            try:
+                if plan.resumes_run is not None:
+                    run_id = RunId(plan.resumes_run)
+                    joined = replace(end, landed_run_id=run_id, joined=True)
+                    claimed = join_run(self.store.catalog, joined, holder=holder)
+                else:
+                    if plan.supersedes_run is not None:
+                        supersede_run(self.store, RunId(plan.supersedes_run), actor=self.actor)
+                    job.evolved += evolve_tables(self.store, job.planned, actor=self.actor)
+                    if not any(table.slices for table in job.planned.tables):
+                        note_touched(self.store, job.planned, actor=self.actor)
+                        return None, None
+                    run_id, claimed = begin_run(
+                        self.store, job.planned, trigger=self.trigger, actor=self.actor, ends=end, holder=holder
+                    )
+            except Conflict:
+                job.replan()  # another process was quicker: see what is left
+                continue
+            self._note_begun(job.pipeline, run_id, job.evolved)
+            self.sources.put(run_id, job.planned.inlet, job.source)
+            return run_id, claimed
+        raise HeadwaterError("HW-T02", f"`{job.pipeline}` is being changed by others all the time", retryable=True)
+
+    def _end_inlet(self, lease: JobLease, end: JobEnd, error: HeadwaterError | None) -> None:
+        told = None if error is None else error.as_json()
+        end = replace(end, state="done" if error is None else "failed", error=told)
+        events = [
+            Completed(lease.pond, str(name), lease.freshness_us, True, 0)
+            if error is None
+            else Failed(lease.pond, str(name), lease.freshness_us)
+            for name in lease.body.get("ripples", ())
+        ]
+        told_of = [message(event, actor=self.actor, ids={"job": lease.job_id}) for event in events]
+        finish_job(self.store.catalog, end, events=told_of)
+
+    def _note_begun(self, pipeline: str, run_id: str, evolved: tuple[str, ...] = ()) -> None:
+        """Tells once of each run that this process works on, before anything else is told of it."""
+        with self._lock:
+            known = run_id in self._begun
+            self._begun[run_id] = evolved or self._begun.get(run_id, ())
+        if not known:
+            with self.store.catalog.snapshot() as connection:
+                slices = sum(table.slices for table in tables_of_run(connection, run_id))
+            self.on_event(RunBegan(pipeline, run_id, slices))
+
+    # --- a slice
+
+    def land(self, lease: JobLease, open_inlet: OpenInlet) -> Done:
+        """One claimed slice, to its end: landed, failed, or gone. Raises HW-T03 if another worker has it."""
+        crash_point("unit.after_lease")
+        with self.store.catalog.snapshot() as connection:
+            slice_ = slice_lease(connection, lease)
+        self._note_begun(slice_.pipeline, slice_.run_id)
+        what = stored_slice(slice_.payload).slice
+        self.on_event(SliceBegan(slice_.pipeline, slice_.table, slice_.ordinal, what.describe, what.estimated_bytes))
+        try:
+            landed = self._land_patiently(lease, slice_, open_inlet)
+        except SliceGone:
+            seq = supersede_run(self.store, slice_.run_id, actor=self.actor)
+        except (LeaseLost, CatalogUnreachable):
+            raise
+        except HeadwaterError as error:
+            if self.stopping.is_set():
+                raise  # what was cancelled has not failed
+            return self.fail(lease, error)
+        else:
+            seq = landed.seq
+            self.on_event(SliceEnded(slice_.pipeline, slice_.table, slice_.ordinal, landed.rows, landed.bytes))
+        return self._result(slice_, seq), None
+
+    def fail(self, lease: JobLease, error: HeadwaterError) -> Done:
+        """A slice that failed for good."""
+        with self.store.catalog.snapshot() as connection:
+            slice_ = slice_lease(connection, lease)
+        self._errors.setdefault(slice_.run_id, error)
+        end = replace(lease.failed(error.as_json()), landed_run_id=slice_.run_id)
+        seq = fail_table(self.store, slice_.run_id, slice_.table, error=error, actor=self.actor, ends=end)
+        return self._result(slice_, seq), None
+
+    def _land_patiently(self, lease: JobLease, slice_: SliceLease, open_inlet: OpenInlet) -> LandedSlice:
+        """Land a slice; a source that fails for a moment is asked again, later and later."""
+        start, delay = SparkStart(), limits.RETRY_FIRST_SECONDS
+        for tries in range(limits.SOURCE_RETRIES + 1):
+            try:
+                with self.sources.use(slice_.run_id, lambda: open_inlet(slice_.pipeline)) as opened, start.measured():
+                    return self._land_once(lease, slice_, opened, start)
+            except TransientError as error:
+                if tries == limits.SOURCE_RETRIES:
+                    hint = f"it was asked {tries + 1} times; run the same command again when it is back"
+                    raise no_answer(slice_.table, error, hint=hint) from error
+                self.on_event(SliceRetried(slice_.pipeline, slice_.table, slice_.ordinal, str(error)))
+            if self.stopping.wait(delay):
+                raise KeyboardInterrupt
+            delay = min(delay * 2, limits.RETRY_MAX_SECONDS)
+        raise AssertionError("the last try returns or raises")
+
+    def _land_once(self, lease: JobLease, slice_: SliceLease, opened: OpenSource, start: SparkStart) -> LandedSlice:
+        from headwater.runtime.land_slice import UnitWork, bad_rows_error, land_unit
+
+        table = next((each for each in opened.inlet.tables if each.ask.name == slice_.table), None)
+        if table is None or opened.inlet.definition != slice_.definition:
+            raise SliceGone("the pipeline was changed after its run was planned")
+        with opened.lock:
+            read = opened.source.read(table.ask, stored_slice(slice_.payload).slice)
+        try:
+            return land_unit(UnitWork(self.store, slice_, table, read, self.spark, self.actor, lease, start))
+        except BadRows as error:
+            raise bad_rows_error(table.ask, error) from error
+
+    # --- the end of a run
+
+    def _result(self, slice_: SliceLease, seq: int | None) -> PipelineResult | None:
+        """What came of a run that a commit of this process has ended; None if it goes on, or is planned again."""
+        run_id = slice_.run_id
+        with self.store.catalog.snapshot() as connection:
+            record = run_record(connection, run_id)
+            if seq is None or record["ended_seq"] != seq:
+                return None
+            tables, bad = tables_of_run(connection, run_id), dead_letters_by_run(connection, [run_id])
+        self.sources.close(run_id)
+        state, error = str(record["state"]), self._errors.pop(run_id, None)
+        self.on_event(RunFinished(slice_.pipeline, run_id, state))
+        if state == "superseded":
+            return None
+        if error is None and state in ("failed", "partial"):
+            error = HeadwaterError("HW-R01", str(record["error_message"]), detail={"code": record["error_kind"]})
+        result = PipelineResult(
+            pipeline=slice_.pipeline,
+            state=state,
+            run_id=run_id,
+            rows=int(record["rows"]),
+            bytes=int(record["bytes"]),
+            slices=sum(table.done for table in tables),
+            evolved=self._begun.get(run_id, ()),
+            failed_tables=tuple(table.table for table in tables if table.done < table.slices),
+            bad_rows=bad.get(run_id, {}),
+            not_in_source=self._not_in_source(tables) if error is None else {},
+            error=error,
+        )
+        if result.notes:
+            self._keep_notes(run_id, result)
+        return result
+
+    def _not_in_source(self, tables: Sequence[TableOfRun]) -> dict[str, int]:
+        """Rows that the source no longer has. Known only of a table whose slices were all read from one moment of the
+        source: then every key of the source is in the table, and those beyond their number are not in the source."""
+        counts = {table.table: table.source_keys for table in tables if table.source_keys is not None}
+        with self.store.catalog.snapshot() as connection:
+            states = table_states(connection, counts) if counts else []
+        found = {state.name: stored_keys(self.store.root, state) - counts[state.name] for state in states}
+        return {table: rows for table, rows in found.items() if rows > 0}
+
+    def _keep_notes(self, run_id: str, result: PipelineResult) -> None:
+        """What a person should know is kept with the job that planned the run."""
+        with self.store.catalog.transaction(durable=False) as connection:
+            of = (t.job.c.landed_run_id == run_id) & (t.job.c.kind == INLET_JOB)
+            keep_output(connection, JobOutput(output="\n".join(result.notes)), of)

@@ -1,0 +1,95 @@
+"""What came of a pipeline, and of a command: what `apply` and `run` answer with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headwater.base.errors import Exit, HeadwaterError
+from headwater.connectors.protocol import TransientError
+
+
+@dataclass(frozen=True)
+class PipelineResult:
+    """`state`: success, unchanged, failed, partial, waiting (for a window of its source, which opens then)."""
+
+    pipeline: str
+    state: str
+    run_id: str | None = None
+    rows: int = 0
+    bytes: int = 0
+    slices: int = 0
+    evolved: tuple[str, ...] = ()
+    """Tables whose schema changed without a row."""
+    failed_tables: tuple[str, ...] = ()
+    """Those that the error kept from landing completely; none of them if it is not about tables."""
+    bad_rows: Mapping[str, int] = field(default_factory=dict)
+    """Those that were kept as dead letters, by table."""
+    not_in_source: Mapping[str, int] = field(default_factory=dict)
+    """Stored rows whose keys the source no longer has, by table; only of tables that were read whole."""
+    waits_until: str | None = None
+    seconds: float | None = None
+    """How long ripples of a model took, without the start of Spark; None if none was executed."""
+    error: HeadwaterError | None = None
+
+    @property
+    def changed(self) -> bool:
+        return self.run_id is not None or bool(self.evolved)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of a run that went well."""
+        return tuple(
+            f"{rows:,} row{'s' if rows > 1 else ''} of `{table}` {'are' if rows > 1 else 'is'} no longer in the source; "
+            f"{'they stay' if rows > 1 else 'it stays'} until deletes are supported"
+            for table, rows in sorted(self.not_in_source.items())
+        )
+
+    def following(self, earlier: PipelineResult) -> PipelineResult:
+        """This result, with what an earlier run of the same pipeline landed counted in."""
+        return replace(
+            self,
+            rows=earlier.rows + self.rows,
+            bytes=earlier.bytes + self.bytes,
+            slices=earlier.slices + self.slices,
+            bad_rows=dict(Counter(earlier.bad_rows) + Counter(self.bad_rows)),
+            not_in_source={**earlier.not_in_source, **self.not_in_source},
+            seconds=_sum(earlier.seconds, self.seconds),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {k: v for k, v in self.__dict__.items() if k != "error"}
+        found["error"] = self.error.as_json() if self.error is not None else None
+        return found
+
+
+@dataclass(frozen=True)
+class ApplyResult:
+    pipelines: tuple[PipelineResult, ...]
+    views_error: HeadwaterError | None = None
+    """Why the views on disk are older than what has landed."""
+
+    @property
+    def exit_code(self) -> Exit:
+        states = {p.state for p in self.pipelines}
+        if states <= {"success", "unchanged", "waiting"}:
+            return Exit.DONE if self.views_error is None else Exit.PARTLY
+        if states & {"success", "partial"}:
+            return Exit.PARTLY
+        errors = [p.error for p in self.pipelines if p.error is not None]
+        return errors[0].exit_code if len(errors) == 1 else Exit.FAILED
+
+    @property
+    def changed(self) -> bool:
+        return any(p.changed for p in self.pipelines)
+
+
+def no_answer(name: str, error: TransientError, *, hint: str = "") -> HeadwaterError:
+    """A source that failed for a moment, and was not asked again."""
+    return HeadwaterError("HW-C03", f"the source of `{name}` did not answer: {error}", hint=hint, retryable=True)
+
+
+def _sum(first: float | None, second: float | None) -> float | None:
+    return second if first is None else first if second is None else first + second
