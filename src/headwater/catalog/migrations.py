@@ -75,6 +75,8 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "DROP TABLE engine_owner",
         "DROP TABLE job_lease",
         "DROP TABLE push_writer",
+    ),
+    5: (
         # Open slices become jobs when their pipeline runs next; the attempts at them go on counting.
         "INSERT INTO job (job_id, kind, pond, ripple, freshness_us, body, weight, state, attempt, created_us, rows, bytes,"
         " landed_run_id) SELECT u.unit_id, 'slice', u.pipeline, u.table_name, 0, '{}', 'big', 'cancelled', l.attempt, 0, 0,"

@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """Raised with every change of a table; `migrations` has the way from the format before."""
 
 metadata = MetaData()
