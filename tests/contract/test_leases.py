@@ -37,8 +37,8 @@ def take(store: Store, run_id: RunId, holder: str = "worker", *, takes_over: boo
 
 def release(store: Store, lease: SliceLease) -> None:
     with store.catalog.snapshot() as connection:
-        rows = connection.execute(select(t.job).where(t.job.c.job_id == lease.unit_id)).one()
-    release_job(store.catalog, job_lease(rows, lease.fence))
+        row = connection.execute(select(t.job).where(t.job.c.job_id == lease.unit_id)).mappings().one()
+    release_job(store.catalog, job_lease(row, lease.fence))
 
 
 def statuses(store: Store, run_id: RunId) -> list[tuple[int, str, str, int]]:

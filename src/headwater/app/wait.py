@@ -29,8 +29,9 @@ from headwater.runtime.drive import Drive
 from headwater.runtime.engine import Engine, open_engine, restored
 from headwater.runtime.inlet_jobs import Look
 from headwater.runtime.open_sources import PipelineJob
+from headwater.runtime.reserved_jobs import ReservedJobs
 from headwater.runtime.results import PipelineResult
-from headwater.runtime.send_demand import Request, outcome, send_demand, window_of
+from headwater.runtime.send_demand import Request, answered_request, direct_demand, outcome, send_demand, window_of
 
 Looked = Mapping[str, PipelineJob | HeadwaterError]
 
@@ -58,6 +59,11 @@ class Settling:
         store = self.workspace.store()
         began_us = now_us()
         first = [name for name in self.asked if name not in self.held]
+        reserved = ReservedJobs(max(1, worker_threads() - 1))
+        asked = direct_demand(first, cause=self.trigger, actor=actor())
+        engine = open_engine(store, self.compiled, holder=self.holder, asked=asked, reserved=reserved)
+        if engine is not None:
+            return self._drive(engine, answered_request(first, engine.answered), looked, began_us, reserved)
         request = send_demand(store.catalog, first, "pulse", cause=self.trigger, actor=actor(), clear=True)
         told = False
         heard = _last_heard(store)
@@ -66,7 +72,7 @@ class Settling:
             while True:
                 engine = open_engine(store, self.compiled, holder=self.holder)
                 if engine is not None:
-                    return self._drive(engine, request, looked)
+                    return self._drive(engine, request, looked, began_us)
                 if not told:
                     self.on_event(Waiting())
                     told = True
@@ -79,7 +85,9 @@ class Settling:
         finally:
             waker.close()
 
-    def _drive(self, engine: Engine, request: Request, looked: Looked) -> dict[str, PipelineResult]:
+    def _drive(
+        self, engine: Engine, request: Request, looked: Looked, began_us: int, reserved: ReservedJobs | None = None
+    ) -> dict[str, PipelineResult]:
         """This process runs the engine until all has settled."""
         definitions = definitions_of(self.workspace, self.compiled, _look_first(looked, look_patiently(self.workspace)))
         worker = make_worker(self.workspace, definitions, trigger=self.trigger, on_event=self.on_event)
@@ -89,11 +97,15 @@ class Settling:
             return self.wait and any(self._window(engine.state, request, name) is not None for name in self.asked)
 
         try:
-            Drive(engine, worker, worker_threads()).until_settled(stay=stay)
+            Drive(engine, worker, worker_threads(), reserved, leaves=not self.held).until_settled(stay=stay)
             if self._ask_the_held(request):
                 Drive(engine, worker, worker_threads()).until_settled(stay=stay)
             request.listen(engine.store.catalog)
-            return {name: self._outcome(engine.state, request, name, worker.result_of(name)) for name in self.asked}
+            found = {name: worker.result_of(name) for name in self.asked}
+            if None in found.values():  # other processes may have landed the last slices
+                elsewhere = self._done_since(began_us)
+                found = {name: result or elsewhere[name] for name, result in found.items()}
+            return {name: self._outcome(engine.state, request, name, found[name]) for name in self.asked}
         finally:
             engine.release()
 
@@ -131,19 +143,21 @@ class Settling:
             return None
         with store.catalog.snapshot() as connection:
             saved = load_engine(connection)
-            runs = pond_runs(connection, since_us=began_us, limit=None)
-            bad = dead_letters_by_engine_run(connection, [run.run_id for run in runs])
         state = restored(self.compiled, saved)
         for name in request.sent:
             if request.refused(name) is None and outcome(state, name, request.target(name)) == "under way":
                 window = self._window(state, request, name)
                 if window is None or self.wait:
                     return None
-        by_pond: dict[str, list[PondRun]] = {}
-        for run in runs:
-            by_pond.setdefault(run.pond, []).append(run)
-        told = {name: self._told(name, by_pond.get(name, []), bad) for name in self.asked}
+        told = self._done_since(began_us)
         return {name: self._outcome(state, request, name, told[name]) for name in self.asked}
+
+    def _done_since(self, began_us: int) -> dict[str, PipelineResult | None]:
+        """What the history says of the asked pipelines."""
+        with self.workspace.store().catalog.snapshot() as connection:
+            runs = pond_runs(connection, since_us=began_us, limit=None)
+            bad = dead_letters_by_engine_run(connection, [run.run_id for run in runs])
+        return {name: self._told(name, [run for run in runs if run.pond == name], bad) for name in self.asked}
 
     def _told(self, name: str, runs: Sequence[PondRun], bad: Mapping[str, Mapping[str, int]]) -> PipelineResult | None:
         """The runs of a pipeline (newest first) that another process made, as one answer; `bad` are the bad rows of

@@ -108,6 +108,8 @@ SMALL_INPUT_FILES = 32
 SMALL_RESULT_ROWS = 50_000
 """A larger result of small inputs is written by Spark's tasks after all."""
 
+CLAIM_TRIES = 16
+"""How often a claim of the engine is tried again because another owner came and went."""
 REPLANS = 3
 """How often a pipeline is planned again because its source moved under a slice."""
 SLICES_QUEUED = 32
@@ -134,7 +136,7 @@ LOG_CHECK_COMMITS = 256
 """After so many commits the log is known to be whole again, and the mark that says so moves up."""
 
 OWNER_LEASE_SECONDS = 30
-"""How long the engine stands still if the machine of its owner is lost and another one stands by."""
+"""How long no engine runs if the machine of its owner is lost while another process waits to take over."""
 INBOX_BATCH = 1_000
 """So many events are one step of the engine at most."""
 WAKE_POLL_SECONDS = 0.025

@@ -48,6 +48,8 @@ class NewJob:
     run_id: str | None = None
     trace_id: str | None = None
     job_id: str = field(default_factory=uuid7)
+    holder: str | None = None
+    """The worker that has it from the start; None: it waits in the queue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +124,7 @@ class Step:
     """What one step of the engine changes: all of it is stored, or nothing."""
 
     owner: Lease
+    """One without an epoch: the step claims the engine. It is refused (HW-T02) if the state is not that of `follows`."""
     header: Mapping[str, Any]
     ponds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The new records of the ponds that the step touched."""
@@ -137,3 +140,9 @@ class Step:
     begun: tuple[RunBegins, ...] = ()
     ended: tuple[RunEnds, ...] = ()
     told: tuple[EngineEvent, ...] = ()
+    follows: int = 0
+    """The number of the step that this one was decided on; only for a step that claims the engine."""
+    leaves: bool = False
+    """Release the engine with this step, if no job is open after it and no event waits."""
+    logged: int | None = None
+    """Up to where the log is whole: noted when the engine is released."""

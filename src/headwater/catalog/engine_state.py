@@ -15,14 +15,17 @@ from sqlalchemy import Connection, delete, select
 from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
+from headwater.base.errors import Conflict
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
 from headwater.catalog.engine_records import Step
 from headwater.catalog.history import write_history
 from headwater.catalog.inbox import consume
 from headwater.catalog.json_text import json_text
-from headwater.catalog.lease import hold
-from headwater.catalog.queue import cancel_jobs, queue_jobs
+from headwater.catalog.lease import ENGINE, Lease, claim, give_back, hold, lost
+from headwater.catalog.log import mark_logged
+from headwater.catalog.queue import OPEN, JobLease, cancel_jobs, queue_jobs
+from headwater.catalog.queue import jobs as open_jobs
 from headwater.catalog.upserts import upsert
 from headwater.catalog.wakeups import notify
 
@@ -56,8 +59,23 @@ def last_step_us(catalog: Catalog) -> int | None:
     return None if found is None else int(found)
 
 
+@dataclass(frozen=True)
+class StepStored:
+    number: int
+    owner: Lease
+    jobs: tuple[JobLease, ...]
+    """Those of its jobs that their workers have from the start."""
+    left: bool
+    """The engine was released with it."""
+
+
 def save_step(catalog: Catalog, step: Step) -> int:
-    """Store a step, all of it or nothing; its number. Raises HW-T03 if the engine has another owner.
+    """`store_step`, for the number of the step alone."""
+    return store_step(catalog, step).number
+
+
+def store_step(catalog: Catalog, step: Step) -> StepStored:
+    """Store a step, all of it or nothing. Raises HW-T03 if the engine has another owner.
 
     With SQLite a power cut may take the last steps back, and takes the owner along: their events are in the inbox
     again, and nothing that came of them is there, for the order of transactions is kept. A PostgreSQL server may
@@ -65,15 +83,21 @@ def save_step(catalog: Catalog, step: Step) -> int:
     whether the step happened."""
     crash_point("step.before")
     with catalog.transaction(durable=not catalog.is_sqlite) as connection:
-        number = write_step(connection, step)
+        stored = write_step(connection, step)
         crash_point("step.inside")
+    if not step.owner.epoch:
+        crash_point("owner.after_lease")
     crash_point("step.after")
-    return number
+    return stored
 
 
-def write_step(connection: Connection, step: Step) -> int:
+def write_step(connection: Connection, step: Step) -> StepStored:
     """Store a step as part of a transaction."""
-    hold(connection, step.owner)
+    owner = step.owner
+    if owner.epoch:
+        hold(connection, owner)
+    else:
+        owner = _claim(connection, step)
     consume(connection, step.consumed, answers=step.answers)
     number = _write_header(connection, step)
     if step.ponds:
@@ -83,10 +107,28 @@ def write_step(connection: Connection, step: Step) -> int:
             delete(t.pond_state).where(t.pond_state.c.pond.in_(step.removed[i : i + limits.SQL_PARAMETERS]))
         )
     cancel_jobs(connection, step.cancelled)
-    queue_jobs(connection, step.new_jobs)
+    jobs = queue_jobs(connection, step.new_jobs)
     write_history(connection, step)
     notify(connection)
-    return number
+    left = step.leaves and not is_busy(connection) and give_back(connection, owner)
+    if left and step.logged is not None:
+        mark_logged(connection, step.logged)
+    return StepStored(number, owner, jobs, left)
+
+
+def is_busy(connection: Connection) -> bool:
+    """Whether a job is open, or an event waits for the engine."""
+    waits = select(t.inbox.c.id).where(t.inbox.c.answer.is_(None)).limit(1)
+    return connection.execute(waits).first() is not None or bool(open_jobs(connection, states=OPEN, limit=1))
+
+
+def _claim(connection: Connection, step: Step) -> Lease:
+    owner = claim(connection, ENGINE, holder=step.owner.holder)
+    if owner is None:
+        raise lost(ENGINE)
+    if (connection.execute(select(t.engine_state.c.step)).scalar() or 0) != step.follows:
+        raise Conflict("HW-T02", "the engine has been stepped meanwhile", retryable=True)
+    return owner
 
 
 def _write_header(connection: Connection, step: Step) -> int:

@@ -77,19 +77,31 @@ def _read(path: Path) -> tuple[LogRecord, bytes]:
 def heal_log(catalog: Catalog, layout: Layout, *, tidy: bool = True) -> int:
     """Write every record that the catalog has and the log has not; returns how many. `tidy` also removes what others
     left half written, for which it must look at the whole directory."""
-    make_directory(layout.log)
-    with catalog.snapshot() as connection:
-        store = connection.execute(select(t.store.c.seq, t.store.c.logged_seq)).one()
-        if store.seq == store.logged_seq:
-            return 0
-        rows = unlogged(connection)
-    written = write_missing(layout, rows)
+    seq, written = write_unlogged(catalog, layout)
+    if seq is None:
+        return 0
     with catalog.transaction(durable=False) as connection:
-        connection.execute(update(t.store).where(t.store.c.logged_seq < store.seq).values(logged_seq=store.seq))
+        mark_logged(connection, seq)
     for left in layout.log.glob(".*.tmp") if tidy else ():
         if not _being_written(left):
             left.unlink(missing_ok=True)
     return written
+
+
+def write_unlogged(catalog: Catalog, layout: Layout) -> tuple[int | None, int]:
+    """The sequence up to which the log is whole, now that what it had not is written, and how many that were; None if
+    the mark says so already."""
+    make_directory(layout.log)
+    with catalog.snapshot() as connection:
+        store = connection.execute(select(t.store.c.seq, t.store.c.logged_seq)).one()
+        if store.seq == store.logged_seq:
+            return None, 0
+        rows = unlogged(connection)
+    return int(store.seq), write_missing(layout, rows)
+
+
+def mark_logged(connection: Connection, seq: int) -> None:
+    connection.execute(update(t.store).where(t.store.c.logged_seq < seq).values(logged_seq=seq))
 
 
 def unlogged(connection: Connection) -> list[tuple[int, str]]:

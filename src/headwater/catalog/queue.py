@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from headwater.base import limits
@@ -86,9 +86,8 @@ UNBOUND = Slots()
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobLease:
-    """A claimed job. `fence` is what a commit on the way must require; `done` and `failed` are for the
-    last one, or for `finish_job`."""
+class JobFields:
+    """What every record of a job has."""
 
     job_id: str
     kind: str
@@ -101,11 +100,21 @@ class JobLease:
     trace_id: str | None
     created_us: int
     attempt: int
-    epoch: int
     rows: int = 0
     bytes: int = 0
     landed_run_id: str | None = None
     """What was landed for this job before it was queued again; of a slice, its run."""
+
+
+_FIELDS = tuple(JobFields.__dataclass_fields__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobLease(JobFields):
+    """A claimed job. `fence` is what a commit on the way must require; `done` and `failed` are for the
+    last one, or for `finish_job`."""
+
+    epoch: int
 
     @property
     def fence(self) -> Lease:
@@ -119,28 +128,14 @@ class JobLease:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(JobFields):
     """A job as a watcher sees it. `holder` is empty unless it is running."""
 
-    job_id: str
-    kind: str
-    pond: str
-    ripple: str
-    freshness_us: int
-    body: Mapping[str, Any]
-    weight: Weight
     state: JobState
-    attempt: int
     holder: str
-    created_us: int
     started_us: int | None
     ended_us: int | None
-    rows: int
-    bytes: int
     error: Mapping[str, Any] | None
-    run_id: str | None
-    trace_id: str | None
-    landed_run_id: str | None
     spark_start_us: int
 
 
@@ -153,8 +148,8 @@ class QueueDepth:
     """How long the oldest queued job has been there."""
 
 
-def queue_jobs(connection: Connection, jobs: Sequence[NewJob]) -> None:
-    """Add jobs, as part of the step that decided on them."""
+def queue_jobs(connection: Connection, jobs: Sequence[NewJob]) -> tuple[JobLease, ...]:
+    """Add jobs, as part of the step that decided on them. Returns those that a worker holds from the start."""
     now = now_us()
     rows = [
         {
@@ -165,18 +160,25 @@ def queue_jobs(connection: Connection, jobs: Sequence[NewJob]) -> None:
             "freshness_us": job.freshness_us,
             "body": json_text(job.body),
             "weight": job.weight,
-            "state": "queued",
-            "attempt": 0,
+            "state": "queued" if job.holder is None else "running",
+            "attempt": 0 if job.holder is None else 1,
             "created_us": now,
+            "started_us": None if job.holder is None else now,
             "rows": 0,
             "bytes": 0,
             "run_id": job.run_id,
             "trace_id": job.trace_id,
+            "landed_run_id": None,
         }
         for job in jobs
     ]
     if rows:
         connection.execute(_NEW, rows)
+    return tuple(
+        job_lease(row, take(connection, JOB, job.job_id, holder=job.holder, attempt=1))
+        for job, row in zip(jobs, rows, strict=True)
+        if job.holder is not None
+    )
 
 
 def claim_job(
@@ -187,11 +189,10 @@ def claim_job(
 
     A PostgreSQL server that crashes does not forget a claim: the worker may live on, and the number of its attempt,
     which names its files, must not be given to another."""
-    if catalog.is_sqlite:  # who waits asks often, and must not take the write lock each time
-        with catalog.snapshot() as connection:
-            oldest = _claimable(connection, slots, weights)
-            if oldest is None or connection.execute(oldest).first() is None:
-                return None
+    with catalog.snapshot() as connection:  # one that waits asks often, and must not take the write lock each time
+        oldest = _claimable(connection, slots, weights)
+        if oldest is None or connection.execute(oldest).first() is None:
+            return None
     with catalog.transaction(durable=not catalog.is_sqlite) as connection:
         if slots.bound and not catalog.is_sqlite:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CLAIMS_LOCK}, hashtext(current_schema()))")
@@ -205,28 +206,16 @@ def claim_job(
             return None
         lease = take(connection, JOB, row.job_id, holder=holder, attempt=row.attempt)
     crash_point("job.after_lease")
-    return job_lease(row, lease)
+    return job_lease(row._mapping, lease)
 
 
-def job_lease(row: Row[Any], lease: Lease) -> JobLease:
+def job_lease(row: Mapping[str, Any] | RowMapping, lease: Lease) -> JobLease:
     """A row of the queue that was just claimed."""
-    return JobLease(
-        job_id=row.job_id,
-        kind=row.kind,
-        pond=row.pond,
-        ripple=row.ripple,
-        freshness_us=row.freshness_us,
-        body=msgspec.json.decode(row.body),
-        weight=row.weight,
-        run_id=row.run_id,
-        trace_id=row.trace_id,
-        created_us=row.created_us,
-        attempt=row.attempt,
-        epoch=lease.epoch,
-        rows=row.rows,
-        bytes=row.bytes,
-        landed_run_id=row.landed_run_id,
-    )
+    return JobLease(**_fields(row), epoch=lease.epoch)
+
+
+def _fields(row: Mapping[str, Any] | RowMapping) -> dict[str, Any]:
+    return {name: row[name] for name in _FIELDS} | {"body": msgspec.json.decode(row["body"])}
 
 
 def release_job(catalog: Catalog, lease: JobLease) -> None:
@@ -384,30 +373,18 @@ def jobs(
         query = query.where(t.job.c.run_id == run_id)
     if states is not None:
         query = query.where(t.job.c.state.in_(list(states)))
+    rows = connection.execute(query.order_by(t.job.c.job_id.desc()).limit(limit))
     return [
         Job(
-            job_id=row.job_id,
-            kind=row.kind,
-            pond=row.pond,
-            ripple=row.ripple,
-            freshness_us=row.freshness_us,
-            body=msgspec.json.decode(row.body),
-            weight=row.weight,
+            **_fields(row._mapping),
             state=row.state,
-            attempt=row.attempt,
             holder=row.holder or "",
-            created_us=row.created_us,
             started_us=row.started_us,
             ended_us=row.ended_us,
-            rows=row.rows,
-            bytes=row.bytes,
             error=None if row.error is None else msgspec.json.decode(row.error),
-            run_id=row.run_id,
-            trace_id=row.trace_id,
-            landed_run_id=row.landed_run_id,
             spark_start_us=row.spark_start_us,
         )
-        for row in connection.execute(query.order_by(t.job.c.job_id.desc()).limit(limit))
+        for row in rows
     ]
 
 

@@ -281,4 +281,4 @@ def _claim(connection: Connection, job_id: str, holder: str) -> JobLease | None:
     row = connection.execute(mine.values(running).returning(t.job)).one_or_none()
     if row is None:
         return None
-    return job_lease(row, take(connection, JOB, job_id, holder=holder, attempt=row.attempt))
+    return job_lease(row._mapping, take(connection, JOB, job_id, holder=holder, attempt=row.attempt))

@@ -11,6 +11,7 @@ from headwater.catalog.lease import ENGINE, lease_seconds, renew
 from headwater.catalog.wakeups import Waker, changes
 from headwater.freshness.explain import explain
 from headwater.runtime.engine import Engine
+from headwater.runtime.reserved_jobs import ReservedJobs
 from headwater.runtime.worker import Worker
 from headwater.runtime.worker_threads import WorkerThreads
 
@@ -46,13 +47,18 @@ class Drive:
     engine: Engine
     worker: Worker
     threads: int
+    reserved: ReservedJobs | None = None
+    leaves: bool = False
+    """Whether the engine is released as soon as all has settled."""
 
     def until_settled(self, *, stay: Callable[[], bool] = lambda: False) -> None:
         """Works until nothing is under way and only a window could bring more; with `stay`, for as long as that says
         so. Ctrl-C gives back what was claimed; the next owner goes on with it."""
         waker = changes(self.engine.store.catalog)
+        if self.leaves:
+            self.engine.may_leave = lambda: not self._may_go_on() and not stay()
         try:
-            with WorkerThreads(self.worker, self.threads) as workers:
+            with WorkerThreads(self.worker, self.threads, reserved=self.reserved) as workers:
                 self._watch(waker, workers, stay)
         finally:
             waker.close()
@@ -64,6 +70,8 @@ class Drive:
             self.engine.advance()
             workers.poke()
             workers.check()
+            if self.engine.left:
+                return
             if not self.engine.busy() and not self._may_go_on() and not stay():
                 return
             waker.wait(patience(self.engine.wake_us))

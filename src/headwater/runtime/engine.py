@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headwater.base import limits
+from headwater.base.errors import Conflict, LeaseLost
 from headwater.catalog.commit import Store
-from headwater.catalog.engine_lease import claim_engine
+from headwater.catalog.engine_lease import claim_engine, engine_owner
 from headwater.catalog.engine_records import INLET_JOB, RIPPLE_JOB, EngineEvent, NewJob, RunEnds, RunState, Step
-from headwater.catalog.engine_state import SavedEngine, load_engine, save_step
+from headwater.catalog.engine_state import SavedEngine, is_busy, load_engine, store_step
 from headwater.catalog.history import newest_runs, pond_runs
 from headwater.catalog.inbox import Arrived, take
-from headwater.catalog.lease import Lease, release
+from headwater.catalog.lease import ENGINE, Lease, release
+from headwater.catalog.log import write_unlogged
 from headwater.catalog.lookup import table_versions
 from headwater.catalog.queue import OPEN, jobs, take_over
 from headwater.catalog.standing_triggers import CHANGED, standing
@@ -28,6 +31,7 @@ from headwater.observe.counters import COUNTERS
 from headwater.observe.tracing import tracing
 from headwater.runtime.compile import Compiled
 from headwater.runtime.engine_clock import EngineClock
+from headwater.runtime.reserved_jobs import ReservedJobs
 from headwater.runtime.run_history import Cause, RunHistory, StartedRun, answers
 from headwater.runtime.trigger_events import sleeping, trigger_changes
 
@@ -53,6 +57,15 @@ class Engine:
     ended: list[RunEnds] = field(default_factory=list)
     """The runs that are over since somebody last looked here."""
     clock: EngineClock = field(default_factory=EngineClock)
+    follows: int = 0
+    """The step that the state was loaded from; while the engine is not ours yet."""
+    reserved: ReservedJobs | None = None
+    """Workers of this process that have nothing to do yet."""
+    may_leave: Callable[[], bool] = lambda: False
+    """Whether the engine may be released with a step after which nothing is under way."""
+    left: bool = False
+    answered: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    """The answers to what was asked of this engine directly."""
     newest: Callable[[], Compiled | None] = lambda: None
     """Another graph, if the manifest declares one by now: whoever sends demand means the manifest as they see it."""
 
@@ -68,15 +81,16 @@ class Engine:
         *,
         causes: Mapping[str, Cause] | None = None,
         news: Sequence[EngineEvent] = (),
+        asked: Sequence[Arrived] = (),
     ) -> list[Effect]:
         """One step: what the inbox holds, and what the owner itself has to say. `causes` tells who is behind the
-        owner's own demand, by pond; `news` is for those who listen."""
+        owner's own demand, by pond; `news` is for those who listen; `asked` is what did not come by the inbox."""
         with self.store.catalog.snapshot() as connection:
-            arrived = take(connection)
+            arrived = [*take(connection), *asked]
             completed = {each.event.ripple for each in arrived if isinstance(each.event, Completed)}
             versions = table_versions(connection, completed) if completed else {}
         if any(isinstance(each.event, Demand) for each in arrived) and (compiled := self.newest()) is not None:
-            return [*self.change_graph(compiled), *self.advance(told, causes=causes, news=news)]
+            return [*self.change_graph(compiled), *self.advance(told, causes=causes, news=news, asked=asked)]
         events = [*told, *(event for each in arrived if (event := _resolved(each, versions)) is not None)]
         if self.runs_triggers and any(each.kind == CHANGED for each in arrived):
             events += self.trigger_changes()
@@ -106,11 +120,12 @@ class Engine:
     def busy(self) -> bool:
         """Whether anything is under way, or waits to be taken notice of."""
         with self.store.catalog.snapshot() as connection:
-            return bool(take(connection, 1)) or bool(jobs(connection, states=OPEN, limit=1))
+            return is_busy(connection)
 
     def release(self) -> None:
         """Lets another process own the engine."""
-        release(self.store.catalog, self.owner)
+        if not self.left:
+            release(self.store.catalog, self.owner)
 
     def _note_causes(self, arrived: Sequence[Arrived]) -> None:
         for each in arrived:
@@ -147,23 +162,31 @@ class Engine:
         chapter = self.run_history.note(self.state, effects, (*touched, *removed))
         self.ended += [*chapter.unwritten, *chapter.ended]
         said = answers(senders, effects)
-        unknown = [each.id for each in arrived if WAITS in each.ids and each.id not in said]
-        save_step(
+        said |= {each.id: {"unknown": True} for each in arrived if WAITS in each.ids and each.id not in said}
+        self.answered |= {event_id: answer for event_id, answer in said.items() if event_id < 0}
+        leaves = self.may_leave()
+        stored = store_step(
             self.store.catalog,
             Step(
                 owner=self.owner,
                 header=save_header(self.state),
                 ponds={name: self._record(name) for name in touched if name in self.state.ponds},
                 removed=removed,
-                consumed=tuple(each.id for each in arrived),
-                answers={**said, **{event_id: {"unknown": True} for event_id in unknown}},
+                consumed=tuple(each.id for each in arrived if each.id > 0),
+                answers={event_id: answer for event_id, answer in said.items() if event_id > 0},
                 new_jobs=self._jobs([effect for effect in effects if isinstance(effect, StartRipple)]),
                 cancelled=self._unwanted(cancelled) if cancelled else (),
                 begun=tuple(chapter.begun),
                 ended=tuple(chapter.ended),
                 told=(*news, *chapter.told),
+                follows=self.follows,
+                leaves=leaves,
+                logged=write_unlogged(self.store.catalog, self.store.layout)[0] if leaves else None,
             ),
         )
+        self.owner, self.left = stored.owner, stored.left
+        if self.reserved is not None:
+            self.reserved.put(stored.jobs)
 
     def _record(self, name: str) -> dict[str, Any]:
         """A pond's record, and who has asked for it."""
@@ -195,6 +218,7 @@ class Engine:
             freshness_us=start.freshness,
             body=body,
             weight=self.compiled.weight_of(start.pond),
+            holder=self.reserved.holder if self.reserved is not None and self.reserved.reserve() else None,
             run_id=run.run_id if run is not None else None,
             trace_id=run.trace_id if run is not None else None,
         )
@@ -224,31 +248,67 @@ class Engine:
         )
 
 
-def open_engine(store: Store, compiled: Compiled, *, holder: str, runs_triggers: bool = False) -> Engine | None:
-    """Becomes the owner, loads the state, and brings it to the graph that the manifest declares now. None while
-    another process owns it. Jobs whose workers are gone are queued again."""
+def open_engine(
+    store: Store,
+    compiled: Compiled,
+    *,
+    holder: str,
+    runs_triggers: bool = False,
+    asked: Sequence[Arrived] = (),
+    reserved: ReservedJobs | None = None,
+) -> Engine | None:
+    """Becomes the owner, with the first step: it brings the stored state to the graph that the manifest declares now,
+    and takes what is `asked`; jobs that it makes go to the `reserved`. None while another process owns the engine. Jobs
+    whose workers are gone are queued again."""
     heard = tracing()  # raises if it cannot be had: before the engine is ours
-    owner = claim_engine(store.catalog, holder=holder)
+    for _ in range(limits.CLAIM_TRIES):
+        with store.catalog.snapshot() as connection:
+            owner = engine_owner(connection)
+            if owner is not None and owner.held and owner.holder != holder:
+                return None
+            saved = load_engine(connection)
+            under_way = pond_runs(connection, states=RUNNING, limit=None)
+            newest = newest_runs(connection)
+        state = restored(compiled, saved)
+        kept = RunHistory(trace=heard.begin_run, on_end=heard.end_run)
+        for run in under_way:
+            published = state.ponds[run.pond].published if run.pond in state.ponds else None
+            kept.open.setdefault(run.pond, {})[run.freshness_us] = StartedRun(run.run_id, run.trace_id, published)
+        kept.failed = {name for name, run in newest.items() if run.state == "failed"}
+        kept.asked = {name: Cause(*record["asked"]) for name, record in saved.ponds.items() if "asked" in record}
+        unclaimed = Lease(kind=ENGINE, id="", attempt=0, epoch=0, holder=holder)
+        engine = Engine(store, unclaimed, compiled, state, runs_triggers, kept, clock=EngineClock(state.now))
+        engine.follows, engine.reserved = saved.step, reserved
+        change = graph_change(state, compiled.ponds)
+        try:
+            if not _take_engine(
+                engine, [*([change] if change is not None else []), *([] if runs_triggers else sleeping(state))], asked
+            ):
+                return None
+        except LeaseLost:
+            return None
+        except Conflict:
+            continue  # another owner came and went: from its state
+        COUNTERS.add("lease_takeovers", times=len(take_over(store.catalog)))
+        if runs_triggers:
+            engine.advance(engine.trigger_changes())
+        return engine
+    return None
+
+
+def _take_engine(engine: Engine, told: Sequence[Event], asked: Sequence[Arrived]) -> bool:
+    """Claims the engine with its first step, or without one if there is nothing to store."""
+    engine.advance(told, asked=asked)
+    if engine.owner.epoch:
+        return True
+    owner = claim_engine(engine.store.catalog, holder=engine.owner.holder)
     if owner is None:
-        return None
-    COUNTERS.add("lease_takeovers", times=len(take_over(store.catalog)))
-    with store.catalog.snapshot() as connection:
-        saved = load_engine(connection)
-        under_way = pond_runs(connection, states=RUNNING, limit=None)
-        newest = newest_runs(connection)
-    state = restored(compiled, saved)
-    kept = RunHistory(trace=heard.begin_run, on_end=heard.end_run)
-    for run in under_way:
-        published = state.ponds[run.pond].published if run.pond in state.ponds else None
-        kept.open.setdefault(run.pond, {})[run.freshness_us] = StartedRun(run.run_id, run.trace_id, published)
-    kept.failed = {name for name, run in newest.items() if run.state == "failed"}
-    kept.asked = {name: Cause(*record["asked"]) for name, record in saved.ponds.items() if "asked" in record}
-    engine = Engine(store, owner, compiled, state, runs_triggers, kept, clock=EngineClock(state.now))
-    change = graph_change(state, compiled.ponds)
-    engine.advance([*([change] if change is not None else []), *([] if runs_triggers else sleeping(state))])
-    if runs_triggers:
-        engine.advance(engine.trigger_changes())
-    return engine
+        return False
+    engine.owner = owner
+    with engine.store.catalog.snapshot() as connection:
+        if load_engine(connection, since=engine.follows).step != engine.follows:
+            raise Conflict("HW-T02", "the engine has been stepped meanwhile", retryable=True)
+    return True
 
 
 def restored(compiled: Compiled, saved: SavedEngine) -> State:

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from headwater.base.clock import now_us
 from headwater.catalog.database import Catalog
-from headwater.catalog.inbox import message, read_answers, send_all
+from headwater.catalog.engine_records import InboxEvent
+from headwater.catalog.inbox import Arrived, event_of, message, read_answers, send_all
 from headwater.freshness.events import Cleared, Demand
 from headwater.freshness.explain import explain
 from headwater.freshness.state import NEVER, State
@@ -53,11 +55,47 @@ def send_demand(
 ) -> Request:
     """Ask for pipelines, all in one transaction; with `clear`, what failed of them is to go on first. A pulse is for
     data as fresh as now, or as `target_us`."""
-    events = [message(Cleared(name), actor=actor) for name in pipelines] if clear else []
-    ids = {CAUSE: cause, WAITS: "yes"}
-    events += [message(Demand(name, kind, target_us), actor=actor, ids=ids) for name in pipelines]
+    events = _events(pipelines, kind, cause=cause, actor=actor, clear=clear, target_us=target_us)
     sent = send_all(catalog, events)
     return Request(dict(zip(pipelines, sent[len(sent) - len(pipelines) :], strict=True)), {})
+
+
+def direct_demand(pipelines: Sequence[str], *, cause: str, actor: str) -> list[Arrived]:
+    """A pulse, and that what failed goes on, for an engine of this process: what `send_demand` would put into the inbox.
+    Ids below zero are of events that were never there."""
+    events = _events(pipelines, "pulse", cause=cause, actor=actor, clear=True)
+    return [
+        Arrived(
+            id=number - len(events),
+            at_us=now_us(),
+            kind=event.kind,
+            body=event.body,
+            actor=actor,
+            ids=event.ids,
+            event=event_of(event.kind, event.body),
+        )
+        for number, event in enumerate(events)
+    ]
+
+
+def answered_request(pipelines: Sequence[str], answers: Mapping[int, Mapping[str, Any]]) -> Request:
+    """The request that an engine has answered to `direct_demand`."""
+    sent = {name: number - len(pipelines) for number, name in enumerate(pipelines)}
+    return Request(sent, {name: answers[event_id] for name, event_id in sent.items()})
+
+
+def _events(
+    pipelines: Sequence[str],
+    kind: Literal["tap", "pulse"],
+    *,
+    cause: str,
+    actor: str,
+    clear: bool = False,
+    target_us: int | None = None,
+) -> list[InboxEvent]:
+    events = [message(Cleared(name), actor=actor) for name in pipelines] if clear else []
+    ids = {CAUSE: cause, WAITS: "yes"}
+    return events + [message(Demand(name, kind, target_us), actor=actor, ids=ids) for name in pipelines]
 
 
 def outcome(state: State, name: str, target: int | None) -> PondOutcome:

@@ -42,6 +42,7 @@ from headwater.runtime.land_ripple import (
 from headwater.runtime.land_view import land_view
 from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.model import ModelRipple
+from headwater.runtime.reserved_jobs import ReservedJobs
 from headwater.runtime.results import PipelineResult
 from headwater.runtime.user_output import Mask
 
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from headwater.spark.job_control import Control
     from headwater.spark.user_code import Code
     from headwater.spark.write_frame import SparkSession
+
+
+ALL: tuple[Weight, ...] = ("small", "big")
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,13 @@ class Worker:
     reload: Callable[[], None] = lambda: None
     """Reads the manifest again: for a job that is of another one."""
 
-    def work(self, holder: str, keeper: LeaseKeeper, weights: Collection[Weight] = ("small", "big")) -> bool:
+    def work(
+        self, holder: str, keeper: LeaseKeeper, weights: Collection[Weight] = ALL, reserved: ReservedJobs | None = None
+    ) -> bool:
         """Does one job, if there is one to do. An error that no one foresaw fails the job: it would come again."""
-        lease = claim_job(self.store.catalog, holder=holder, slots=self.slots, weights=weights)
+        lease = reserved.take(weights) if reserved is not None else None
+        if lease is None:
+            lease = claim_job(self.store.catalog, holder=holder, slots=self.slots, weights=weights)
         found = lease is not None
         while lease is not None:
             lease = self._work_on(lease, holder, keeper)

@@ -12,15 +12,14 @@ from types import TracebackType
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.holder import new_holder
 from headwater.catalog.engine_records import Weight
-from headwater.catalog.queue import give_back_strays, take_over
+from headwater.catalog.queue import give_back_strays, release_job, take_over
 from headwater.catalog.wakeups import changes
 from headwater.observe.counters import COUNTERS
 from headwater.runtime.leases import LeaseKeeper
-from headwater.runtime.worker import Worker
+from headwater.runtime.reserved_jobs import ReservedJobs
+from headwater.runtime.worker import ALL, Worker
 
-ALL: tuple[Weight, ...] = ("small", "big")
 SMALL: tuple[Weight, ...] = ("small",)
 
 OnError = Callable[[BaseException], bool]
@@ -34,9 +33,12 @@ def _give_up(_error: BaseException) -> bool:
 class WorkerThreads:
     """Some threads that work. One of several takes small jobs only: a big one never holds them all."""
 
-    def __init__(self, worker: Worker, threads: int, *, on_error: OnError = _give_up):
+    def __init__(
+        self, worker: Worker, threads: int, *, on_error: OnError = _give_up, reserved: ReservedJobs | None = None
+    ):
         self.worker, self.on_error = worker, on_error
-        self.holder = new_holder()
+        self.reserved = reserved or ReservedJobs(0)
+        self.holder = self.reserved.holder
         self.ended = threading.Event()
         self._over = False
         self.error: BaseException | None = None
@@ -58,7 +60,7 @@ class WorkerThreads:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
-        """Ends when the jobs in hand have; on the way out of an error they are given back instead."""
+        """Ends when the claimed jobs have ended; on the way out of an error they are given back instead."""
         self.end(give_back=kind is not None)
 
     def end(self, *, give_back: bool) -> None:
@@ -79,6 +81,8 @@ class WorkerThreads:
         self._ear.join()
         self._waker.close()
         self._keeper.__exit__(None, None, None)
+        while (lease := self.reserved.take(ALL)) is not None:
+            release_job(self.worker.store.catalog, lease)
         self.worker.inlets.sources.close_all()
 
     def check(self) -> None:
@@ -119,7 +123,7 @@ class WorkerThreads:
         while not self.ended.is_set():
             heard = self._heard
             try:
-                if self.worker.work(self.holder, self._keeper, weights):
+                if self.worker.work(self.holder, self._keeper, weights, self.reserved):
                     continue
             except BaseException as error:
                 if self.ended.is_set():
