@@ -34,6 +34,7 @@ SCRIPTS = {
     "engine": [],
     "serving": [],
     "work_queue": [],
+    "slices": [],
     "chain": [],
 }
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
