@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -149,7 +149,7 @@ def land_and_die(arguments: list[str]) -> int:
     root, lease = arguments
     arm_driver()
     models = Models(Path(root), spark_session())
-    land_ripple(unit_work(models, json.loads(lease)))
+    land_ripple(unit_work(models, SliceLease(**json.loads(lease))))
     return 0
 
 
@@ -159,7 +159,7 @@ def test_a_crash_at_any_point_leaves_nothing_or_all_of_it(models: Models, warm: 
     before = models.seq()
     out, err = models.root / "out", models.root / "err"
     child = warm.start(
-        [str(models.root), json.dumps(lease)],
+        [str(models.root), json.dumps(asdict(lease))],
         out=out,
         err=err,
         environment={"HEADWATER_CRASH_AT": point},
