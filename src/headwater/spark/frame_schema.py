@@ -85,19 +85,22 @@ def frame_columns(schema: StructType, *, subject: str, known: Mapping[str, Type]
 
 def landing_frame(frame: DataFrame, types: Mapping[str, Type], *, unique_key: tuple[str, ...] = ()) -> DataFrame:
     """The same rows in the form that the writer takes for columns of these types: JSON as text, the rest as it is. The
-    remainders of times (`exact_frame`) come along. The job that computes it fails with a `refusal_in` its message if a text of a `dynamic` column is not JSON, or if
-    two rows have the same `unique_key`."""
+    remainders of times (`exact_frame`) come along. The job that computes it fails with a `refusal_in` its message if a text of a
+    `dynamic` column is not JSON, or if two rows have the same `unique_key`."""
     from pyspark.sql import functions as F
 
     shown = [field for field in frame.schema.fields if not field.name.startswith(REMAINDER)]
     remainders = [REMAINDER + field.name for field in shown if types[field.name] == TIMESTAMP]
     remainders = [name for name in remainders if name in frame.columns]
-    columns = {field.name: _landing_column(field, types[field.name]) for field in shown}
+    made = {field.name: column for field in shown if (column := _landing_column(field, types[field.name])) is not None}
     if unique_key:
+        first = made.get(unique_key[0], F.col(quoted(unique_key[0])))
         key = (*unique_key, *[name for name in remainders if name.removeprefix(REMAINDER) in unique_key])
-        columns[unique_key[0]] = _once(columns[unique_key[0]], key, shown=unique_key)
-    columns |= {name: F.col(quoted(name)) for name in remainders}
-    return frame.select(*[column.alias(name) for name, column in columns.items()])
+        made[unique_key[0]] = _once(first, key, shown=unique_key)
+    names = [*[field.name for field in shown], *remainders]
+    if not made and names == frame.columns:
+        return frame  # each call to the JVM counts for a small run
+    return frame.select(*[made.get(name, F.col(quoted(name))).alias(name) for name in names])
 
 
 def refusal_in(message: str) -> tuple[str, str] | None:
@@ -209,7 +212,8 @@ def _needs_json(spark_type: DataType) -> bool:
             return False
 
 
-def _landing_column(field: StructField, type_: Type) -> Column:
+def _landing_column(field: StructField, type_: Type) -> Column | None:
+    """A column in the form that the writer takes; None if it has that form."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
@@ -223,7 +227,7 @@ def _landing_column(field: StructField, type_: Type) -> Column:
                 return _unless(
                     _no_json()(column), column, text, "make it with `to_json(...)`, or declare the column as `string`"
                 )
-    return column
+    return None
 
 
 def _no_json() -> Callable[[Column], Column]:

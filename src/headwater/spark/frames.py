@@ -12,7 +12,7 @@ import json
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.base.table_schema import Column, TableSchema
 from headwater.base.types import Type, converts
@@ -34,6 +34,7 @@ _SYSTEM_TYPES = {
     SOURCE_ID: "string",
     COMMIT_SEQ: "bigint",
 }
+_BETWEEN = "\x1f"
 _NS_PER_DAY = 86_400_000_000_000
 _NS_PER_SECOND = 1_000_000_000
 
@@ -56,6 +57,8 @@ def table_frame(spark: SparkSession, root: Path, state: TableState, *, commit_se
         frame = frame.union(other)
     if ranked:
         frame = _last_writes(frame, state.schema)
+    elif not commit_seq:
+        return frame
     return frame.drop("_hw_ordinal", "_hw_row", *([] if commit_seq else [COMMIT_SEQ.name]))
 
 
@@ -90,10 +93,25 @@ def _group_frame(
     if placed:
         raw = _with_places(spark, raw, root, files)
     raw = _with_promoted(raw, state.schema, written)
-    if not placed:
-        return raw.selectExpr(*shown)
-    seq = "coalesce(`_commit_seq`, `_hw_seq`)" if merged else "`_hw_seq`"
-    return raw.selectExpr(*shown, f"{seq} as `_commit_seq`", "`_hw_ordinal`", "`_hw_row`")
+    if placed:
+        seq = "coalesce(`_commit_seq`, `_hw_seq`)" if merged else "`_hw_seq`"
+        shown += [f"{seq} as `_commit_seq`", "`_hw_ordinal`", "`_hw_row`"]
+    return select_expressions(raw, shown)
+
+
+def select_expressions(frame: DataFrame, expressions: list[str]) -> DataFrame:
+    """`frame.selectExpr(*expressions)` in two calls to the JVM; PySpark's own makes some for each expression."""
+    from pyspark.sql import DataFrame
+
+    if any(_BETWEEN in each for each in expressions):
+        return frame.selectExpr(*expressions)
+    split = _splitter(frame.sparkSession._jvm)
+    return DataFrame(frame._jdf.selectExpr(split(_BETWEEN.join(expressions), _BETWEEN)), frame.sparkSession)
+
+
+@cache
+def _splitter(jvm: Any) -> Any:
+    return jvm.org.apache.commons.lang3.StringUtils.splitByWholeSeparator
 
 
 def _with_places(spark: SparkSession, raw: DataFrame, root: Path, files: list[LiveFile]) -> DataFrame:
@@ -248,6 +266,11 @@ def _default(column: Column) -> str:
     if column.type.kind in ("list", "struct", "vector"):
         return f"from_json({quoted}, '{_file_type(column.type)}')"
     return f"cast({quoted} as {_file_type(column.type)})"
+
+
+def further_columns(schema: TableSchema) -> list[str]:
+    """The columns of `table_frame` beyond the table's own: exact nanoseconds, and Headwater's."""
+    return [*column_names(schema)[1].values(), *[column.name for column in _SYSTEM_TYPES]]
 
 
 def _shown_schema(schema: TableSchema) -> str:

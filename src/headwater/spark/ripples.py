@@ -22,7 +22,7 @@ from headwater.base.errors import HeadwaterError, Position, nearest
 from headwater.catalog.table_state import TableState
 from headwater.duck.table_select import column_names
 from headwater.spark.frame_schema import column_metadata, quoted
-from headwater.spark.frames import table_frame
+from headwater.spark.frames import further_columns, select_expressions, table_frame
 from headwater.spark.nanoseconds import REMAINDER, remainder_of
 from headwater.spark.small_runs import is_small, plan_for_small
 from headwater.spark.sql_plan import checked_sql
@@ -224,20 +224,18 @@ def _own_columns(spark: SparkSession, given: Input, *, also: frozenset[str] = fr
 def _select(frame: DataFrame, given: TableInput, *, also: frozenset[str] | None = frozenset()) -> DataFrame:
     """Own columns, each with what Spark's type does not tell of it, and those in `also` (None: all others). Beside each
     time is its remainder, hidden by a projection above: `carried_times.py` finds the two."""
-    from pyspark.sql import functions as F
-
     schema = given.state.schema
     names, exacts = column_names(schema)
-    own = [
-        F.col(quoted(names[column.id])).alias(names[column.id], metadata=column_metadata(column.type))
-        for column in schema.columns
-    ]
-    others = [name for name in frame.columns if name not in names.values() and (also is None or name.lower() in also)]
-    shown = [*own, *[F.col(quoted(name)) for name in others]]
-    if not exacts:
-        return frame.select(*shown)
-    remainders = [F.expr(remainder_of(quoted(name))).alias(REMAINDER + names[id_]) for id_, name in exacts.items()]
-    return frame.select(*shown, *remainders).select(*[F.col(quoted(name)) for name in (*names.values(), *others)])
+    others = [name for name in further_columns(schema) if also is None or name.lower() in also]
+    shown = [quoted(name) for name in (*names.values(), *others)]
+    if exacts:
+        remainders = [f"{remainder_of(quoted(name))} as {quoted(REMAINDER + names[i])}" for i, name in exacts.items()]
+        frame = select_expressions(frame, [*shown, *remainders])
+    frame = select_expressions(frame, shown)
+    for column in schema.columns:
+        if metadata := column_metadata(column.type):
+            frame = frame.withMetadata(names[column.id], metadata)
+    return frame
 
 
 def _names_in(sql: str) -> frozenset[str]:

@@ -39,7 +39,7 @@ def is_small(tables: Iterable[TableState]) -> bool:
 
 def plan_for_small(session: SparkSession) -> None:
     """Have a session plan its queries for small inputs; what the manifest sets stays as it is."""
-    declared = session.sparkContext.getConf().get(DECLARED_KEYS, "")
+    declared = session.conf.get(DECLARED_KEYS, "") or ""
     kept = set(declared.split(",")) if declared else set()
     for key, value in _SMALL_CONF.items():
         if key not in kept:
