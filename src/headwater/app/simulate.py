@@ -15,6 +15,7 @@ from headwater.freshness.scenario import SECOND, Scenario, ScenarioPipeline
 if TYPE_CHECKING:
     from headwater.app.workspace import Workspace
     from headwater.catalog.standing_triggers import Standing
+    from headwater.freshness.account import Account
     from headwater.freshness.scenario_problems import ScenarioProblem
     from headwater.manifest.positions import Positions
     from headwater.runtime.project_scenario import Durations, WhatIf
@@ -26,12 +27,16 @@ DemandKind = Literal["tap", "pulse", "wave", "tide"]
 
 @dataclass(frozen=True)
 class Simulated:
-    """A scenario and what the engine answered (CONTRACTS section 6, as plain JSON values). `unmeasured` are the ripples
-    of a project whose durations are guessed."""
+    """A scenario and what happened in it; `answer` is that as plain JSON values. `unmeasured` are the ripples of a
+    project whose durations are guessed."""
 
     scenario: Scenario
-    answer: dict[str, Any]
+    account: Account
     unmeasured: tuple[str, ...] = ()
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        return self.account.as_json()
 
 
 def simulate_file(path: Path) -> Simulated:
@@ -40,7 +45,7 @@ def simulate_file(path: Path) -> Simulated:
 
     scenario = read_scenario(path)
     try:
-        return Simulated(scenario, simulate(scenario).as_json())
+        return Simulated(scenario, simulate(scenario))
     except EndlessScenario as error:
         hint = "shorten `until`, or let a source rest between two looks: `min_interval`"
         raise HeadwaterError("HW-M13", str(error), hint=hint, places=(Position(str(path)),)) from error
@@ -87,7 +92,7 @@ def simulate_project(
         with_standing=not alone,
     )
     try:
-        return Simulated(own.scenario, simulate(own.scenario).as_json(), own.unmeasured)
+        return Simulated(own.scenario, simulate(own.scenario), own.unmeasured)
     except EndlessScenario as error:
         hint = "shorten `--until`, or let a source rest between two looks: `poll`"
         raise HeadwaterError("HW-M13", str(error), hint=hint) from error

@@ -380,10 +380,6 @@ HTTP_BACKLOG = 2_048
 TIMELINE_TRACKS = 100
 """Ripples that are drawn; a picture with more is not read by anybody."""
 TIMELINE_BARS = 6_000
-TIMELINE_POINTS = 20_000
-"""Corners of all staleness curves together."""
-TIMELINE_TITLES = 1_500
-"""With more bars than this the explanations that appear under the mouse are left out."""
 
 # Manifest
 MANIFEST_BYTES = 16 * 1024 * 1024

@@ -126,7 +126,7 @@ def test_simulating_imports_nothing_heavy(tmp_path: Path) -> None:
         "from headwater.app.simulate import simulate_file\n"
         "from headwater.base.errors import HeadwaterError\n"
         "from headwater.interfaces.timeline_svg import timeline_svg\n"
-        "found = simulate_file(Path('good.json')); timeline_svg(found.scenario, found.answer)\n"
+        "found = simulate_file(Path('good.json')); timeline_svg(found)\n"
         "try: simulate_file(Path('bad.json'))\n"
         "except HeadwaterError: pass\n"
         "heavy = ('pydantic', 'sqlalchemy', 'pyspark', 'pyarrow', 'duckdb', 'numpy', 'typer')\n"

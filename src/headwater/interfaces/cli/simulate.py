@@ -67,7 +67,7 @@ def simulate(
         from headwater.base.blobs import write_whole
         from headwater.interfaces.timeline_svg import timeline_svg
 
-        picture = timeline_svg(found.scenario, found.answer, title=title)
+        picture = timeline_svg(found, title=title)
         write_whole(svg.resolve(), picture.encode(), durable=False)
     if json_:
         answer(found.answer)
