@@ -56,7 +56,7 @@ def ingest(
     json_: JsonOption = False,
 ) -> None:
     """Push rows into a table: each file whole or not at all. They are durable when the command ends."""
-    from headwater.app.ingest_by_server import Sender
+    from headwater.app.ingest import CommandIngestor
     from headwater.app.workspace import workspace
     from headwater.interfaces.cli.batch_progress import batches_bar
 
@@ -70,14 +70,14 @@ def ingest(
     with (
         _interruptible(key),
         workspace(face.start) as opened,
-        closing(Sender(opened)) as sender,
+        closing(CommandIngestor(opened)) as ingestor,
         batches_bar(table_, len(names)) as bar,
     ):
         for name in names:
             try:
                 body = _read(name)
                 bar.began(len(body))
-                found = sender.ingest(table_, body, key=key, evolve=not no_evolve, auto_create=not no_create)
+                found = ingestor.push(table_, body, key=key, evolve=not no_evolve, auto_create=not no_create)
             except HeadwaterError as error:
                 raise _placed(error, name, landed) from error
             bar.landed(len(body))
@@ -85,11 +85,11 @@ def ingest(
             if not json_:
                 with _landed_anyway():
                     _show_landed(table_, found)
-    if sender.warning is not None:
-        show_warning("the rows have landed, but the views on disk are old", sender.warning)
+    if ingestor.warning is not None:
+        show_warning("the rows have landed, but the views on disk are old", ingestor.warning)
     if json_:
         with _landed_anyway():
-            warnings = [sender.warning.as_json()] if sender.warning is not None else []
+            warnings = [ingestor.warning.as_json()] if ingestor.warning is not None else []
             answer({"table": table_, "batches": landed, "warnings": warnings})
 
 

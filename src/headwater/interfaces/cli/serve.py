@@ -77,10 +77,9 @@ def worker(context: typer.Context) -> None:
 
 @contextmanager
 def _http(opened: Workspace, ingestor: Ingestor, host: str | None, port: int | None, *, otlp: bool) -> Iterator[str]:
-    """The HTTP API, and commands on this machine find it; where it listens, in words."""
-    from headwater.app.access import access_of
+    """The HTTP API; where it listens, in words."""
+    from headwater.app.access import access_of, joined
     from headwater.app.serve import otlp_ports
-    from headwater.app.server_address import joined, left, url_of
     from headwater.interfaces.http.api import api
     from headwater.interfaces.http.server import HttpServer
 
@@ -91,10 +90,7 @@ def _http(opened: Workspace, ingestor: Ingestor, host: str | None, port: int | N
     app = api(lambda: opened, access=access, ingestor=ingestor)
     bound = server.start(app, bind, section.port if port is None else port)
     try:
-        with (
-            left(opened.project, url_of(bind, bound)),
-            _otlp(app.state.context, bind, otlp_ports(opened, asked=otlp)) as also,
-        ):
+        with _otlp(app.state.context, bind, otlp_ports(opened, asked=otlp)) as also:
             yield f" on http://{joined(bind, bound)}{also}"
     finally:
         server.stop()
