@@ -14,7 +14,7 @@ import typer
 
 from headwater.base import limits
 from headwater.base.clock import now_us, to_text
-from headwater.interfaces.cli.output import Face, count_text, say, seconds_text, show_error
+from headwater.interfaces.cli.output import count_text, opened_project, say, seconds_text, show_error
 
 if TYPE_CHECKING:
     from headwater.app.drop_folder import News
@@ -44,10 +44,8 @@ def serve(
     """Keep every pipeline as fresh as demand asks: engine, workers, HTTP API. Ends with Ctrl-C or SIGTERM."""
     from headwater.app.ingest import Ingestor
     from headwater.app.serve import open_service
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened, closing(Ingestor()) as ingestor:
+    with opened_project(context) as opened, closing(Ingestor()) as ingestor:
         served = open_service(
             opened,
             ingestor,
@@ -64,10 +62,8 @@ def serve(
 def worker(context: typer.Context) -> None:
     """Workers alone, on any machine that reaches the catalog and the store: they do the jobs of a `serve` elsewhere."""
     from headwater.app.serve import open_worker
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         process = open_worker(opened, tell=lambda error: show_error(error, as_json=False))
         with until_signal(process.stop):
             say(f"working for {opened.project.name}")
