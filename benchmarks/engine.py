@@ -19,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headwater.app.read_scenario import scenario_of
 from headwater.freshness.events import Completed, Demand, Event, StartRipple
 from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.freshness.machine import new_state, step
-from headwater.freshness.read_scenario import scenario_of
 from headwater.freshness.state import State
 from headwater.freshness.virtual_time import simulate
 from measure import Claim, arguments, machine, report

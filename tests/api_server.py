@@ -42,16 +42,14 @@ class ApiServer:
 
 def _serve(root: Path, crash_at: str | None, told: Connection) -> None:
     from headwater.app.access import access_of
-    from headwater.app.server_address import left, url_of
     from headwater.app.workspace import workspace
     from headwater.interfaces.http.api import api
     from headwater.interfaces.http.server import HttpServer
 
     with workspace(root) as opened:
         opened.store()
-        url = url_of(HOST, HttpServer().start(api(lambda: opened, access=access_of(opened.project)), HOST, 0))
+        port = HttpServer().start(api(lambda: opened, access=access_of(opened.project)), HOST, 0)
         if crash_at is not None:
             os.environ["HEADWATER_CRASH_AT"] = crash_at
-        with left(opened.project, url):
-            told.send(url)
-            threading.Event().wait()
+        told.send(f"http://{HOST}:{port}")
+        threading.Event().wait()

@@ -65,7 +65,7 @@ LONG = (
     "unit/interfaces/otlp/test_exporters.py",
     "unit/interfaces/otlp/test_requests.py",
     "unit/interfaces/test_ingest_progress.py",
-    "unit/interfaces/test_ingest_through.py",
+    "unit/interfaces/test_ingest_while_serving.py",
     "contract/test_ingest_servers.py",
     "contract/test_ingest_expiry.py",
     "property/test_push_reads_back.py",

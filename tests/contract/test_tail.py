@@ -28,8 +28,8 @@ from contract.tailing import (
 )
 from forked import exit_code
 from headwater.app.context import gc
-from headwater.app.ingest import Ingestor, show
-from headwater.app.refresh_views import is_current, refresh
+from headwater.app.ingest import Ingestor
+from headwater.app.refresh_views import is_current, refresh, refresh_landed
 from headwater.app.workspace import workspace
 from headwater.base import limits
 from headwater.base.types import parse_type
@@ -359,7 +359,7 @@ def test_commands_that_push_a_file_each_keep_the_tail_short(tmp_path: Path) -> N
             ingestor = Ingestor()
             ingestor.ingest(opened, "events", body(number))
             ingestor.close()
-            show(opened)
+            refresh_landed(opened.store(), opened.project)
             assert len(state_of(opened.store()).files) < FULL
     with workspace(tmp_path) as opened:
         store = opened.store()

@@ -13,8 +13,9 @@ from hypothesis import given
 from docs.pages import ROOT
 from docs.test_reference import column, rows, sections
 from freshness.graphs import EMPHASES, many, scenarios
+from headwater.app.read_scenario import DEEDS, scenario_of
 from headwater.app.simulate import simulate_file
-from headwater.freshness.read_scenario import DEEDS, problems, scenario_of
+from headwater.base.errors import ErrorList, HeadwaterError
 from headwater.freshness.virtual_time import simulate
 from headwater.interfaces.cli.main import main
 
@@ -71,7 +72,10 @@ def known_keys(*path: str | int, **replaced: Any) -> list[str]:
         here = here[step]
     here.update(replaced)
     here["%"] = 1
-    (problem,) = [problem for problem in problems(scenario) if problem.path == (*path, "%")]
+    with pytest.raises(HeadwaterError) as raised:
+        scenario_of(scenario)
+    found = raised.value.errors if isinstance(raised.value, ErrorList) else [raised.value]
+    (problem,) = [problem for problem in found if "%" in problem.message]
     return problem.hint.removeprefix("known keys: ").split(", ")
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from freshness.graphs import EMPHASES, Scenario, clears, file_of, many, scenarios
 from freshness.rare import RARE
 from freshness.reference import reference_answer
-from headwater.freshness.read_scenario import scenario_of
+from headwater.app.read_scenario import scenario_of
 from headwater.freshness.virtual_time import simulate
 
 Answer = dict[str, Any]

@@ -23,7 +23,7 @@ def answer_of(scenario: Scenario) -> Answer:
     """The engine's answer; with HEADWATER_PROPERTIES_OF=reference the naive interpreter's."""
     if os.environ.get("HEADWATER_PROPERTIES_OF") == "reference":
         return reference_answer(scenario)
-    from headwater.freshness.read_scenario import scenario_of
+    from headwater.app.read_scenario import scenario_of
     from headwater.freshness.virtual_time import simulate
 
     return simulate(scenario_of(scenario)).as_json()

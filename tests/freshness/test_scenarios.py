@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from freshness.reference import reference_answer
-from headwater.freshness.read_scenario import problems, scenario_of
+from headwater.app.read_scenario import scenario_of
 from headwater.freshness.virtual_time import simulate
 from headwater.interfaces.cli.main import main
 
@@ -95,7 +95,7 @@ def test_every_file_is_a_claim_a_reason_a_valid_scenario_and_an_expectation(name
     value = read(name)
     assert list(value) == ["title", "why", "scenario", "expect"]
     assert value["title"] and re.fullmatch(r"[A-Z`].*[.]", value["why"]), "`why` is the rule, in whole sentences"
-    assert problems(value["scenario"]) == []
+    scenario_of(value["scenario"])
     assert list(wrong_words(value)) == []
 
 

@@ -17,6 +17,10 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})
 
 
+def joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @dataclass(frozen=True)
 class Access:
     """`hosts` are the names by which the server may be asked. Without a `token` everybody who reaches it may ask."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,10 +16,10 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import is_trigger_id
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_lease import engine_owner
-from headwater.catalog.inbox import message, send, waiting
+from headwater.catalog.inbox import message, send, send_all, waiting
 from headwater.catalog.standing_triggers import Standing, remove_standing, set_standing, standing
 from headwater.catalog.wakeups import changes
-from headwater.freshness.events import Cleared
+from headwater.freshness.events import Cleared, Delivered
 from headwater.manifest.durations import given_duration_us
 from headwater.manifest.load import LoadedPipeline
 from headwater.runtime.compile import OWNER, triggers_of
@@ -184,6 +184,12 @@ def is_served(store: Store) -> bool:
     with store.catalog.snapshot() as connection:
         owner = engine_owner(connection)
     return owner is not None and owner.held
+
+
+def notify_delivered(store: Store, pipelines: Sequence[str]) -> None:
+    """Tell the running engine, if there is one, that rows were pushed to these pipelines."""
+    if pipelines and is_served(store):
+        send_all(store.catalog, [message(Delivered(name), actor=this_actor()) for name in pipelines])
 
 
 def _known(workspace: Workspace, pipeline: str) -> LoadedPipeline:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from headwater.app.demand import notify_delivered
 from headwater.app.refresh_views import refresh, refresh_landed
 from headwater.app.workspace import Workspace
 from headwater.app.workspace import actor as this_actor
@@ -189,6 +189,33 @@ class Ingestor:
             self.on_landed(push.target.pipeline)
 
 
+class CommandIngestor(Ingestor):
+    """Takes the rows of one command."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__()
+        self._workspace = workspace
+        self._delivered: set[str] = set()
+        self.on_landed = self._delivered.add
+        self._has_landed = False
+        self.warning: HeadwaterError | None = None
+        """After `close`: why the views do not show yet what has landed."""
+
+    def push(self, table: str, body: bytes, *, key: str | None, evolve: bool, auto_create: bool) -> Accepted:
+        """One batch of NDJSON. The answer comes when it is durable."""
+        found = self.ingest(self._workspace, table, body, key=key, evolve=evolve, auto_create=auto_create)
+        self._has_landed = True
+        return found
+
+    def close(self) -> None:
+        """Wakes the engine that runs elsewhere, and brings the views up to date. Raises nothing: the rows have landed."""
+        super().close()
+        if self._has_landed:
+            with suppress(HeadwaterError):  # without it, the next poll of the pushed pipeline finds the rows
+                notify_delivered(self._workspace.store(), sorted(self._delivered))
+            self.warning = refresh_landed(self._workspace.store(), self._workspace.project)
+
+
 def target_of(
     project: Project,
     table: str,
@@ -235,16 +262,6 @@ def target_of(
 def decode_file(name: str, data: bytes) -> bytes:
     """A batch that was read from a file, decompressed as the file's name says. Raises HW-I04."""
     return decoded(data, compression_of(name))
-
-
-def mark_of(target: PushTable) -> str:
-    """Equal for two processes that know the same of a table: the manifest may have changed for one of them only."""
-    return hashlib.sha256(repr(target).encode()).hexdigest()
-
-
-def show(workspace: Workspace) -> HeadwaterError | None:
-    """Bring the views up to what was pushed; returns what keeps them from it."""
-    return refresh_landed(workspace.store(), workspace.project)
 
 
 def list_keys(workspace: Workspace, table: str | None = None, *, limit: int = limits.KEYS_SHOWN) -> list[KeyView]:

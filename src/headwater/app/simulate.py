@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
-from headwater.base import limits
-from headwater.base.errors import HeadwaterError, Position, raise_all
-from headwater.base.limits import MAX_JSON_DEPTH
+from headwater.base.errors import HeadwaterError, Position
 from headwater.freshness.scenario import SECOND, Scenario, ScenarioPipeline
 
 if TYPE_CHECKING:
     from headwater.app.workspace import Workspace
     from headwater.catalog.standing_triggers import Standing
-    from headwater.freshness.scenario_problems import ScenarioProblem
-    from headwater.manifest.positions import Positions
+    from headwater.freshness.account import Account
     from headwater.runtime.project_scenario import Durations, WhatIf
 
 __all__ = ["SECOND", "Scenario", "ScenarioPipeline"]
@@ -26,21 +23,26 @@ DemandKind = Literal["tap", "pulse", "wave", "tide"]
 
 @dataclass(frozen=True)
 class Simulated:
-    """A scenario and what the engine answered (CONTRACTS section 6, as plain JSON values). `unmeasured` are the ripples
-    of a project whose durations are guessed."""
+    """A scenario and what happened in it; `answer` is that as plain JSON values. `unmeasured` are the ripples of a
+    project whose durations are guessed."""
 
     scenario: Scenario
-    answer: dict[str, Any]
+    account: Account
     unmeasured: tuple[str, ...] = ()
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        return self.account.as_json()
 
 
 def simulate_file(path: Path) -> Simulated:
     """Run the scenario of a file. Raises HW-M13 with everything that is wrong with it."""
+    from headwater.app.read_scenario import read_scenario
     from headwater.freshness.virtual_time import EndlessScenario, simulate
 
     scenario = read_scenario(path)
     try:
-        return Simulated(scenario, simulate(scenario).as_json())
+        return Simulated(scenario, simulate(scenario))
     except EndlessScenario as error:
         hint = "shorten `until`, or let a source rest between two looks: `min_interval`"
         raise HeadwaterError("HW-M13", str(error), hint=hint, places=(Position(str(path)),)) from error
@@ -87,7 +89,7 @@ def simulate_project(
         with_standing=not alone,
     )
     try:
-        return Simulated(own.scenario, simulate(own.scenario).as_json(), own.unmeasured)
+        return Simulated(own.scenario, simulate(own.scenario), own.unmeasured)
     except EndlessScenario as error:
         hint = "shorten `--until`, or let a source rest between two looks: `poll`"
         raise HeadwaterError("HW-M13", str(error), hint=hint) from error
@@ -107,126 +109,3 @@ def _remembered(workspace: Workspace, pipelines: Sequence[str]) -> tuple[Duratio
         ripples = measured_us(connection, pipelines)
         runs = {name: us for name in pipelines if (us := run_us(connection, name)) is not None}
         return Durations(ripples, runs), standing(connection)
-
-
-def read_scenario(path: Path) -> Scenario:
-    """The scenario of a file. Raises every mistake in it, each with its line, in the order of the file."""
-    from headwater.freshness.read_scenario import problems, scenario_of
-
-    file = str(path)
-    text = _text(path)
-    value = _parse(file, text)
-    found = problems(value)
-    if found:
-        _raise(file, text, found)
-    return scenario_of(value)
-
-
-def _text(path: Path) -> str:
-    file = str(path)
-    try:
-        if path.is_dir():
-            raise _unreadable(file, "it is a directory", "name a file: `headwater simulate SCENARIO.json`")
-        if path.stat().st_size > limits.SCENARIO_BYTES:
-            raise _unreadable(file, f"it is larger than {limits.SCENARIO_BYTES >> 20} MiB")
-        raw = path.read_bytes()
-    except FileNotFoundError as error:
-        raise _unreadable(file, "there is no such file", _beside(path)) from error
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise _unreadable(file, reason, "check the file and its permissions") from error
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        column = len(raw[raw.rfind(b"\n", 0, error.start) + 1 : error.start].decode("utf-8", "replace")) + 1
-        place = Position(file, line, column)
-        bad = HeadwaterError("HW-M13", f"`{file}` is not UTF-8 text", hint="save it as UTF-8", places=(place,))
-        raise bad from error
-
-
-def _beside(path: Path) -> str:
-    """The file that was meant, if one in the same directory has nearly that name."""
-    from headwater.base.errors import nearest
-
-    try:
-        stems = {other.stem: other for other in sorted(path.parent.iterdir()) if other.suffix == ".json"}
-    except OSError:
-        return ""
-    meant = nearest(path.stem, stems)
-    return f"did you mean `{stems[meant]}`?" if meant is not None else ""
-
-
-def _parse(file: str, text: str) -> object:
-    from headwater.manifest.scan_json import load_json
-
-    try:
-        return load_json(text)
-    except RecursionError as error:
-        raise _unreadable(file, f"it is nested deeper than {MAX_JSON_DEPTH} levels") from error
-    except ValueError as error:
-        _raise_faults(file, text, error)
-
-
-def _raise_faults(file: str, text: str, error: ValueError) -> NoReturn:
-    """What is wrong with a text that `json` refused, in our words and with our places."""
-    from headwater.manifest.positions import Positions
-    from headwater.manifest.scan_json import JsonFault, scan_json
-
-    if not text.strip():
-        hint = 'write a scenario into it: `{"pipelines": {...}, "events": [...]}`'
-        raise HeadwaterError("HW-M13", f"`{file}` is empty", hint=hint, places=(Position(file, 1, 1),)) from error
-    try:
-        found = scan_json(text)
-    except JsonFault as fault:
-        place = Positions(text).position(file, fault.offset)
-        hint = "JSON has no comments" if fault.message == "a comment" else fault.hint
-        message = f"`{file}` is not valid JSON: {fault.message}"
-        raise HeadwaterError("HW-M13", message, hint=hint, places=(place,)) from error
-    except RecursionError:
-        raise _unreadable(file, f"it is nested deeper than {MAX_JSON_DEPTH} levels") from error
-    twice = [
-        HeadwaterError(
-            "HW-M13",
-            f"the key `{duplicate.path[-1]}` stands twice",
-            hint="keep one of them",
-            places=(found.position(file, duplicate.first), found.position(file, duplicate.second)),
-        )
-        for duplicate in found.duplicates
-    ]
-    raise_all(twice, code="HW-M13", where="the scenario")
-    raise _unreadable(file, "it has a number that is too long") from error
-
-
-def _raise(file: str, text: str, found: list[ScenarioProblem]) -> NoReturn:
-    from headwater.manifest.positions import Positions
-    from headwater.manifest.scan_json import scan_json
-
-    try:
-        positions = scan_json(text)
-    except RecursionError:  # nested too deep to be walked: the places are left out
-        positions = Positions(text)
-    errors = [
-        HeadwaterError("HW-M13", problem.message, hint=problem.hint, places=_places(file, positions, problem))
-        for problem in found
-    ]
-    raise_all(sorted(errors, key=_rank), code="HW-M13", where="the scenario")
-    raise AssertionError("there is a problem")
-
-
-def _places(file: str, positions: Positions, problem: ScenarioProblem) -> tuple[Position, ...]:
-    """Where the problem stands, and what it clashes with; the whole file for what has no place in it."""
-    if not problem.path:
-        return (Position(file),)
-    at = positions.of_key(file, problem.path) if problem.key else positions.of_value(file, problem.path)
-    return (at, *(positions.of_value(file, path) for path in problem.also))
-
-
-def _rank(error: HeadwaterError) -> tuple[bool, int, int]:
-    """In the order of the file; what concerns all of it comes last."""
-    place = error.places[0]
-    return not place.line, place.line, place.column
-
-
-def _unreadable(file: str, reason: str, hint: str = "") -> HeadwaterError:
-    return HeadwaterError("HW-M13", f"cannot read `{file}`: {reason}", hint=hint, places=(Position(file),))

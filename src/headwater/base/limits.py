@@ -204,12 +204,6 @@ HTTP_REQUEST_MEMORY_BYTES = 64 * 1024 * 1024
 """Bodies of requests that are neither pushes nor webhooks are so large at most, all together."""
 HTTP_RETRY_SECONDS = 2
 """When a client may ask again while the catalog is away."""
-SERVER_TRIES = 5
-"""How often a command asks a busy server before it lands its rows itself."""
-SERVER_HEALTH_SECONDS = 10.0
-"""How long a command waits for a server to say that it is there."""
-SERVER_ANSWER_SECONDS = 120.0
-"""How long a command waits for a server that says nothing."""
 INGESTS_AT_ONCE = 64
 INGEST_THREADS = 32
 INGEST_MEMORY_BYTES = 256 * 1024 * 1024
@@ -382,10 +376,6 @@ HTTP_BACKLOG = 2_048
 TIMELINE_TRACKS = 100
 """Ripples that are drawn; a picture with more is not read by anybody."""
 TIMELINE_BARS = 6_000
-TIMELINE_POINTS = 20_000
-"""Corners of all staleness curves together."""
-TIMELINE_TITLES = 1_500
-"""With more bars than this the explanations that appear under the mouse are left out."""
 
 # Manifest
 MANIFEST_BYTES = 16 * 1024 * 1024

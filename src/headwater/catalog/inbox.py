@@ -23,9 +23,18 @@ from headwater.catalog.database import Catalog
 from headwater.catalog.engine_records import InboxEvent
 from headwater.catalog.json_text import json_text
 from headwater.catalog.wakeups import notify
-from headwater.freshness.events import Cleared, Completed, Demand, Failed, Trigger, TriggerCleared, TriggerSet
+from headwater.freshness.events import (
+    Cleared,
+    Completed,
+    Delivered,
+    Demand,
+    Failed,
+    Trigger,
+    TriggerCleared,
+    TriggerSet,
+)
 
-Sendable = Demand | TriggerSet | TriggerCleared | Completed | Failed | Cleared
+Sendable = Demand | TriggerSet | TriggerCleared | Completed | Failed | Cleared | Delivered
 """The events that come from outside. Time passes, and the graph changes, at the owner's own hand."""
 
 _KINDS: dict[str, type[Sendable]] = {
@@ -35,6 +44,7 @@ _KINDS: dict[str, type[Sendable]] = {
     "completed": Completed,
     "failed": Failed,
     "cleared": Cleared,
+    "delivered": Delivered,
 }
 
 _PUT = insert(t.inbox)
@@ -64,7 +74,7 @@ def message(event: Sendable, *, actor: str, ids: Mapping[str, str] | None = None
     match event:
         case TriggerSet():
             body = {"pond": event.pond, "trigger": event.trigger._asdict()}
-        case Demand() | TriggerCleared() | Completed() | Failed() | Cleared():
+        case Demand() | TriggerCleared() | Completed() | Failed() | Cleared() | Delivered():
             body = event._asdict()
         case _:
             assert_never(event)

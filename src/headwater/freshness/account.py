@@ -64,6 +64,8 @@ class PipelineAccount:
     """Its newest completion was a run, and no sink has read it yet."""
     fresh_at: int = 0
     """The freshness of its newest completion minus the delay: staleness is the time since then."""
+    drops: list[tuple[int, int]] = field(default_factory=list)
+    """The time of each completion, and `fresh_at` from then on."""
     noted_until: int = 0
     stale_area: int = 0
     """Twice the integral of its staleness from its first completion to `noted_until`."""
@@ -153,6 +155,7 @@ def _note_completion(account: PipelineAccount, effect: RunCompleted | RunPassed,
     account.grow_stale(now)
     account.fresh_at = effect.freshness - effect.delay
     account.completions.append(now)
+    account.drops.append((now, account.fresh_at))
     account.stale_most = max(account.stale_most, now - account.fresh_at)
     account.waste += account.unread and has_sinks
     account.unread = isinstance(effect, RunCompleted)

@@ -1,6 +1,6 @@
 """A scenario: a graph with durations, a list of events, an end. What `simulate` runs.
 
-Times are whole microseconds from 0. `read_scenario.py` makes these records from the JSON of a scenario file.
+Times are whole microseconds from 0. `app/read_scenario.py` makes these records from the JSON of a scenario file.
 """
 
 from __future__ import annotations

@@ -1,339 +1,329 @@
-"""A simulation as a picture: one lane per ripple with its executions, who asked when, and how stale each result was.
+"""Draws a simulation as SVG: a row for each ripple with its executions, the demand, and how stale each result was.
 
-Pure text, no library. The same answer always gives the same bytes; the size is bounded whatever the simulation: what
-is narrower than a pixel is merged, and of very many pipelines the first are drawn.
+The same simulation always gives the same bytes. The size is bounded: what is narrower than a pixel is merged, and of
+very many pipelines the first are drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from html import escape
+from math import ceil
 
-from headwater.app.simulate import Scenario
+from headwater.app.simulate import SECOND, Scenario, Simulated
 from headwater.base import limits
-from headwater.interfaces import timeline_marks as mark
-from headwater.interfaces.timeline_legend import legend
-from headwater.interfaces.timeline_scale import fitted, round_up, text_width, ticks, time_text
-from headwater.interfaces.timeline_tracks import Bar, PipelineTrack, Tracks, merged_bars, merged_spans, tracks_of
+from headwater.interfaces.timeline_tracks import TimeSpan, Track, merged, tracks_of
 
-WIDTH = 1200
-LEFT, RIGHT = 220, 130
-"""The columns beside the plot: names on the left, counts on the right."""
-PLOT = WIDTH - LEFT - RIGHT
-MARGIN = 18
-HEAD = 22
-"""The height of a pipeline's own row, where demand is marked."""
-GAP = 8
-TICK_WIDTH = 75
-"""An axis has at most one tick in so many pixels."""
+WIDTH, LEFT, PLOT, MARGIN = 1200, 220, 850, 18
+"""Names are left of the plot, counts are right of it."""
+HEAD, GAP, TICK_WIDTH, GLYPH, CURVE = 22, 8, 75, 8, 46
+MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86400 * SECOND
+_STEPS: tuple[int, ...] = (
+    *(mantissa * int(10**power) for power in range(6) for mantissa in (1, 2, 5)),
+    *(count * unit for unit in (SECOND, MINUTE) for count in (1, 2, 5, 10, 15, 30)),
+    *(count * HOUR for count in (1, 2, 3, 6, 12)),
+    *(mantissa * int(10**power) * DAY for power in range(6) for mantissa in (1, 2, 5)),
+)
+_SIGNS = {
+    "band": ("box", "fill:#f6f8fa"),
+    "frame": ("box", "stroke:#d0d7de"),
+    "window": ("box", "fill:#fdf3d7;stroke:#d6b656"),
+    "blocked": ("box", "fill:#8c959f;fill-opacity:.3"),
+    "grid": ("upright", "stroke:#e4e7eb"),
+    "bar": ("box", "fill:#a9d0f0;stroke:#2b6ca3"),
+    "g1": ("box", "fill:#fbd09a;stroke:#b5690f"),
+    "g2": ("box", "fill:#a8dcc0;stroke:#2a7f55"),
+    "g3": ("box", "fill:#d4c1ec;stroke:#6f4aa8"),
+    "g4": ("box", "fill:#e3da8a;stroke:#7c6f10"),
+    "several": ("box", "fill:#c6ccd3;stroke:#59636e"),
+    "running": ("box", "stroke:#59636e;stroke-dasharray:4 3"),
+    "failed": ("crossed", "fill:#fbe4e2;stroke:#b3261e"),
+    "pass": ("upright", "stroke:#1f2328;stroke-width:1.6"),
+    "tap": ("round", "fill:#fff;stroke:#1f2328"),
+    "wave": ("round", "fill:#1f2328;stroke:#1f2328"),
+    "pulse": ("triangle", "fill:#fff;stroke:#1f2328"),
+    "tide": ("triangle", "fill:#1f2328;stroke:#1f2328"),
+    "clear": ("box", "fill:#fff;stroke:#1f2328"),
+    "refused": ("cross", "stroke:#b3261e;stroke-width:1.6"),
+    "standing": ("line", "stroke:#59636e"),
+    "unchanged": ("line", "stroke:#59636e;stroke-dasharray:2 3"),
+    "limit": ("line", "stroke:#9a5b00;stroke-dasharray:5 3"),
+    "staleness": ("triangle", "fill:#3d5a80;fill-opacity:.15;stroke:#3d5a80"),
+}
+"""The shape and the style of each sign. Later styles win where a sign has two, as a bar in its colour has."""
+_COLOURS = ("", "g1", "g2", "g3", "g4")
+_LEGEND = {
+    "bar": "an execution; the time in it is its freshness: data as of then",
+    "g1": "the same colour: the same freshness",
+    "failed": "an execution that failed",
+    "running": "still running at the end",
+    "several": "several executions, too short to be drawn apart",
+    "pass": "a pass: its input is unchanged, so nothing is executed",
+    "tap": "tap: take what there is, and ask for more (pull, once)",
+    "wave": "wave: a tap after each run (pull, standing)",
+    "pulse": "pulse: everything at least as fresh as now (push, once)",
+    "tide": "tide: a pulse when the result gets too stale (push, standing)",
+    "clear": "the failure is cleared by hand",
+    "refused": "demand that was refused: the pipeline is blocked",
+    "window": "a window in which the source can be read, once; its data is good until the end of it",
+    "blocked": "blocked: it failed, or something it needs did; takes no new demand",
+    "unchanged": "its runs find nothing new",
+    "limit": "the most a tide allows",
+    "staleness": "staleness: the age of the data; falls when a run completes",
+}
+"""What the signs mean; a picture explains those that are in it."""
+_STYLE = "path{fill:none}.muted{fill:#59636e}.bold{font-weight:600}"
+_STYLE += "".join(f".{name}{{{style}}}" for name, (_, style) in _SIGNS.items())
+_FONT = "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 
-_COUNTS = {"passes": "passed", "waste": "read by nobody"}
 
-
-def timeline_svg(scenario: Scenario, answer: Mapping[str, Any], *, title: str = "") -> str:
-    """The picture of an answer (CONTRACTS section 6) to this scenario, as the text of an SVG file."""
-    whole = tracks_of(scenario, answer)
-    shown = _within_bounds(whole.pipelines)
-    tracks = Tracks(shown, whole.end)
-    picture = _Picture(tracks, answer, left_out=len(whole.pipelines) - len(shown))
-    return picture.text(title or _title(tracks), _subtitle(scenario, tracks.end))
-
-
-def _within_bounds(pipelines: Sequence[PipelineTrack]) -> tuple[PipelineTrack, ...]:
-    """The first pipelines, as many as have room; always at least one."""
-    lanes = 0
-    kept: list[PipelineTrack] = []
-    for track in pipelines:
-        lanes += len(track.ripples)
-        if kept and lanes > limits.TIMELINE_TRACKS:
+def timeline_svg(simulated: Simulated, *, title: str = "") -> str:
+    """The picture as the text of an SVG file."""
+    tracks, end = tracks_of(simulated.scenario, simulated.answer["timeline"])
+    rows, shown = 0, 0
+    for track in tracks:
+        rows += len(track.pipeline.ripples)
+        if shown and rows > limits.TIMELINE_TRACKS:
             break
-        kept.append(track)
-    return tuple(kept)
+        shown += 1
+    names = ", ".join(track.pipeline.name for track in tracks[:6])
+    title = title or f"{names}{' and more' if len(tracks) > 6 else ''}: {time_text(end)}"
+    picture = _Picture(simulated, tracks[:shown], end)
+    return picture.text(title, _subtitle(simulated.scenario, end), left_out=len(tracks) - shown)
 
 
-def _title(tracks: Tracks) -> str:
-    names = [track.name for track in tracks.pipelines]
-    listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    return f"{listed}: {time_text(tracks.end)}"
+def time_text(time: float) -> str:
+    """A time in at most two units: `4.5s`, `1m 30s`, `2h`, `1d 6h`."""
+    if time < 0:
+        return f"-{time_text(-time)}"
+    for unit, letter, part, small in ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "m"), (MINUTE, "m", SECOND, "s")):
+        whole, rest = divmod(round(time / part), unit // part)
+        if whole and round(time / SECOND, 1) >= 60:
+            return f"{whole}{letter} {rest}{small}" if rest else f"{whole}{letter}"
+    if round(time) >= 100_000 or round(time) == 0:
+        return f"{round(time / SECOND, 2 if time < 10 * SECOND else 1):g}s"
+    return f"{round(time / 1000, 1):g}ms" if time >= 1000 else f"{round(time)}µs"
+
+
+def ticks(end: int, most: float) -> range:
+    """The ticks of an axis from 0 to `end` or just above it: round numbers, about `most` steps."""
+    step = next((step for step in _STEPS if end <= step * most), _STEPS[-1])
+    return range(0, ceil(end / step) * step + 1, step)
+
+
+def text_width(text: str, size: float) -> float:
+    """An upper estimate of a text's width: as in a wide sans-serif font."""
+    return size * sum(
+        0.42 if character in " ,.:;ijlt|'()-" else 0.66 if character.isascii() and character not in "mwMW@%" else 1.05
+        for character in text
+    )
+
+
+def fitted(text: str, size: float, width: float) -> str:
+    """The text, cut with an ellipsis where it would be wider than that."""
+    if text_width(text, size) <= width:
+        return text
+    while text and text_width(f"{text}…", size) > width:
+        text = text[:-1]
+    return f"{text.rstrip()}…" if text else ""
 
 
 def _subtitle(scenario: Scenario, end: int) -> str:
-    """Who asked for what, in the words of the scenario."""
+    """What the scenario asks for."""
     asked = []
     for event in sorted((event for event in scenario.events if event.at <= end), key=lambda event: event.at):
         kind = f"tide of {time_text(event.max_staleness)}" if event.do == "tide" else event.do
         asked.append(f"{kind} on {event.pipeline} at {time_text(event.at)}")
-    return " · ".join(asked) or "nobody asks for anything"
+    return " · ".join(asked) or "no demand"
 
 
-@dataclass
+def _plain(text: str) -> str:
+    """The text as XML may hold it."""
+    return escape("".join(character if character.isprintable() else "?" for character in text))
+
+
+def _text(
+    x: float, y: float, text: str, style: str = "muted", *, size: int = 10, anchor: str = "", of: str = ""
+) -> str:
+    """A line of text; `y` is its base line. `of` is what it was before it was cut, shown under the mouse."""
+    side = f' text-anchor="{anchor}"' if anchor else ""
+    title = f"<title>{_plain(of)}</title>" if of and of != text else ""
+    return f'<text x="{x:.5g}" y="{y:.5g}" font-size="{size}" class="{style}"{side}>{title}{_plain(text)}</text>'
+
+
+def _path(kind: str, x: float, y: float, width: float, height: float, title: str = "") -> str:
+    """A sign in a box. Every shape is a path, so that a class is all the style it needs."""
+    x, y, w, h = round(x, 1), round(y, 1), round(width, 1), round(height, 1)
+    box = f"M{x} {y}h{w}v{h}h{-w}z"
+    cross = f"l{w} {h}m0 {-h}l{-w} {h}"
+    paths = {
+        "box": box,
+        "crossed": f"{box}M{round(x + max(w / 2, w - 7) - 3, 1)} {round(y + h / 2 - 3, 1)}l6 6m0 -6l-6 6",
+        "cross": f"M{x} {y}{cross}",
+        "upright": f"M{round(x + w / 2, 1)} {y}v{h}",
+        "line": f"M{x} {round(y + h / 2, 1)}h{w}",
+        "round": f"M{x} {y + h / 2}a{w / 2} {h / 2} 0 1 0 {w} 0a{w / 2} {h / 2} 0 1 0 {-w} 0z",
+        "triangle": f"M{x} {y + h}h{w}l{-w / 2} {-h}z",
+    }
+    inner = f"><title>{_plain(title)}</title></path>" if title else "/>"
+    return f'<path class="{kind}" d="{paths[_SIGNS[kind.split()[-1]][0]]}"{inner}'
+
+
 class _Picture:
-    """One picture while it is drawn, from top to bottom."""
+    """One picture while it is drawn, from top to bottom. `used` are the signs that are in it."""
 
-    tracks: Tracks
-    answer: Mapping[str, Any]
-    left_out: int
-
-    def __post_init__(self) -> None:
-        lanes = sum(len(track.ripples) for track in self.tracks.pipelines)
-        self.lane = 22 if lanes <= 24 else 16
-        self.row = 46 if len(self.tracks.pipelines) <= 8 else 32
-        self.cell, self.bars = self._bars()
-        drawn = [bar for bars in self.bars.values() for bar in bars]
-        self.titled = len(drawn) <= limits.TIMELINE_TITLES
-        distinct = sorted({bar.freshness for bar in drawn})
-        self.colours = {value: mark.GENERATIONS[index % len(mark.GENERATIONS)] for index, value in enumerate(distinct)}
-
-    def _bars(self) -> tuple[float, dict[tuple[str, str], list[Bar]]]:
-        """The bars of every lane, and how much time is too little to be drawn: a pixel, or more if there are too many."""
-        cell = self.tracks.end / PLOT
-        while True:
-            bars = {
-                (track.name, ripple.name): merged_bars(ripple.bars, cell)
-                for track in self.tracks.pipelines
-                for ripple in track.ripples.values()
-            }
-            if sum(map(len, bars.values())) <= limits.TIMELINE_BARS:
-                return cell, bars
-            cell *= 2
+    def __init__(self, simulated: Simulated, tracks: Sequence[Track], end: int) -> None:
+        self.simulated, self.tracks, self.end = simulated, tracks, end
+        self.used = {"staleness"}
+        self.row = 22 if sum(len(track.pipeline.ripples) for track in tracks) <= 24 else 16
+        rows = [spans for track in tracks for ripple, spans in track.spans.items() if ripple]
+        self.cell = end / PLOT
+        while sum(len(merged(spans, self.cell)) for spans in rows) > limits.TIMELINE_BARS:
+            self.cell *= 2
+        values = sorted({span.freshness for spans in rows for span in merged(spans, self.cell)})
+        self.colours = {value: _COLOURS[index % len(_COLOURS)] for index, value in enumerate(values)}
 
     def x(self, time: float) -> float:
-        return LEFT + time / self.tracks.end * PLOT
+        return LEFT + time / self.end * PLOT
 
-    def text(self, title: str, subtitle: str) -> str:
-        parts: list[str] = []
-        y = 30.0
-        parts.append(mark.words(MARGIN, y, fitted(title, 16, WIDTH - 2 * MARGIN, bold=True), size=16, bold=True))
-        y += 20
-        parts.append(mark.words(MARGIN, y, fitted(subtitle, 11, WIDTH - 2 * MARGIN), fill=mark.MUTED))
-        y += 26
-        for heading, draw in (("What ran", self._lanes), ("How stale it is", self._staleness)):
-            drawn, height = draw(y + 14)
-            parts += self._axis(y, y + 14 + height, heading)
-            parts += drawn
-            y += height + 38
-        if self.left_out:
-            more = f"{self.left_out:,} more pipelines are not drawn"
-            parts.append(mark.words(MARGIN, y, more, fill=mark.MUTED))
+    def sign(self, kind: str, x: float, y: float, width: float, height: float, title: str = "") -> str:
+        self.used.update(kind.split())
+        return _path(kind, x, y, width, height, title)
+
+    def text(self, title: str, subtitle: str, *, left_out: int) -> str:
+        parts = [
+            _text(MARGIN, 30, fitted(title, 17, WIDTH - 2 * MARGIN), "bold", size=16),
+            _text(MARGIN, 50, fitted(subtitle, 11, WIDTH - 2 * MARGIN), size=11),
+        ]
+        rows = [HEAD + self.row * len(track.pipeline.ripples) + 3 for track in self.tracks]
+        y = 76.0
+        for heading, drawn, heights in (
+            ("What ran", self._executions, rows),
+            ("How stale it is", self._staleness, [CURVE] * len(rows)),
+        ):
+            parts += self._axis(y, sum(heights) + GAP * len(heights), heading)
+            y += 14
+            for track, height in zip(self.tracks, heights):
+                name = track.pipeline.name
+                shown = fitted(name, 13, LEFT - MARGIN - 64)
+                parts += [self.sign("band", MARGIN - 6, y, LEFT - MARGIN - 4, height)]
+                parts += [_text(MARGIN, y + 15, shown, "bold", size=12, of=name), *drawn(track, y, height)]
+                parts += [self.sign("frame", LEFT, y, PLOT, height)]
+                y += height + GAP
+            y += 16
+        if left_out:
+            parts.append(_text(MARGIN, y, f"{left_out:,} more pipelines are not drawn"))
             y += 20
-        explained, y = legend(self.tracks, y, width=WIDTH - 2 * MARGIN, left=MARGIN, several=self._has_several())
-        parts += explained
-        height = round(y + 8)
-        head = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-            f'viewBox="0 0 {WIDTH} {height}" role="img" font-family="{mark.FONT}">'
-        )
-        described = f"<title>{mark.plain(title)}</title><desc>{mark.plain(subtitle)}</desc>"
-        ground = mark.box(0, 0, WIDTH, height, 'fill="#ffffff"')
-        return "\n".join([head, described, mark.DEFINITIONS, ground, *parts, "</svg>", ""])
+        for index, kind in enumerate(kind for kind in _LEGEND if kind in self.used):
+            x, at = MARGIN + index % 2 * (WIDTH / 2), y + index // 2 * 20
+            parts += [_path(kind, x, at, 22, 12), _text(x + 30, at + 9.5, _LEGEND[kind], "", size=11)]
+        height = round(at + 30)
+        head = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img" font-family="{_FONT}"'
+        described = f"<title>{_plain(title)}</title><desc>{_plain(subtitle)}</desc><style>{_STYLE}</style>"
+        ground = f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>'
+        return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {head}>', described, ground, *parts, "</svg>", ""])
 
-    def _has_several(self) -> bool:
-        return any(bar.count > 1 for bars in self.bars.values() for bar in bars)
-
-    def _axis(self, y: float, bottom: float, heading: str) -> Iterator[str]:
+    def _axis(self, y: float, height: float, heading: str) -> Iterator[str]:
         """The heading of a part, its time axis, and grid lines down to its bottom."""
-        yield mark.words(MARGIN, y, heading, size=12, bold=True)
-        for time in ticks(self.tracks.end, PLOT / TICK_WIDTH):
-            x = self.x(time)
-            yield mark.words(x, y, time_text(time), size=10, fill=mark.MUTED, anchor="middle")
-            yield mark.line(x, y + 5, x, bottom, mark.GRID)
+        yield _text(MARGIN, y, heading, "bold", size=12)
+        for time in ticks(self.end, PLOT / TICK_WIDTH):
+            if time <= self.end:
+                yield _text(self.x(time), y, time_text(time), anchor="middle")
+                yield self.sign("grid", self.x(time), y + 5, 0, height)
 
-    # ---- lanes
+    def _executions(self, track: Track, y: float, height: float) -> Iterator[str]:
+        """What a pipeline reads, the demand on it, its executions, and what came of them."""
+        pipeline = track.pipeline
+        names = [*pipeline.sources, *(f"{name} (optional)" for name in pipeline.optional)]
+        reads = f"reads {', '.join(names)}" if names else ""
+        used = text_width(fitted(pipeline.name, 13, LEFT - MARGIN - 64), 13) + 8
+        yield _text(MARGIN + used, y + 15, fitted(reads, 10, LEFT - MARGIN - 14 - used), of=reads)
+        for span in sorted(merged(track.spans[""], self.cell), key=lambda span: list(_SIGNS).index(span.kind)):
+            is_line = span.kind in ("standing", "unchanged")
+            top, tall = (y + (HEAD - 4 if span.kind == "unchanged" else HEAD / 2), 0) if is_line else (y, height)
+            yield self.sign(span.kind, self.x(span.start), top, max(self.x(span.end) - self.x(span.start), 1.5), tall)
+        yield from self._counts(pipeline.name, y + 15)
+        yield from self._demand(track, y + HEAD / 2)
+        for index, ripple in enumerate(pipeline.ripples):
+            top = y + HEAD + index * self.row
+            label = fitted(ripple.name, 11, LEFT - MARGIN - 24)
+            yield _text(MARGIN + 10, top + self.row / 2 + 3.5, label, of=ripple.name)
+            for span in merged(track.spans.get(ripple.name, ()), self.cell):
+                yield from self._bar(span, top, ripple.name)
+            drawn = 0.0
+            for at in track.passes.get(ripple.name, ()):
+                if self.x(at) - drawn >= 2:
+                    drawn = self.x(at)
+                    yield self.sign("pass", drawn, top + 2, 0, self.row - 4)
 
-    def _lanes(self, y: float) -> tuple[list[str], float]:
-        parts: list[str] = []
-        top = y
-        for track in self.tracks.pipelines:
-            height = HEAD + self.lane * len(track.ripples) + 3
-            parts += self._ground(track, y, height)
-            parts += self._head(track, y)
-            lane = y + HEAD
-            for name in track.ripples:
-                parts += self._lane(track, name, lane)
-                lane += self.lane
-            y += height + GAP
-        return parts, y - top - GAP
+    def _counts(self, name: str, y: float) -> Iterator[str]:
+        found = self.simulated.answer["pipelines"][name]
+        said = [f"{found['runs']:,} run{'' if found['runs'] == 1 else 's'}"]
+        said += [f"{found['state']} at the end"] if found["state"] in ("failed", "blocked") else []
+        said += [
+            f"{found[key]:,} {word}" for key, word in (("passes", "passed"), ("waste", "never read")) if found[key]
+        ]
+        for index, text in enumerate(said[:3]):
+            yield _text(LEFT + PLOT + 10, y + 12 * index, text)
 
-    def _ground(self, track: PipelineTrack, y: float, height: float) -> Iterator[str]:
-        """What lies behind a pipeline's lanes: a band, its windows, the times when it was blocked."""
-        yield mark.box(MARGIN - 6, y, LEFT - MARGIN - 4, height, f'fill="{mark.BAND}" rx="4"')
-        yield mark.box(LEFT, y, PLOT, height, f'fill="none" stroke="{mark.FRAME}"')
-        for span in merged_spans(track.windows, self.cell):
-            left, right = self.x(span.start), self.x(span.end)
-            yield mark.box(left, y, right - left, height, f'fill="{mark.WINDOW}" fill-opacity="0.7"')
-            yield mark.line(left, y, left, y + height, mark.WINDOW_EDGE, width=1.5)
-        for span in merged_spans(track.blocked, self.cell):
-            left, right = self.x(span.start), self.x(span.end)
-            yield mark.box(left, y, max(right - left, 1.5), height, 'fill="url(#blocked)"')
-
-    def _head(self, track: PipelineTrack, y: float) -> Iterator[str]:
-        """A pipeline's name, what it reads, the demand on it, and what came of it."""
-        room = LEFT - MARGIN - 14
-        name = fitted(track.name, 12, room, bold=True)
-        yield mark.words(MARGIN, y + 15, name, size=12, bold=True, whole=track.name)
-        used = text_width(name, 12, bold=True) + 8
-        reads = fitted(_reads(track), 10, room - used)
-        if len(reads) >= len("reads a"):
-            yield mark.words(MARGIN + used, y + 15, reads, size=10, fill=mark.MUTED, whole=_reads(track))
-        yield from self._counts(track, y + 15)
-        middle = y + HEAD / 2
-        for span in merged_spans(track.standing, self.cell):
-            yield mark.line(self.x(span.start), middle, self.x(span.end), middle, mark.MUTED, width=1.2)
-        for span in merged_spans(track.unchanged, self.cell):
-            below = y + HEAD - 2
-            yield mark.line(self.x(span.start), below, self.x(span.end), below, mark.MUTED, width=1.4, dash="2 3")
-        yield from self._demand(track, middle)
-
-    def _counts(self, track: PipelineTrack, y: float) -> Iterator[str]:
-        """What came of it all, beside the plot."""
-        found = self.answer["pipelines"][track.name]
-        runs = found["runs"]
-        said = [(f"{runs:,} run{'' if runs == 1 else 's'}", mark.MUTED)]
-        if found["state"] in ("failed", "blocked"):
-            said.append((f"{found['state']} at the end", mark.FAILED))
-        said += [(f"{found[key]:,} {word}", mark.MUTED) for key, word in _COUNTS.items() if found[key]]
-        for index, (text, fill) in enumerate(said[:3]):
-            yield mark.words(WIDTH - RIGHT + 10, y + 12 * index, text, size=10, fill=fill)
-
-    def _demand(self, track: PipelineTrack, y: float) -> Iterator[str]:
-        """The marks of who asked, from left to right; two of a kind in one place are one, others move aside a little."""
-        free, last = 0.0, ""
-        for found in track.marks:
-            x = self.x(found.at)
-            kind = f"{found.kind} {found.refused}"
-            if x < free and (kind == last or free - x > 2 * mark.GLYPH):
+    def _demand(self, track: Track, y: float) -> Iterator[str]:
+        """The demand, from left to right; two of a kind in one place are one, others move aside a little."""
+        free, last = 0.0, ("", False)
+        for at, kind, refused in track.marks:
+            x = self.x(at) - GLYPH / 2
+            if x < free and (last == (kind, refused) or free - x > 2 * GLYPH):
                 continue
-            x = min(max(x, free), WIDTH - RIGHT)
-            said = f"{found.kind} at {time_text(found.at)}{', refused' if found.refused else ''}"
-            yield mark.glyph(x, y, found.kind, refused=found.refused, title=said if self.titled else "")
-            free, last = x + mark.GLYPH, kind
+            x = min(max(x, free), LEFT + PLOT)
+            yield self.sign(kind, x, y - 4, GLYPH, GLYPH, f"{kind} at {time_text(at)}{', refused' if refused else ''}")
+            if refused:
+                yield self.sign("refused", x - 2, y - 6, GLYPH + 4, GLYPH + 4)
+            free, last = x + GLYPH + 1, (kind, refused)
 
-    def _lane(self, track: PipelineTrack, name: str, y: float) -> Iterator[str]:
-        size = 11 if self.lane > 20 else 10
-        base = y + self.lane / 2 + 3.5
-        label = fitted(name, size, LEFT - MARGIN - 24)
-        yield mark.words(MARGIN + 10, base, label, size=size, fill=mark.MUTED, whole=name)
-        for bar in self.bars[track.name, name]:
-            yield from self._bar(bar, y, name)
-        drawn = -1.0
-        for at in track.ripples[name].passes:
-            x = self.x(at)
-            if x - drawn >= 2:
-                yield mark.line(x, y + 2, x, y + self.lane - 2, mark.TEXT, width=1.6)
-                drawn = x
-
-    def _bar(self, bar: Bar, y: float, name: str) -> Iterator[str]:
-        width = max(self.x(bar.end) - self.x(bar.start), 1.5)
-        left = min(self.x(bar.start), LEFT + PLOT - width)
-        fill, edge = self.colours[bar.freshness]
-        style = f'fill="{fill}" stroke="{edge}"'
-        if bar.outcome == "failed":
-            style = f'fill="url(#failed)" stroke="{mark.FAILED}"'
-        elif bar.count > 1:
-            style = f'fill="{mark.SEVERAL}" stroke="{mark.MUTED}"'
-        elif bar.outcome == "running" and width > 6:
-            style += ' stroke-dasharray="4 3"'
-        top, height = y + 2.5, self.lane - 5
-        yield mark.box(left, top, width, height, f'{style} rx="2" class="bar"', title=self._said(bar, name))
-        room = width - 4
-        if bar.outcome == "failed":
-            yield mark.cross(left + width - 7 if width > 14 else left + width / 2, top + height / 2)
-            room -= 10
-        label = self._label(bar, room)
-        if label:
-            yield mark.words(left + 2 + room / 2, top + height / 2 + 3.5, label, size=10, anchor="middle")
-
-    def _label(self, bar: Bar, room: float) -> str:
-        """What is written in a bar: as much as has room."""
-        if bar.count > 1:
-            labels = [f"{bar.count:,} executions", f"{bar.count:,}"]
+    def _bar(self, span: TimeSpan, y: float, ripple: str) -> Iterator[str]:
+        width = max(self.x(span.end) - self.x(span.start), 1.5)
+        left = min(self.x(span.start), LEFT + PLOT - width)
+        kinds = [self.colours[span.freshness], "several" if span.count > 1 else "", span.kind.replace("completed", "")]
+        when = f"{time_text(span.start)} to {time_text(span.end)}, {span.kind}"
+        freshness = time_text(span.freshness)
+        if span.count > 1:
+            labels = [f"{span.count:,} executions", f"{span.count:,}"]
         else:
-            labels = [time_text(bar.freshness)]
-            if bar.attempt > 1:
-                labels.insert(0, f"{labels[0]}, try {bar.attempt}")
-        return next((label for label in labels if text_width(label, 10) <= room), "")
+            labels = [f"{freshness}, try {span.attempt}"] * (span.attempt > 1) + [freshness]
+        label = next((label for label in labels if text_width(label, 10) <= width - 4), "")
+        said = labels[0] if span.count > 1 else f"freshness {freshness}"
+        said += f", attempt {span.attempt}" if span.attempt > 1 else ""
+        kind = " ".join(["bar", *filter(None, kinds)])
+        yield self.sign(kind, left, y + 2.5, width, self.row - 5, f"{ripple}: {said}, {when}")
+        if label:
+            yield _text(left + width / 2, y + self.row / 2 + 3.5, label, "", anchor="middle")
 
-    def _said(self, bar: Bar, name: str) -> str:
-        if not self.titled:
-            return ""
-        when = f"{time_text(bar.start)} to {time_text(bar.end)}, {bar.outcome}"
-        if bar.count > 1:
-            return f"{name}: {bar.count:,} executions, {when}"
-        attempt = f", attempt {bar.attempt}" if bar.attempt > 1 else ""
-        return f"{name}: freshness {time_text(bar.freshness)}{attempt}, {when}"
-
-    # ---- staleness
-
-    def _staleness(self, y: float) -> tuple[list[str], float]:
-        parts: list[str] = []
-        start = y
-        end = self.tracks.end
-        most = max(max([track.most_stale(end), *track.limits]) for track in self.tracks.pipelines)
-        top = round_up(most)
-        for track in self.tracks.pipelines:
-            parts += self._sawtooth(track, y, top)
-            y += self.row + GAP
-        return parts, y - start - GAP
-
-    def _sawtooth(self, track: PipelineTrack, y: float, top: int) -> Iterator[str]:
-        bottom, height = y + self.row, self.row - 4
-        yield mark.box(MARGIN - 6, y, LEFT - MARGIN - 4, self.row, f'fill="{mark.BAND}" rx="4"')
-        yield mark.box(LEFT, y, PLOT, self.row, f'fill="none" stroke="{mark.FRAME}"')
-        room = LEFT - MARGIN - 64
-        base = y + self.row / 2 + 4
-        name = fitted(track.name, 12, room, bold=True)
-        yield mark.words(MARGIN, base, name, size=12, bold=True, whole=track.name)
-        yield mark.words(LEFT - 16, y + 11, time_text(top), size=9, fill=mark.MUTED, anchor="end")
-        yield mark.words(LEFT - 16, bottom - 3, "0", size=9, fill=mark.MUTED, anchor="end")
-        for limit in track.limits:
-            at = bottom - limit / top * height
-            yield mark.line(LEFT, at, LEFT + PLOT, at, mark.LIMIT, dash="5 3")
-        if not track.drops or self.x(track.drops[0][0]) > LEFT + 100:
-            yield mark.box(LEFT + 5, base - 10, 80, 14, 'fill="#ffffff"')  # no line runs through the words
-            yield mark.words(LEFT + 8, base, "no result yet", size=10, fill=mark.MUTED)
-        if not track.drops:
-            return
-        yield from self._teeth(track, bottom, height / top)
-        found = self.answer["pipelines"][track.name]["staleness"]
-        said = [f"mean {_seconds(found['mean'])}", f"max {_seconds(found['max'])}"]
-        if track.limits and self.row > 40:
-            said.append(f"limit {time_text(track.limits[0])}")
-        first = base - 6 * (len(said) - 1)
-        for index, text in enumerate(said):
-            fill = mark.LIMIT if text.startswith("limit") else mark.MUTED
-            yield mark.words(WIDTH - RIGHT + 10, first + 12 * index, text, size=10, fill=fill)
-
-    def _teeth(self, track: PipelineTrack, bottom: float, scale: float) -> Iterator[str]:
-        """Staleness over time: a drop at each completion, then one second a second. Many drops in one place become one,
+    def _staleness(self, track: Track, y: float, height: float) -> Iterator[str]:
+        """Staleness over time: a drop at each completion, then one second a second. Many drops in one place are one,
         from the highest to the lowest value there."""
-        before = track.drops[0]
-        points: list[tuple[float, float]] = [(self.x(before[0]), before[1])]
-        apart = max(1.0, 2 * PLOT * len(self.tracks.pipelines) / limits.TIMELINE_POINTS)
-        for at, value in track.drops[1:]:
-            high = before[1] + at - before[0]
-            x = self.x(at)
-            if len(points) > 2 and x - points[-2][0] < apart:
-                points[-2] = (points[-2][0], max(points[-2][1], high))
-                points[-1] = (points[-2][0], min(points[-1][1], value))
+        accounts = self.simulated.account.pipelines
+        most = max(max(accounts[each.pipeline.name].stale_most, *each.limits, 1) for each in self.tracks)
+        top = ticks(most, 5)[-1]
+        bottom, scale = y + height, (height - 4) / top
+        yield _text(LEFT - 16, y + 11, time_text(top), anchor="end")
+        yield _text(LEFT - 16, bottom - 3, "0", anchor="end")
+        for limit in sorted(track.limits):
+            yield self.sign("limit", LEFT, bottom - limit * scale, PLOT, 0)
+        drops = accounts[track.pipeline.name].drops
+        if not drops:
+            yield _text(LEFT + 8, y + height / 2 + 4, "no result yet")
+            return
+        points: list[tuple[int, int]] = []
+        for (at, fresh_at), (_, before) in zip(drops, [drops[0], *drops]):
+            high, low = at - before, at - fresh_at
+            if points and at - points[-1][0] < self.cell:
+                last = points[-1][0]
+                points[-2:] = [(last, max(points[-2][1], high)), (last, min(points[-1][1], low))]
             else:
-                points += [(x, high), (x, value)]
-            before = at, value
-        end = self.tracks.end
-        points.append((self.x(end), before[1] + end - before[0]))
-        places = [f"{mark.number(x)} {mark.number(bottom - value * scale)}" for x, value in points]
-        outline = "L".join(places)
-        left, right = (mark.number(points[index][0]) for index in (0, -1))
-        ground = mark.number(bottom)
-        yield f'<path d="M{left} {ground}L{outline}L{right} {ground}Z" fill="{mark.LINE}" fill-opacity="0.12"/>'
-        yield f'<path d="M{outline}" fill="none" stroke="{mark.LINE}" stroke-width="1.4" stroke-linejoin="round"/>'
-
-
-def _reads(track: PipelineTrack) -> str:
-    pipeline = track.pipeline
-    names = [*pipeline.sources, *(f"({name})" for name in pipeline.optional)]
-    return f"reads {', '.join(names)}" if names else ""
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else time_text(value * 1_000_000)
+                points += [(at, high), (at, low)]
+        points.append((self.end, self.end - drops[-1][1]))
+        corners = "L".join(f"{self.x(at):.5g} {bottom - value * scale:.5g}" for at, value in points)
+        yield f'<path class="staleness" d="M{self.x(points[0][0]):.5g} {bottom}L{corners}V{bottom}z"/>'
+        found = self.simulated.answer["pipelines"][track.pipeline.name]["staleness"]
+        said = [f"{key} {time_text(found[key] * SECOND)}" for key in ("mean", "max")]
+        for index, text in enumerate([*said, *(f"limit {time_text(limit)}" for limit in sorted(track.limits)[:1])]):
+            yield _text(LEFT + PLOT + 10, y + 15 + 12 * index, text)

@@ -14,6 +14,7 @@ from math import gcd
 from pydantic import JsonValue, ValidationError
 
 from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.printable import quoted
 from headwater.manifest.documents import Part, dotted
 from headwater.manifest.durations import DAY_US, duration_us, time_of_day_us
 from headwater.manifest.keywords import needs_quotes
@@ -148,7 +149,8 @@ def circles(graph: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
 
 
 def arrows(circle: Sequence[str]) -> str:
-    return " -> ".join(f"`{name}`" for name in [*circle, circle[0]])
+    names = [quoted(name) for name in [*circle, circle[0]]]
+    return " -> ".join(names if len(names) <= 8 else [*names[:4], f"{len(names) - 6} more", *names[-2:]])
 
 
 def _salvage(part: Part, data: Mapping[str, JsonValue], wrong: frozenset[str]) -> Declared | None:

@@ -37,20 +37,29 @@ _TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """One file. `text` has no byte order mark; `file` is relative to the project, with `/`."""
+    """One file. `text` has no byte order mark; `file` is relative to the project, with `/`. `kind` is its format if its
+    name does not say it."""
 
     file: str
     text: str
     data: dict[str, JsonValue]
     has_bom: bool = False
+    kind: Format | None = None
 
     @property
     def format(self) -> Format:
-        return "json" if self.file.endswith(".json") else "toml"
+        return self.kind or ("json" if self.file.endswith(".json") else "toml")
 
     @cached_property
     def positions(self) -> Positions:
-        return positions_of(self.file, self.text)
+        """Where everything is written. A nesting too deep to walk is left out."""
+        from headwater.manifest.scan_json import scan_json
+        from headwater.manifest.scan_toml import scan_toml
+
+        try:
+            return scan_json(self.text) if self.format == "json" else scan_toml(self.text)
+        except RecursionError:
+            return Positions(self.text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,46 +117,37 @@ def dotted(path: Path) -> str:
     return text
 
 
-def positions_of(file: str, text: str) -> Positions:
-    """The positions of a text that has been read without an error. A nesting too deep to walk is left out."""
-    from headwater.manifest.scan_json import scan_json
-    from headwater.manifest.scan_toml import scan_toml
-
-    try:
-        return scan_json(text) if file.endswith(".json") else scan_toml(text)
-    except RecursionError:
-        return Positions(text)
-
-
 def read_document(root: FilePath, file: str, overlay: Mapping[str, str | None]) -> Document:
     """One file of the project; `overlay` holds texts that stand in for what is on disk. Raises `Unreadable`."""
     replaced = overlay.get(file)
     if replaced is not None:
         return parse_document(file, replaced)
     path = root / file
+    # `realpath` gives up on a loop of links in silence; opening it then says what is wrong.
+    if file != PROJECT_FILE and not FilePath(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
+        reason = "it is a symbolic link that leads out of the project"
+        raise Unreadable([_unreadable(file, reason, "copy the file into the project")])
+    return parse_document(file, read_text(path, file, limits.MANIFEST_BYTES))
+
+
+def read_text(path: FilePath, file: str, most_bytes: int) -> str:
+    """The text of a file. Raises `Unreadable`."""
     try:
-        # `realpath` gives up on a loop of links in silence; opening it then says what is wrong.
-        if file != PROJECT_FILE and not FilePath(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
-            reason = "it is a symbolic link that leads out of the project"
-            raise Unreadable([_unreadable(file, reason, "copy the file into the project")])
         with open_regular(path) as opened:
-            raw = opened.read(limits.MANIFEST_BYTES + 1)
-        if len(raw) > limits.MANIFEST_BYTES:
-            raise Unreadable(
-                [_unreadable(file, f"it is larger than {limits.MANIFEST_BYTES >> 20} MiB", "keep data elsewhere")]
-            )
+            raw = opened.read(most_bytes + 1)
+        if len(raw) > most_bytes:
+            reason = f"it is larger than {most_bytes >> 20} MiB"
+            raise Unreadable([_unreadable(file, reason, "keep data elsewhere")])
+        return raw.decode("utf-8")
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise Unreadable([_unreadable(file, reason, "check the file and its permissions")]) from error
-    try:
-        text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         column = len(raw[raw.rfind(b"\n", 0, error.start) + 1 : error.start].decode("utf-8", "replace")) + 1
         place = Position(file, line, column)
         bad = HeadwaterError("HW-M02", f"{quoted(file)} is not UTF-8 text", hint="save it as UTF-8", places=(place,))
         raise Unreadable([bad]) from error
-    return parse_document(file, text)
 
 
 def list_files(root: FilePath, overlay: Mapping[str, str | None]) -> tuple[list[str], list[str]]:
@@ -176,7 +176,7 @@ def parse_document(file: str, text: str) -> Document:
     """A document from its text. Raises `Unreadable`."""
     has_bom = text.startswith("\ufeff")
     text = text[1:] if has_bom else text
-    data = _parse_json(file, text) if file.endswith(".json") else _parse_toml(file, text)
+    data = parse_json(file, text) if file.endswith(".json") else _parse_toml(file, text)
     if not isinstance(data, dict):
         found = {list: "a list", str: "text", type(None): "null"}.get(type(data), "a single value")
         wrong = HeadwaterError(
@@ -224,7 +224,8 @@ def _parse_toml(file: str, text: str) -> object:
         raise Unreadable([_unreadable(file, "it has a number or date that does not exist")]) from error
 
 
-def _parse_json(file: str, text: str) -> object:
+def parse_json(file: str, text: str) -> object:
+    """The value of a JSON text. Raises `Unreadable`."""
     from headwater.manifest.scan_json import load_json
 
     try:

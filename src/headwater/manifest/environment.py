@@ -21,7 +21,6 @@ from headwater.manifest.spec import (
     ServeSection,
     SparkSection,
     Spec,
-    SyncSection,
 )
 
 PREFIX = "HEADWATER_"
@@ -30,7 +29,6 @@ _SECTIONS: dict[str, type[Spec]] = {
     "context": ContextSection,
     "spark": SparkSection,
     "serve": ServeSection,
-    "sync": SyncSection,
     "encryption": EncryptionSection,
 }
 _JSON_SETTINGS = {

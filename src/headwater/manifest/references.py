@@ -98,8 +98,8 @@ def project_secrets(part: Part, spec: ProjectSpec) -> Iterator[HeadwaterError]:
         yield from _walk(part, {"remote": spec.spark.remote}, ("spark",), None)
     serve = {"token": spec.serve.token, "webhook_secret": spec.serve.webhook_secret}
     yield from _walk(part, {key: text for key, text in serve.items() if text is not None}, ("serve",), None)
-    if spec.sync is not None:
-        yield from _walk(part, spec.sync.model_dump(exclude_none=True), ("sync",), None)
+    if isinstance(spec.sync, dict):
+        yield from _walk(part, spec.sync, ("sync",), None)
     if spec.encryption is not None and not is_reference(spec.encryption.key_source):
         yield _written_out(part, ("encryption", "key_source"))
 

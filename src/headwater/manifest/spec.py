@@ -1,7 +1,6 @@
 """The manifest as values: one model for TOML, JSON and the JSON Schema.
 
-Everything CONTRACTS section 2 names is parsed here, also the parts whose behaviour comes later (`support.py` lists
-those). Unknown keys are refused, nothing is converted by guessing. What needs more than one value to judge is
+The keys whose behaviour comes later are here too (`support.py` lists them). Unknown keys are refused, nothing is converted by guessing. What needs more than one value to judge is
 judged in `checks.py`.
 """
 
@@ -39,6 +38,8 @@ from headwater.manifest.vocabulary import (
 
 Mode = Literal["append", "upsert", "replace"]
 Names = Annotated[tuple[ColumnName, ...], Listed]
+Later = JsonValue
+"""A key whose behaviour comes later: any value, which `support.py` reports."""
 
 
 class Spec(BaseModel):
@@ -55,10 +56,6 @@ def _short_for(key: str, full: type[Spec]) -> BeforeValidator:
         return {key: value} if isinstance(value, str) else value
 
     return BeforeValidator(widen, json_schema_input_type=str | full)
-
-
-def _one_or_more(value: object) -> object:
-    return [value] if isinstance(value, str) else value
 
 
 def _spark_text(value: object) -> object:
@@ -82,61 +79,20 @@ class ColumnSpec(Spec):
     decimal: DecimalMark | None = None
 
 
-class CompactionSpec(Spec):
-    """When and how the runs of a table are folded into a snapshot."""
-
-    trigger_run_count: Annotated[int, Field(ge=1)] | None = None
-    trigger_interval: Duration | None = None
-    cluster_by: Names = ()
-    partition_by: Text | None = None
-    access_pattern: Text | None = None
-    retain_runs: Duration | None = None
-
-
-class PkIndexSpec(Spec):
-    kind: Literal["pk"]
-    on: Annotated[Names, BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])]
-
-
-class BloomIndexSpec(Spec):
-    kind: Literal["bloom"]
-    on: Annotated[Names, BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])]
-
-
-class FtsIndexSpec(Spec):
-    kind: Literal["fts"]
-    columns: Names
-    analyzer: Text | None = None
-
-
-class VectorIndexSpec(Spec):
-    kind: Literal["vector"]
-    column: ColumnName
-    model: Text | None = None
-    dim: Annotated[int, Field(ge=1, le=65_536)] | None = None
-    metric: Literal["cosine", "l2", "ip"] = "cosine"
-    m: Annotated[int, Field(ge=2)] | None = None
-    ef_construction: Annotated[int, Field(ge=1)] | None = None
-    incremental: bool = False
-
-
-IndexSpec = Annotated[PkIndexSpec | BloomIndexSpec | FtsIndexSpec | VectorIndexSpec, Discriminator("kind")]
-
-
 class TableSettings(Spec):
     """What may be said of any table of the store, whether a source or a ripple fills it."""
 
     primary_key: Names = ()
     columns: dict[ColumnName, Annotated[ColumnSpec, _short_for("type", ColumnSpec)]] = Field(default_factory=dict)
     mode: Mode | None = None
-    compaction: CompactionSpec | None = None
-    cluster_by: Names = ()
-    partition_by: Text | None = None
-    access_pattern: Text | None = None
-    retain_runs: Duration | None = None
-    indexes: Annotated[tuple[IndexSpec, ...], Listed] = ()
-    redact: Names = ()
-    agent_description: Text | None = None
+    compaction: Later = None
+    cluster_by: Later = None
+    partition_by: Later = None
+    access_pattern: Later = None
+    retain_runs: Later = None
+    indexes: Later = None
+    redact: Later = None
+    agent_description: Later = None
 
 
 class TableSpec(TableSettings):
@@ -252,7 +208,7 @@ class PipelineSpec(Spec):
     retry: RetrySpec | None = None
     timeout: Duration | None = None
     always_run: bool = False
-    transforms: Annotated[tuple[JsonValue, ...], Listed] = ()
+    transforms: Later = None
     backfill: BackfillSpec | None = None
     ripples: Annotated[tuple[RippleSpec, ...], Listed] = ()
 
@@ -341,20 +297,8 @@ class ServeSection(Spec):
     max_jobs_per_pipeline: Annotated[int, Field(ge=1)] | None = None
 
 
-class SyncSection(Spec):
-    bucket: Text
-    endpoint: Text | None = None
-    region: Text | None = None
-    mode: Literal["single-writer", "multi-writer"] | None = None
-
-
 class EncryptionSection(Spec):
     key_source: Text
-
-
-class SigningKeySpec(Spec):
-    kid: Text
-    pub: Text
 
 
 class ProjectSpec(Spec):
@@ -364,9 +308,9 @@ class ProjectSpec(Spec):
     context: ContextSection = Field(default_factory=ContextSection)
     spark: SparkSection = Field(default_factory=SparkSection)
     serve: ServeSection = Field(default_factory=ServeSection)
-    sync: SyncSection | None = None
+    sync: Later = None
     encryption: EncryptionSection | None = None
-    signing_keys: Annotated[tuple[SigningKeySpec, ...], Listed] = ()
+    signing_keys: Later = None
 
 
 def definition_fingerprint(spec: PipelineSpec) -> str:

@@ -6,43 +6,29 @@ the whole project if the part is the project's own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from headwater.base.errors import HeadwaterError, Position
 from headwater.manifest.documents import Part, dotted
 from headwater.manifest.positions import Path
-from headwater.manifest.spec import PipelineSpec, ProjectSpec, TableSettings
+from headwater.manifest.spec import PipelineSpec, ProjectSpec, Spec
 
 _COMPACT = "`headwater context compact`"
-_INDEX = "`headwater index`"
-_MCP = "`headwater mcp`"
 _LATER = "a later version"
 
-PLANNED_CONNECTORS: dict[str, str] = {
-    "http": _LATER,
-    "kafka": _LATER,
-    "iceberg": _LATER,
-    "singer": _LATER,
-    "github": _LATER,
-    "shopify": _LATER,
-}
+PLANNED_CONNECTORS = ("http", "kafka", "iceberg", "singer", "github", "shopify")
 """Connectors that a manifest may name although this version has none of them."""
 
-_PIPELINE_PARTS: dict[str, str] = {
-    "transforms": _LATER,
-    "backfill": "`headwater backfill`",
-}
-_TABLE_PARTS: dict[str, str] = {
-    "compaction": _COMPACT,
-    "cluster_by": _COMPACT,
-    "partition_by": _COMPACT,
-    "access_pattern": _COMPACT,
-    "retain_runs": _COMPACT,
-    "indexes": _INDEX,
+_PROJECT_KEYS = {"sync": "`headwater sync`", "encryption": "`headwater keys`", "signing_keys": "`headwater token`"}
+_PIPELINE_KEYS = {"transforms": _LATER, "backfill": "`headwater backfill`"}
+_TABLE_KEYS = {
+    **dict.fromkeys(("compaction", "cluster_by", "partition_by", "access_pattern", "retain_runs"), _COMPACT),
+    "indexes": "`headwater index`",
     "redact": _LATER,
-    "agent_description": _MCP,
+    "agent_description": "`headwater mcp`",
 }
+"""What each key comes with."""
 
 
 @dataclass(frozen=True)
@@ -78,53 +64,40 @@ def unsupported_in_pipeline(part: Part, spec: PipelineSpec, connectors: Collecti
 
 def unsupported_in_project(part: Part, spec: ProjectSpec) -> Iterator[Unsupported]:
     """The parts of the project's own settings without behaviour."""
-    found: list[tuple[Path, str]] = []
+    found = [*_said(spec, (), _PROJECT_KEYS), *_said(spec.spark, ("spark",), {"remote": _LATER})]
     if spec.context.default_destination != "context":
         found.append((("context", "default_destination"), _LATER))
-    if spec.spark.remote is not None:
-        found.append((("spark", "remote"), _LATER))
-    if spec.sync is not None:
-        found.append((("sync",), "`headwater sync`"))
-    if spec.encryption is not None:
-        found.append((("encryption",), "`headwater keys`"))
-    if spec.signing_keys:
-        found.append((("signing_keys",), "`headwater token`"))
     for path, comes_with in found:
         what = f"`{dotted(path)}` of {part.subject}"
         yield Unsupported(None, dotted(path), part.position(path, key=True), what, comes_with)
 
 
+def _said(spec: Spec, path: Path, keys: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    """The keys that have a value, and what they come with."""
+    for key, comes_with in keys.items():
+        if getattr(spec, key):
+            yield (*path, key), comes_with
+
+
 def _pipeline_parts(spec: PipelineSpec, connectors: Collection[str]) -> Iterator[tuple[Path, str]]:
     if spec.source is not None and spec.source.connector not in connectors:
-        yield ("source", "connector"), PLANNED_CONNECTORS.get(spec.source.connector, _LATER)
-    for key, comes_with in _PIPELINE_PARTS.items():
-        if getattr(spec, key):
-            yield (key,), comes_with
+        yield ("source", "connector"), _LATER
+    yield from _said(spec, (), _PIPELINE_KEYS)
     for index, table in enumerate(spec.tables):
         if table.mode == "replace" and spec.is_pushed:
             yield ("tables", index, "mode"), _LATER
-        yield from _table_parts(("tables", index), table)
-    for index, ripple in enumerate(spec.ripples):
-        yield from _table_parts(("ripples", index), ripple)
+    for of, tables in (("tables", spec.tables), ("ripples", spec.ripples)):
+        for index, settings in enumerate(tables):
+            yield from _said(settings, (of, index), _TABLE_KEYS)
+            for name, column in settings.columns.items():
+                yield from _said(column, (of, index, "columns", name), {"redact": _LATER})
     if spec.destination is not None and spec.destination.connector != "context":
         yield ("destination", "connector"), _LATER
-    elif spec.destination is not None and spec.destination.config:
-        yield ("destination", "config"), _LATER
+    elif spec.destination is not None:
+        yield from _said(spec.destination, ("destination",), {"config": _LATER})
     if spec.abilities.bad_rows is None:
         if spec.on_bad_row == "dead_letter":
             yield ("on_bad_row",), _LATER
-        if spec.max_bad_rows is not None:
-            yield ("max_bad_rows",), _LATER
+        yield from _said(spec, (), {"max_bad_rows": _LATER})
     if not spec.abilities.keeps_bad_items:
-        for key in ("on_bad_file", "max_bad_files"):
-            if getattr(spec, key) is not None:
-                yield (key,), _LATER
-
-
-def _table_parts(path: Path, table: TableSettings) -> Iterator[tuple[Path, str]]:
-    for key, comes_with in _TABLE_PARTS.items():
-        if getattr(table, key):
-            yield (*path, key), comes_with
-    for name, column in table.columns.items():
-        if column.redact:
-            yield (*path, "columns", name, "redact"), _LATER
+        yield from _said(spec, (), {"on_bad_file": _LATER, "max_bad_files": _LATER})

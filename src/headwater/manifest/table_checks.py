@@ -1,4 +1,4 @@
-"""Whether what is said of one table fits together: keys, columns, modes, defaults, renames, indexes."""
+"""Whether what is said of one table fits together: keys, columns, modes, defaults, renames."""
 
 from __future__ import annotations
 
@@ -15,14 +15,10 @@ from headwater.connectors.registry import CONNECTORS
 from headwater.manifest.documents import Part, dotted
 from headwater.manifest.positions import Path
 from headwater.manifest.spec import (
-    BloomIndexSpec,
     ColumnSpec,
-    FtsIndexSpec,
     PipelineSpec,
-    PkIndexSpec,
     TableSettings,
     TableSpec,
-    VectorIndexSpec,
 )
 from headwater.manifest.vocabulary import legal_name
 
@@ -30,18 +26,12 @@ _KEYLESS = frozenset({"dynamic", "vector", "list", "struct"})
 _CURSOR_KINDS = frozenset({"timestamp", "date", "int", "long", "decimal", "string"})
 _FORM_KINDS = {"format": ("timestamp", "date"), "timezone": ("timestamp",), "decimal": ("real", "decimal")}
 """How texts are written, and the kinds of columns for which that can be said."""
-_LAYOUT_KEYS = ("cluster_by", "partition_by", "access_pattern", "retain_runs")
 
 
 def check_table(part: Part, path: Path, table: TableSettings) -> Iterator[HeadwaterError]:
     """What is wrong with one table or ripple, wherever its pipeline reads from."""
     yield from _check_columns(part, path, table)
     yield from _check_key(part, path, table)
-    yield from _check_indexes(part, path, table)
-    for key in _LAYOUT_KEYS:
-        if table.compaction is not None and getattr(table, key) and getattr(table.compaction, key):
-            message = f"`{dotted((*path, key))}` of {part.subject} is said twice: here and in `compaction`"
-            yield part.error("HW-M03", (*path, key), message, hint="keep one of them", key=True)
 
 
 def check_source_table(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:
@@ -191,23 +181,6 @@ def _check_key(part: Part, path: Path, table: TableSettings) -> Iterator[Headwat
         message = f"`{dotted((*path, 'mode'))}` of {part.subject}: an append table has no use for its `primary_key`"
         hint = 'use `mode = "upsert"`, or remove the key'
         yield part.error("HW-M03", (*path, "mode"), message, hint=hint)
-
-
-def _check_indexes(part: Part, path: Path, table: TableSettings) -> Iterator[HeadwaterError]:
-    hidden = {*table.redact, *(name for name, column in table.columns.items() if column.redact)}
-    for index, spec in enumerate(table.indexes):
-        at: Path = (*path, "indexes", index)
-        match spec:
-            case PkIndexSpec() | BloomIndexSpec():
-                columns, key = spec.on, "on"
-            case FtsIndexSpec():
-                columns, key = spec.columns, "columns"
-            case VectorIndexSpec():
-                columns, key = (spec.column,), "column"
-        for column in columns:
-            if column in hidden:
-                message = f"`{dotted((*at, key))}` of {part.subject}: the column `{column}` is redacted, an index would show it"
-                yield part.error("HW-M03", (*at, key), message, hint="leave it out of the index")
 
 
 def _check_default(part: Part, at: Path, column: ColumnSpec) -> Iterator[HeadwaterError]:

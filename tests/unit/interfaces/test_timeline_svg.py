@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 
 from freshness.graphs import EMPHASES, many, scenarios
+from headwater.app.read_scenario import scenario_of
+from headwater.app.simulate import Simulated
 from headwater.base import limits
-from headwater.freshness.read_scenario import scenario_of
 from headwater.freshness.scenario import SECOND
 from headwater.freshness.virtual_time import simulate
-from headwater.interfaces.timeline_scale import fitted, round_up, text_width, ticks, time_text
-from headwater.interfaces.timeline_svg import LEFT, PLOT, WIDTH, timeline_svg
-from headwater.interfaces.timeline_tracks import Bar, in_order, merged_bars, tracks_of
+from headwater.interfaces.timeline_svg import LEFT, PLOT, WIDTH, fitted, text_width, ticks, time_text, timeline_svg
+from headwater.interfaces.timeline_tracks import TimeSpan, in_order, merged, tracks_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 DAY = 86400
@@ -66,16 +66,27 @@ WINDOW: dict[str, Any] = {
 }
 
 
+def simulated(value: dict[str, Any]) -> Simulated:
+    scenario = scenario_of(value)
+    return Simulated(scenario, simulate(scenario))
+
+
 def answer_of(value: dict[str, Any]) -> dict[str, Any]:
-    return simulate(scenario_of(value)).as_json()
+    return simulated(value).answer
 
 
 def drawn(value: dict[str, Any], title: str = "") -> ET.Element:
-    return ET.fromstring(timeline_svg(scenario_of(value), answer_of(value), title=title))
+    return ET.fromstring(timeline_svg(simulated(value), title=title))
+
+
+def signs(root: ET.Element, kind: str) -> list[ET.Element]:
+    """The signs of a kind, without the one of the legend."""
+    found = [path for path in root.iter(f"{SVG}path") if kind in path.get("class", "").split()]
+    return [path for path in found if path.get("class") != kind or "h22" not in path.get("d", "")]
 
 
 def bars(root: ET.Element) -> list[ET.Element]:
-    return [rect for rect in root.iter(f"{SVG}rect") if rect.get("class") == "bar"]
+    return [bar for bar in signs(root, "bar") if len(bar)]
 
 
 @dataclass(frozen=True)
@@ -100,7 +111,7 @@ def texts(root: ET.Element) -> list[Text]:
         titles = "".join(title.tail or "" for title in element)
         text = (element.text or "") + titles
         size, x, y = (float(element.get(name, "")) for name in ("font-size", "x", "y"))
-        width = text_width(text, size, bold=element.get("font-weight") is not None)
+        width = text_width(text, size) * (1.08 if element.get("class") == "bold" else 1)
         left = {"middle": x - width / 2, "end": x - width}.get(element.get("text-anchor", ""), x)
         found.append(Text(text, left, left + width, y - 0.76 * size, y + 0.24 * size))
     return found
@@ -117,7 +128,7 @@ def check_readable(root: ET.Element) -> None:
     height = float(root.get("height", ""))
     assert [text for text in found if text.left < 0 or text.right > WIDTH or text.bottom > height] == []
     for bar in bars(root):
-        left, width = float(bar.get("x", "")), float(bar.get("width", ""))
+        left, width = map(float, re.match(r"M(\S+) \S+h([\d.]+)v", bar.get("d", "")).groups())  # type: ignore[union-attr]
         assert left >= LEFT - 0.1 and left + width <= LEFT + PLOT + 0.2
 
 
@@ -129,13 +140,13 @@ def test_a_picture_of_any_scenario_is_whole_and_readable(family: str) -> None:
     @many(40)
     @given(scenarios(EMPHASES[family]))
     def holds(value: dict[str, Any]) -> None:
-        scenario, answer = scenario_of(value), answer_of(value)
-        root = ET.fromstring(timeline_svg(scenario, answer))
+        found = simulated(value)
+        root = ET.fromstring(timeline_svg(found))
         check_readable(root)
-        started = sum(entry["event"] == "ripple_started" for entry in answer["timeline"])
-        tracks = tracks_of(scenario, answer)
-        lanes = [ripple.bars for track in tracks.pipelines for ripple in track.ripples.values()]
-        shown = [merged_bars(lane, tracks.end / PLOT) for lane in lanes]
+        started = sum(entry["event"] == "ripple_started" for entry in found.answer["timeline"])
+        tracks, end = tracks_of(found.scenario, found.answer["timeline"])
+        lanes = [spans for track in tracks for ripple, spans in track.spans.items() if ripple]
+        shown = [merged(lane, end / PLOT) for lane in lanes]
         assert sum(bar.count for lane in shown for bar in lane) == started
         assert len(bars(root)) == sum(map(len, shown))
 
@@ -147,14 +158,14 @@ def test_the_staleness_that_is_drawn_is_the_staleness_of_the_answer(family: str)
     @many(60)
     @given(scenarios(EMPHASES[family]))
     def holds(value: dict[str, Any]) -> None:
-        answer = answer_of(value)
-        tracks = tracks_of(scenario_of(value), answer)
-        for track in tracks.pipelines:
-            most = answer["pipelines"][track.name]["staleness"]["max"]
-            completions = [round(time * SECOND) for time in answer["pipelines"][track.name]["completions"]]
-            assert [at for at, _ in track.drops] == completions
+        found = simulated(value)
+        for name, account in found.account.pipelines.items():
+            most = found.answer["pipelines"][name]["staleness"]["max"]
+            completions = [round(time * SECOND) for time in found.answer["pipelines"][name]["completions"]]
+            assert [at for at, _ in account.drops] == completions
             if "until" in value and completions:
-                assert track.most_stale(tracks.end) == round(most * SECOND)
+                ends = [*completions[1:], found.scenario.until or 0]
+                assert max(end - fresh_at for (_, fresh_at), end in zip(account.drops, ends)) == round(most * SECOND)
 
     holds()
 
@@ -170,8 +181,9 @@ def test_every_execution_has_a_bar() -> None:
 
 
 def test_a_failure_is_marked_by_more_than_a_colour() -> None:
-    failed = [bar for bar in bars(drawn(FAULT)) if bar.get("fill") == "url(#failed)"]
+    failed = signs(drawn(FAULT), "failed")
     assert len(failed) == 4
+    assert all("l6 6m0 -6l-6 6" in bar.get("d", "") for bar in failed), "a cross"
     assert [bar[0].text for bar in failed if "attempt 2" in (bar[0].text or "")] == [
         "daily: freshness 0s, attempt 2, 3s to 5s, failed",
         "daily: freshness 5s, attempt 2, 8s to 10s, failed",
@@ -179,12 +191,12 @@ def test_a_failure_is_marked_by_more_than_a_colour() -> None:
 
 
 def test_equal_freshness_has_an_equal_colour() -> None:
-    colours: dict[str, set[str | None]] = {}
+    colours: dict[str, set[str]] = {}
     for bar in bars(drawn(FAULT)):
         freshness = re.search(r"freshness (\S+),", bar[0].text or "")
         assert freshness is not None
-        if bar.get("fill") != "url(#failed)":
-            colours.setdefault(freshness[1], set()).add(bar.get("fill"))
+        if "failed" not in bar.get("class", ""):
+            colours.setdefault(freshness[1], set()).add(bar.get("class", "").removesuffix(" running"))
     assert all(len(found) == 1 for found in colours.values())
     assert len({colour for found in colours.values() for colour in found}) == min(len(colours), 5)
 
@@ -202,7 +214,7 @@ def test_the_legend_explains_what_is_there_and_nothing_else() -> None:
     ):
         assert words in fault
         assert words not in window
-    for words in ("a window in which", "a pass: ", "its runs find nothing new", "good until then"):
+    for words in ("a window in which", "a pass: ", "its runs find nothing new", "good until the end"):
         assert words in window
         assert words not in fault
     assert "wave: " in fault and "wave: " in window
@@ -210,11 +222,9 @@ def test_the_legend_explains_what_is_there_and_nothing_else() -> None:
 
 def test_windows_are_shaded_and_passes_are_thin_marks() -> None:
     root = drawn(WINDOW)
-    shades = [rect for rect in root.iter(f"{SVG}rect") if rect.get("fill-opacity") == "0.7"]
-    assert len(shades) == 3, "the fourth window begins after the end"
+    assert len(signs(root, "window")) == 3, "the fourth window begins after the end"
     passes = sum(entry["event"] == "ripple_passed" for entry in answer_of(WINDOW)["timeline"])
-    marks = [line for line in root.iter(f"{SVG}line") if line.get("stroke-width") == "1.6"]
-    assert passes and len(marks) == passes + 1, "and one in the legend"
+    assert passes and len(signs(root, "pass")) == passes + 1, "and one in the legend"
     check_readable(root)
 
 
@@ -248,7 +258,7 @@ def test_names_are_escaped_and_cut() -> None:
 def test_a_scenario_in_which_nothing_happens_is_a_picture_too() -> None:
     root = drawn({"pipelines": {"idle": {"ripples": {"r": {"seconds": 1}}}}})
     assert bars(root) == []
-    assert "no result yet" in said(root) and "nobody asks for anything" in said(root)
+    assert "no result yet" in said(root) and "no demand" in said(root)
     check_readable(root)
 
 
@@ -290,21 +300,20 @@ def test_a_long_simulation_is_merged_and_small() -> None:
         ],
         "until": DAY,
     }
-    scenario, answer = scenario_of(value), answer_of(value)
-    picture = timeline_svg(scenario, answer)
-    assert len(answer["timeline"]) > 30_000
+    found = simulated(value)
+    picture = timeline_svg(found)
+    assert len(found.answer["timeline"]) > 30_000
     assert len(picture) < 200_000
     root = ET.fromstring(picture)
     assert "executions, too short to be drawn apart" in said(root)
-    assert len([bar for bar in bars(root) if bar.get("fill") == "url(#failed)"]) == 1, "a failure is never hidden"
+    assert len(signs(root, "failed")) == 1, "a failure is never hidden"
     check_readable(root)
 
 
 def test_very_many_bars_are_merged_until_they_fit() -> None:
     pipelines = {f"p{n}": {"ripples": {"r": {"seconds": 1}}, "min_interval": 2 + n % 3} for n in range(60)}
     events = [{"at": 0, "do": "wave", "pipeline": name} for name in pipelines]
-    scenario = scenario_of({"pipelines": pipelines, "events": events, "until": 700})
-    picture = timeline_svg(scenario, simulate(scenario).as_json())
+    picture = timeline_svg(simulated({"pipelines": pipelines, "events": events, "until": 700}))
     assert len(bars(ET.fromstring(picture))) <= limits.TIMELINE_BARS
     assert len(picture) < 2_000_000
 
@@ -318,16 +327,15 @@ def test_pipelines_beyond_a_bound_are_counted() -> None:
 
 
 def test_the_same_answer_gives_the_same_picture() -> None:
-    scenario = scenario_of(FAULT)
-    assert timeline_svg(scenario, answer_of(FAULT)) == timeline_svg(scenario, answer_of(FAULT))
+    assert timeline_svg(simulated(FAULT)) == timeline_svg(simulated(FAULT))
 
 
 def test_merging_keeps_what_is_long_or_far_apart() -> None:
-    def bar(start: int, end: int) -> Bar:
-        return Bar(start, end, 0, "completed")
+    def bar(start: int, end: int) -> TimeSpan:
+        return TimeSpan("completed", start, end)
 
-    assert merged_bars([bar(0, 1), bar(2, 3), bar(4, 30), bar(31, 32), bar(50, 51)], 5) == [
-        Bar(0, 3, 0, "completed", count=2),
+    assert merged([bar(0, 1), bar(2, 3), bar(4, 30), bar(31, 32), bar(50, 51)], 5) == [
+        TimeSpan("completed", 0, 3, count=2),
         bar(4, 30),
         bar(31, 32),
         bar(50, 51),
@@ -374,8 +382,8 @@ def test_an_axis_has_round_ticks(end: int, labels: list[str]) -> None:
 
 
 def test_the_top_of_a_scale_is_round_and_above() -> None:
-    assert [round_up(value * SECOND) // SECOND for value in (1, 7, 31, 90, 4000)] == [1, 8, 40, 90, 4500]
-    assert round_up(0) > 0
+    assert [ticks(value * SECOND, 5)[-1] // SECOND for value in (1, 7, 31, 90, 4000)] == [1, 8, 40, 90, 4500]
+    assert ticks(1, 5)[-1] > 0
 
 
 def test_a_text_is_cut_to_its_room() -> None:

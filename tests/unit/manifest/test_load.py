@@ -208,7 +208,6 @@ def test_the_schema_is_valid_and_refuses_what_the_model_refuses() -> None:
         {**good, "poll": "10 s"},
         {**good, "schedule": None},
         {**good, "tables": [{"name": "t", "mode": "upsrt"}]},
-        {**good, "tables": [{"name": "t", "indexes": [{"kind": "fts"}]}]},
     ):
         assert not validator.is_valid(bad), bad
 
@@ -386,10 +385,10 @@ def test_only_files_keep_bad_rows(tmp_path: Path) -> None:
 
 def test_an_unsupported_part_of_the_project_refuses_every_pipeline(tmp_path: Path) -> None:
     plain = '[[pipeline]]\nid = "plain"\nsource = { connector = "files" }\ntables = ["p"]\n'
-    project = project_of(tmp_path, plain, environ={"HEADWATER_SYNC__BUCKET": "r2://b"})
+    project = project_of(tmp_path, plain, environ={"HEADWATER_ENCRYPTION__KEY_SOURCE": "env:K"})
     with pytest.raises(HeadwaterError) as caught:
         project.refuse_unsupported(["plain"])
-    assert str(caught.value.places[0]) == "environment variable HEADWATER_SYNC__BUCKET"
+    assert str(caught.value.places[0]) == "environment variable HEADWATER_ENCRYPTION__KEY_SOURCE"
 
 
 def test_a_connector_that_exists_is_supported_whatever_was_planned(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import typer
 
 from headwater.base.errors import Exit
 from headwater.interfaces.cli.output import (
-    Face,
     JsonOption,
     PipelinesArgument,
     answer,
     bad_rows_text,
     color,
     count_text,
+    opened_project,
     say,
     seconds_text,
     show,
@@ -48,10 +48,8 @@ def plan(
 ) -> int:
     """Show what apply would do, and why. Writes nothing."""
     from headwater.app import apply as app_apply
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         found = app_apply.plan(opened, pipelines or [])
     if json_:
         answer(found.as_json())
@@ -72,7 +70,7 @@ def apply(
     wait: WaitOption = False,
 ) -> int:
     """Bring the store up to the sources: read what is new, land it once."""
-    return _apply(context.obj, pipelines or [], json_=json_, plan_file=plan_file, trigger="apply", wait=wait)
+    return _apply(context, pipelines or [], json_=json_, plan_file=plan_file, trigger="apply", wait=wait)
 
 
 def run(
@@ -82,12 +80,13 @@ def run(
     wait: WaitOption = False,
 ) -> int:
     """Run one pipeline; the exit code tells how it went."""
-    return _apply(context.obj, [pipeline], json_=json_, plan_file=None, trigger="run", wait=wait)
+    return _apply(context, [pipeline], json_=json_, plan_file=None, trigger="run", wait=wait)
 
 
-def _apply(face: Face, pipelines: list[str], *, json_: bool, plan_file: Path | None, trigger: str, wait: bool) -> int:
+def _apply(
+    context: typer.Context, pipelines: list[str], *, json_: bool, plan_file: Path | None, trigger: str, wait: bool
+) -> int:
     from headwater.app import apply as app_apply
-    from headwater.app.workspace import workspace
     from headwater.interfaces.cli.progress import progress
 
     failed: list[News] = []
@@ -98,7 +97,7 @@ def _apply(face: Face, pipelines: list[str], *, json_: bool, plan_file: Path | N
         if not show_dropped(news):
             failed.append(news)
 
-    with workspace(face.start) as opened, progress() as shown:
+    with opened_project(context) as opened, progress() as shown:
         result = app_apply.apply(
             opened,
             pipelines,

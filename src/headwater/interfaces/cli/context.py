@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headwater.base.errors import Exit
-from headwater.interfaces.cli.output import Face, JsonOption, answer, count_text, say, show, size_text
+from headwater.interfaces.cli.output import JsonOption, answer, count_text, opened_project, say, show, size_text
 
 app = typer.Typer(help="The context store itself.", no_args_is_help=True)
 
@@ -22,10 +22,8 @@ def verify(
 ) -> int:
     """Check that every committed file is there, byte for byte, and that the log is whole."""
     from headwater.app import context as app_context
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         found = app_context.verify(opened, repair=repair)
     if json_:
         answer({"ok": not found.problems, "verification": found})
@@ -46,10 +44,8 @@ def verify(
 def rebuild_catalog(context: typer.Context, json_: JsonOption = False) -> None:
     """Make the catalog again from the log."""
     from headwater.app import context as app_context
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         rebuilt = app_context.rebuild(opened)
     if json_:
         answer({"rebuilt": rebuilt})
@@ -70,10 +66,8 @@ def gc(
 ) -> None:
     """Delete retired files and the leftovers of losing attempts, after the retention time."""
     from headwater.app import context as app_context
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         collected = app_context.gc(opened, retention=retention, dry_run=dry_run)
     if json_:
         answer({"dry_run": dry_run, "collected": collected})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, assert_never
 import typer
 
 from headwater.base import limits
-from headwater.interfaces.cli.output import Face, JsonOption, answer, count_text, say, show, table
+from headwater.interfaces.cli.output import JsonOption, answer, count_text, opened_project, say, show, table
 
 if TYPE_CHECKING:
     from headwater.app.deadletters import DeadLetterView
@@ -39,10 +39,8 @@ def deadletters(
     json_: JsonOption = False,
 ) -> None:
     """The bad rows of a table that were kept: look at them, land those that fit by now, or forget them."""
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         match verb:
             case Verb.LIST:
                 _list(opened, table_, place, rows=rows, limit=limit, json_=json_)

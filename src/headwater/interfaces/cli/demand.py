@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headwater.interfaces.cli.output import Face, JsonOption, answer, say, show, table
+from headwater.interfaces.cli.output import JsonOption, answer, opened_project, say, show, table
 
 PipelineArgument = Annotated[str, typer.Argument(metavar="PIPELINE")]
 ForOption = Annotated[
@@ -28,12 +28,12 @@ def register(app: typer.Typer) -> None:
 
 def tap(context: typer.Context, pipeline: PipelineArgument, json_: JsonOption = False) -> None:
     """Ask once for what is new: run with the freshest data that its sources can give."""
-    _ask(context.obj, pipeline, "tap", json_=json_)
+    _ask(context, pipeline, "tap", json_=json_)
 
 
 def pulse(context: typer.Context, pipeline: PipelineArgument, json_: JsonOption = False) -> None:
     """Ask once for data at least as fresh as now. Does not wait: `headwater run` does."""
-    _ask(context.obj, pipeline, "pulse", json_=json_)
+    _ask(context, pipeline, "pulse", json_=json_)
 
 
 def wave(
@@ -44,7 +44,7 @@ def wave(
     json_: JsonOption = False,
 ) -> None:
     """Keep a pipeline as fresh as it can be, for as long as `headwater serve` runs."""
-    _stand(context.obj, pipeline, "wave", None, for_, name, json_=json_)
+    _stand(context, pipeline, "wave", None, for_, name, json_=json_)
 
 
 def tide(
@@ -56,16 +56,14 @@ def tide(
     json_: JsonOption = False,
 ) -> None:
     """Keep the staleness of a pipeline below a limit, for as long as `headwater serve` runs."""
-    _stand(context.obj, pipeline, "tide", max_staleness, for_, name, json_=json_)
+    _stand(context, pipeline, "tide", max_staleness, for_, name, json_=json_)
 
 
 def clear(context: typer.Context, pipeline: PipelineArgument, json_: JsonOption = False) -> None:
     """Say that what made a pipeline fail is mended: it goes on with the demand that it had."""
     from headwater.app import demand as app_demand
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         found = app_demand.clear(opened, pipeline)
     _tell(found, json_=json_)
 
@@ -74,10 +72,8 @@ def clear(context: typer.Context, pipeline: PipelineArgument, json_: JsonOption 
 def list_(context: typer.Context, json_: JsonOption = False) -> None:
     """What stands: in the manifest, and set by users."""
     from headwater.app import demand as app_demand
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         found = app_demand.triggers(opened)
     if json_:
         answer({"triggers": found})
@@ -96,10 +92,8 @@ def remove(
 ) -> None:
     """Remove standing demand that a user set. What the manifest declares is removed there."""
     from headwater.app import demand as app_demand
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         gone = app_demand.remove_trigger(opened, pipeline, trigger_id)
     if json_:
         answer({"pipeline": pipeline, "removed": gone})
@@ -107,17 +101,16 @@ def remove(
         say(f"{pipeline}: {gone} removed")
 
 
-def _ask(face: Face, pipeline: str, kind: Literal["tap", "pulse"], *, json_: bool) -> None:
+def _ask(context: typer.Context, pipeline: str, kind: Literal["tap", "pulse"], *, json_: bool) -> None:
     from headwater.app import demand as app_demand
-    from headwater.app.workspace import workspace
 
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         found = app_demand.ask(opened, pipeline, kind)
     _tell(found, json_=json_)
 
 
 def _stand(
-    face: Face,
+    context: typer.Context,
     pipeline: str,
     kind: Literal["wave", "tide"],
     max_staleness: str | None,
@@ -127,9 +120,8 @@ def _stand(
     json_: bool,
 ) -> None:
     from headwater.app import demand as app_demand
-    from headwater.app.workspace import workspace
 
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         found = app_demand.set_trigger(
             opened, pipeline, kind, max_staleness=max_staleness, expires_in=expires_in, trigger_id=name
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +14,12 @@ import typer
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Position
 from headwater.interfaces.cli.output import (
-    Face,
     Interrupted,
     JsonOption,
     answer,
     bad_rows_text,
     count_text,
+    opened_project,
     say,
     show,
     show_warning,
@@ -56,28 +56,27 @@ def ingest(
     json_: JsonOption = False,
 ) -> None:
     """Push rows into a table: each file whole or not at all. They are durable when the command ends."""
-    from headwater.app.ingest_by_server import Sender
-    from headwater.app.workspace import workspace
-    from headwater.interfaces.cli.batch_progress import batches_bar
+    from headwater.app.ingest import CommandIngestor
+    from headwater.interfaces.cli.progress import BatchBar
 
     names = files or [STDIN]
     if key is not None and len(names) > 1:
         raise HeadwaterError(
             "HW-U01", "a key is for one batch, and each file is one", hint="run the command once for each file"
         )
-    face: Face = context.obj
     landed: list[dict[str, Any]] = []
     with (
         _interruptible(key),
-        workspace(face.start) as opened,
-        closing(Sender(opened)) as sender,
-        batches_bar(table_, len(names)) as bar,
+        opened_project(context) as opened,
+        closing(CommandIngestor(opened)) as ingestor,
+        ExitStack() as stack,
     ):
+        bar = BatchBar(stack, table_, len(names))
         for name in names:
             try:
                 body = _read(name)
                 bar.began(len(body))
-                found = sender.ingest(table_, body, key=key, evolve=not no_evolve, auto_create=not no_create)
+                found = ingestor.push(table_, body, key=key, evolve=not no_evolve, auto_create=not no_create)
             except HeadwaterError as error:
                 raise _placed(error, name, landed) from error
             bar.landed(len(body))
@@ -85,11 +84,11 @@ def ingest(
             if not json_:
                 with _landed_anyway():
                     _show_landed(table_, found)
-    if sender.warning is not None:
-        show_warning("the rows have landed, but the views on disk are old", sender.warning)
+    if ingestor.warning is not None:
+        show_warning("the rows have landed, but the views on disk are old", ingestor.warning)
     if json_:
         with _landed_anyway():
-            warnings = [sender.warning.as_json()] if sender.warning is not None else []
+            warnings = [ingestor.warning.as_json()] if ingestor.warning is not None else []
             answer({"table": table_, "batches": landed, "warnings": warnings})
 
 
@@ -110,10 +109,8 @@ def list_(
 ) -> None:
     """The keys that were used, and until when each of them protects."""
     from headwater.app import ingest as app_ingest
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         found = app_ingest.list_keys(opened, table_, limit=limit)
     if json_:
         answer({"keys": found})
@@ -134,10 +131,8 @@ def clear(
 ) -> None:
     """Forget keys of a table: what is sent with them lands again, also if it is there already."""
     from headwater.app import ingest as app_ingest
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         cleared = app_ingest.clear(opened, table_, keys or None)
     if json_:
         answer({"table": table_, "cleared": cleared})

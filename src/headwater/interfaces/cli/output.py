@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +16,9 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.json_form import plain
 from headwater.base.printable import printable, printable_lines
 from headwater.interfaces.answers import answer_text
+
+if TYPE_CHECKING:
+    from headwater.app.workspace import Workspace
 
 CELL_WIDTH = 60
 """Longer texts of a table are cut on a terminal; `--format` gives them whole."""
@@ -34,6 +38,16 @@ class Face:
     """What every command knows: where the project is looked for."""
 
     start: Path
+
+
+@contextmanager
+def opened_project(context: typer.Context) -> Iterator[Workspace]:
+    """The project of a command."""
+    from headwater.app.workspace import workspace
+
+    face: Face = context.obj
+    with workspace(face.start) as opened:
+        yield opened
 
 
 def answer(value: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Progress of an apply: bars on a terminal, nothing elsewhere."""
+"""Progress of an apply and of pushed batches: bars on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol, assert_never
 
 from headwater.app.apply import Event, RunBegan, RunFinished, SliceBegan, SliceEnded, SliceRetried, Waiting
+from headwater.base import limits
 from headwater.interfaces.cli.output import count_text, say, size_text
 
 
@@ -23,6 +24,11 @@ def progress() -> Iterator[ShownProgress]:
     if not sys.stderr.isatty():
         yield _Quiet()
         return
+    with _bars("slices") as bars:
+        yield _Bars(bars)
+
+
+def _bars(unit: str, *, redirect_stdout: bool = True) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -30,12 +36,11 @@ def progress() -> Iterator[ShownProgress]:
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed}/{task.total} slices"),
+        TextColumn(f"{{task.completed}}/{{task.total}} {unit}"),
         TextColumn("{task.fields[landed]}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        yield _Bars(bars)
+    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=redirect_stdout)
 
 
 class _Quiet:
@@ -93,3 +98,26 @@ class _Bars:
         rate = rows / max(time.monotonic() - began, 1e-3)
         text = f"{count_text(rows, 'row')}, {size_text(size)}, {rate:,.0f} rows/s"
         self.bars.update(self.tasks[event.pipeline], advance=1, landed=text)
+
+
+class BatchBar:
+    """Batches that have landed, of all, and their bytes: a bar on a terminal, once there is much to push."""
+
+    def __init__(self, stack: ExitStack, table: str, total: int):
+        self.stack, self.table, self.total = stack, table, total
+        self.bars: Any = None
+        self.task: Any = None
+        self.batches, self.bytes = 0, 0
+
+    def began(self, size: int) -> None:
+        if self.bars is None and sys.stderr.isatty() and self.bytes + size >= limits.PROGRESS_BYTES:
+            # Answers on a terminal are written above the bar; where they go elsewhere it must not touch them.
+            self.bars = self.stack.enter_context(_bars("batches", redirect_stdout=sys.stdout.isatty()))
+            self.task = self.bars.add_task(
+                self.table, total=self.total, completed=self.batches, landed=size_text(self.bytes)
+            )
+
+    def landed(self, size: int) -> None:
+        self.batches, self.bytes = self.batches + 1, self.bytes + size
+        if self.bars is not None:
+            self.bars.update(self.task, completed=self.batches, landed=size_text(self.bytes))

@@ -19,6 +19,7 @@ from headwater.interfaces.cli.output import (
     answer,
     bad_rows_text,
     count_text,
+    opened_project,
     say,
     show,
     size_text,
@@ -64,10 +65,8 @@ def validate(context: typer.Context, json_: JsonOption = False) -> None:
 def status(context: typer.Context, pipelines: PipelinesArgument = None, json_: JsonOption = False) -> None:
     """What is: the state, freshness and rows of all pipelines, or of one with its last runs."""
     from headwater.app.status import status as status_of
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         found = status_of(opened, pipelines or [])
     if json_:
         answer({"pipelines": found})
@@ -122,14 +121,12 @@ def query(
 ) -> None:
     """DuckDB over the store, read-only. `headwater.tables` lists the tables."""
     from headwater.app.query import reader
-    from headwater.app.workspace import workspace
     from headwater.interfaces.cli.write_rows import write_rows
 
-    face: Face = context.obj
     chosen = Format.JSON if json_ else format_
     if sql is None and not sys.stdin.isatty():
         sql = sys.stdin.read()
-    with workspace(face.start) as opened, reader(opened, as_of=as_of, sql=sql) as session:
+    with opened_project(context) as opened, reader(opened, as_of=as_of, sql=sql) as session:
         if sql is None:
             _interactive(session, chosen)
         else:

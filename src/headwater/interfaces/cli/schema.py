@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.interfaces.cli.output import Face, JsonOption, answer, say, show, table
+from headwater.interfaces.cli.output import JsonOption, answer, opened_project, say, show, table
 
 app = typer.Typer(help="Table schemas, and the schema of the manifest.", no_args_is_help=True)
 
@@ -15,10 +15,8 @@ app = typer.Typer(help="Table schemas, and the schema of the manifest.", no_args
 def export(context: typer.Context, json_: JsonOption = False) -> None:
     """Write the JSON Schemas of the manifest to `.headwater/schema/`, for editors."""
     from headwater.app import schema as app_schema
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         paths = [str(path) for path in app_schema.export(opened)]
     if json_:
         answer({"written": paths})
@@ -34,10 +32,8 @@ def log(
 ) -> None:
     """Every schema change of a table, or of a pipeline's tables: what, when, decided by whom."""
     from headwater.app import schema as app_schema
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         events = app_schema.log(opened, name)
     if json_:
         answer({"events": events})
@@ -55,10 +51,8 @@ def accept(
 ) -> None:
     """Accept a schema change that was refused; the log keeps who decided."""
     from headwater.app import schema as app_schema
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         accepted = app_schema.accept(opened, name)
     if json_:
         answer({"accepted": accepted})
@@ -78,10 +72,8 @@ def promote(
 ) -> None:
     """Give a value inside a `dynamic` column a typed column of its own, for old rows and new ones."""
     from headwater.app import schema as app_schema
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         found = app_schema.promote(opened, name, path, as_=as_)
     if json_:
         answer({"promoted": found})
@@ -101,10 +93,8 @@ def regen_view(
 ) -> None:
     """Make a table's view (all views) again from the catalog."""
     from headwater.app import schema as app_schema
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         changed = app_schema.regen_view(opened, name)
     if json_:
         answer({"changed": changed})

@@ -14,7 +14,7 @@ import typer
 
 from headwater.base import limits
 from headwater.base.clock import now_us, to_text
-from headwater.interfaces.cli.output import Face, count_text, say, seconds_text, show_error
+from headwater.interfaces.cli.output import count_text, opened_project, say, seconds_text, show_error
 
 if TYPE_CHECKING:
     from headwater.app.drop_folder import News
@@ -44,10 +44,8 @@ def serve(
     """Keep every pipeline as fresh as demand asks: engine, workers, HTTP API. Ends with Ctrl-C or SIGTERM."""
     from headwater.app.ingest import Ingestor
     from headwater.app.serve import open_service
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened, closing(Ingestor()) as ingestor:
+    with opened_project(context) as opened, closing(Ingestor()) as ingestor:
         served = open_service(
             opened,
             ingestor,
@@ -64,10 +62,8 @@ def serve(
 def worker(context: typer.Context) -> None:
     """Workers alone, on any machine that reaches the catalog and the store: they do the jobs of a `serve` elsewhere."""
     from headwater.app.serve import open_worker
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         process = open_worker(opened, tell=lambda error: show_error(error, as_json=False))
         with until_signal(process.stop):
             say(f"working for {opened.project.name}")
@@ -77,10 +73,9 @@ def worker(context: typer.Context) -> None:
 
 @contextmanager
 def _http(opened: Workspace, ingestor: Ingestor, host: str | None, port: int | None, *, otlp: bool) -> Iterator[str]:
-    """The HTTP API, and commands on this machine find it; where it listens, in words."""
-    from headwater.app.access import access_of
+    """The HTTP API; where it listens, in words."""
+    from headwater.app.access import access_of, joined
     from headwater.app.serve import otlp_ports
-    from headwater.app.server_address import joined, left, url_of
     from headwater.interfaces.http.api import api
     from headwater.interfaces.http.server import HttpServer
 
@@ -91,10 +86,7 @@ def _http(opened: Workspace, ingestor: Ingestor, host: str | None, port: int | N
     app = api(lambda: opened, access=access, ingestor=ingestor)
     bound = server.start(app, bind, section.port if port is None else port)
     try:
-        with (
-            left(opened.project, url_of(bind, bound)),
-            _otlp(app.state.context, bind, otlp_ports(opened, asked=otlp)) as also,
-        ):
+        with _otlp(app.state.context, bind, otlp_ports(opened, asked=otlp)) as also:
             yield f" on http://{joined(bind, bound)}{also}"
     finally:
         server.stop()

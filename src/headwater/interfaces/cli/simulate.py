@@ -10,7 +10,7 @@ import typer
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.interfaces.cli.output import Face, JsonOption, answer, count_text, say, show, table
+from headwater.interfaces.cli.output import JsonOption, answer, count_text, opened_project, say, show, table
 
 if TYPE_CHECKING:
     from headwater.app.simulate import DemandKind, Simulated
@@ -62,12 +62,12 @@ def simulate(
             )
         found, title = simulate_file(scenario), scenario.stem
     else:
-        found, title = _own(context.obj, until or "1h", tried, alone=alone)
+        found, title = _own(context, until or "1h", tried, alone=alone)
     if svg is not None:
         from headwater.base.blobs import write_whole
         from headwater.interfaces.timeline_svg import timeline_svg
 
-        picture = timeline_svg(found.scenario, found.answer, title=title)
+        picture = timeline_svg(found, title=title)
         write_whole(svg.resolve(), picture.encode(), durable=False)
     if json_:
         answer(found.answer)
@@ -77,13 +77,14 @@ def simulate(
         say(f"wrote {svg}")
 
 
-def _own(face: Face, until: str, tried: Sequence[tuple[DemandKind, str]], *, alone: bool) -> tuple[Simulated, str]:
+def _own(
+    context: typer.Context, until: str, tried: Sequence[tuple[DemandKind, str]], *, alone: bool
+) -> tuple[Simulated, str]:
     """The project itself, and its name."""
     from headwater.app.simulate import demand_to_try, simulate_project
-    from headwater.app.workspace import workspace
 
     what_if = [demand_to_try(kind, text) for kind, text in tried]
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         found = simulate_project(opened, until=until, what_if=what_if, alone=alone)
         name = opened.project.name
     if not found.scenario.events:

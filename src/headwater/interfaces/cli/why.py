@@ -9,10 +9,10 @@ import typer
 
 from headwater.base.errors import error_of
 from headwater.interfaces.cli.output import (
-    Face,
     JsonOption,
     answer,
     bad_rows_text,
+    opened_project,
     seconds_text,
     show,
     size_text,
@@ -33,10 +33,8 @@ def why(
 ) -> None:
     """Why a pipeline runs, waits, is blocked or is idle."""
     from headwater.app import why_runs_logs as app_why
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         found = app_why.why(opened, pipeline)
     if json_:
         answer(vars(found))
@@ -60,10 +58,8 @@ def runs(
 ) -> None:
     """The newest runs, of all pipelines or of one."""
     from headwater.app import why_runs_logs as app_why
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         found = app_why.runs(opened, pipeline=pipeline, limit=limit, before=before)
     if json_:
         answer({"runs": found})
@@ -102,10 +98,8 @@ def logs(
 ) -> None:
     """All that is known of one run: what asked for it, its jobs, its events, its error."""
     from headwater.app import why_runs_logs as app_why
-    from headwater.app.workspace import workspace
 
-    face: Face = context.obj
-    with workspace(face.start) as opened:
+    with opened_project(context) as opened:
         found = app_why.newest_log(opened, run)
     if json_:
         answer(vars(found))

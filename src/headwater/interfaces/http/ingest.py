@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from headwater.app.ingest import Accepted, Encoding, TooLarge, decoded, mark_of
+from headwater.app.ingest import Accepted, Encoding, TooLarge, decoded
 from headwater.interfaces.http.memory import Reservation
 from headwater.interfaces.http.problems import RequestError
 from headwater.interfaces.http.request_context import Context, Given, answer, answers, shape
@@ -41,7 +41,6 @@ async def ingest(
     x_idempotency_key: Annotated[str | None, Header(description="the same, by another name")] = None,
     x_schema_evolve: Annotated[bool, Header(description="false: unknown keys add no columns")] = True,
     x_auto_create: Annotated[bool, Header(description="false: a table that is not there is not made")] = True,
-    x_headwater_table: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
     """Push rows into a table: all of them land, once, or none does."""
     # The arguments of the key are its description; a header may also come twice.
@@ -59,7 +58,6 @@ async def ingest(
             key=key,
             evolve=x_schema_evolve,
             auto_create=x_auto_create,
-            mark=x_headwater_table,
             actor=f"http:{request.client.host}" if request.client is not None else "http",
         )
         # A sender that goes away does not undo what it has sent: the thread goes on, and the key finds the answer.
@@ -86,13 +84,9 @@ def _land(
     key: str | None,
     evolve: bool,
     auto_create: bool,
-    mark: str | None,
     actor: str,
 ) -> Accepted:
     workspace = context.current()
-    if mark is not None and mark != mark_of(context.ingestor.target(workspace, table, auto_create=auto_create)):
-        # A command that read a newer manifest than this server: it lands its rows itself.
-        raise RequestError(412, f"the server knows `{table}` by another manifest", code="HW-T02")
     try:
         rows = decoded(body, encoding, grow=place.grow)
         ingestor = context.ingestor

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headwater.app.server_address import joined
+from headwater.app.access import joined
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 

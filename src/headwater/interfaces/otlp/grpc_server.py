@@ -23,8 +23,8 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from starlette.datastructures import Headers
 
+from headwater.app.access import joined
 from headwater.app.otlp import Signal, written
-from headwater.app.server_address import joined
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.interfaces.http.connections import connection_limit, raise_file_limit

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from headwater.app.server_address import joined
+from headwater.app.access import joined
 from headwater.interfaces.http.server import HttpServer
 from headwater.interfaces.otlp.grpc_server import GrpcServer
 from headwater.interfaces.otlp.http import otlp_app
