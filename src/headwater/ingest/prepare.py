@@ -7,7 +7,7 @@ the sender wants it so, lands without its bad rows, and those bring no columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
@@ -17,7 +17,7 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED, is_reserved_column
 from headwater.base.table_schema import TableSchema
-from headwater.base.types import STRING, TIMESTAMP
+from headwater.base.types import DYNAMIC, STRING, TIMESTAMP
 from headwater.coerce.batches import Coerced, coerce_lines, coerce_objects, coerce_pieces
 from headwater.coerce.objects import Objects, bad_lines, line_pieces, read_lines, without_bom
 from headwater.coerce.rescued import dynamic_array, good_rows, rescue, without_rescued
@@ -60,21 +60,28 @@ class Prepared:
 
 
 def prepare(
-    body: bytes, schema: TableSchema, *, table: str, evolve: bool, most_bad: int | None = 0, first_line: int = 1
+    body: bytes,
+    schema: TableSchema,
+    *,
+    table: str,
+    evolve: bool,
+    most_bad: int | None = 0,
+    first_line: int = 1,
+    added: tuple[str, ...] = (),
 ) -> Prepared:
     """Raises HW-I02 with the place of every bad row (of the first hundred) if more than `most_bad` are bad; None bears
     any number. A large batch is looked at piece by piece, which changes nothing of what becomes of it: a row costs many
     times its text while it is looked at. One that is refused is not read to its end if there are many bad rows. Raises
-    `TooManyCells`. Lines are counted from `first_line`; before the first of all a byte order mark may stand."""
+    `TooManyCells`. Lines are counted from `first_line`; before the first of all a byte order mark may stand. `added` are the
+    columns that what came before it in the same file brought."""
     known = without_rescued(schema)
     parts: list[Prepared] = []
-    added: tuple[str, ...] = ()
     bad: list[BadRow] = []
     errors: list[RowError] = []
     total = bad_rows = end = 0
     line = first_line
     for piece in line_pieces(body, limits.PUSH_SMALL_BYTES):
-        found = coerce_lines(piece, _wider(known, added), first_line=line)
+        found = coerce_lines(piece, wider(known, added), first_line=line)
         text = without_bom(piece, first_line=line)
         total, bad_rows = total + found.error_total, bad_rows + len(found.bad)
         errors += found.errors[: limits.MAX_BAD_ROWS - len(errors)]
@@ -98,7 +105,7 @@ def _evolved(
     text: bytes, found: Coerced, known: TableSchema, added: tuple[str, ...], *, evolve: bool, first_line: int
 ) -> Prepared:
     """The good rows of a piece, with columns for what is unknown in it; `added` are those that came before it."""
-    if not found.unknown_seen and not _lacks_times(found.batch, _wider(known, added)):
+    if not found.unknown_seen and not _lacks_times(found.batch, wider(known, added)):
         return Prepared(found.batch, found.rows, added=added)
     objects = read_lines(text, first_line=first_line, place="")
     if found.bad:
@@ -106,7 +113,7 @@ def _evolved(
     if has_default_times(known):
         objects.rows[:] = [_with_time(row, known) for row in objects.rows]
     added, rescued = _sort_out(objects, known, added, evolve=evolve)
-    coerced = coerce_objects(objects, _wider(known, added))
+    coerced = coerce_objects(objects, wider(known, added))
     assert not coerced.bad  # a text takes every value of a good row, and a time was looked at
     if not rescued:
         return Prepared(coerced.batch, coerced.rows, added=added)
@@ -140,10 +147,12 @@ def joined(parts: Sequence[Prepared]) -> Prepared:
     )
 
 
-def _wider(schema: TableSchema, added: Sequence[str]) -> TableSchema:
-    for name in added:
-        schema = schema.added(name, STRING)
-    return schema
+def wider(schema: TableSchema, names: Iterable[str], *, rescues: bool = False) -> TableSchema:
+    """The schema with columns of text for those of the names that it lacks, and with `_rescued` if rows need it."""
+    for name in names:
+        if schema.column(name) is None:
+            schema = schema.added(name, STRING)
+    return schema.added(RESCUED, DYNAMIC) if rescues and schema.column(RESCUED) is None else schema
 
 
 def prepare_together(bodies: Sequence[bytes], schema: TableSchema) -> list[Prepared | None]:
