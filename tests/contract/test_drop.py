@@ -116,8 +116,9 @@ def test_what_was_remembered_of_a_file_and_is_not_so_keeps_it_from_nothing(place
     shop = Shop.at(place)
     shop.drop("events/a.ndjson", line("a"))
     with shop.opened() as (opened, dropping, news):
-        (file,) = dropping._folder().scan().files
-        dropping._memory.hashed(file, "0" * 64, scanned_at_ns=time.time_ns() + limits.DROP_HASH_OLD_NS)
+        ((file,), _) = dropping._folder().scan()
+        dropping._memory.due([file], now=0.0, now_ns=time.time_ns() + limits.DROP_HASH_OLD_NS)
+        dropping._memory.hashed(file, "0" * 64)
         assert dropping.scan(), "it is not the file with that hash"
         assert not dropping.scan()
         assert (codes(news), labels(opened)) == ([], ["a"])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headwater.app.ingest import Ingestor
 from headwater.app.workspace import Workspace
@@ -34,7 +35,6 @@ from headwater.ingest.group_commit import Base, Files, WrittenRows
 from headwater.ingest.prepare import refuse_rows
 from headwater.ingest.push_records import Accepted, Push, PushTable
 
-HASHES = ".headwater/drop.json"
 KEY = "filedrop:"
 """A file's key is this and the hash of its bytes: another file of the same bytes is the same batch."""
 
@@ -60,18 +60,12 @@ News = Taken | PutAway | HeadwaterError
 """What happened, or what keeps a file or a table from landing; the latter is reported once."""
 
 
-_BigFile = tuple[Callable[[], Accepted], "Future[Accepted]"]
-"""Lands a big file; where the answer goes."""
-
-
-@dataclass(frozen=True)
-class _Reading:
+class _Reading(NamedTuple):
     """A file that is being taken."""
 
     folder: DropFolder
     target: PushTable
     file: Dropped
-    scanned_at_ns: int
 
 
 @dataclass
@@ -88,13 +82,13 @@ class Dropping:
     _listing_seconds: float = 0.0
     _seen_seq: int | None = None
     _big: dict[str, tuple[_Reading, Future[Accepted]]] = field(default_factory=dict)
-    _big_files: queue.SimpleQueue[_BigFile | None] | None = None
+    _big_files: queue.SimpleQueue[Callable[[], None] | None] | None = None
     _taken: dict[str, Taken] = field(default_factory=dict)
     _again: int = 0
     """How many files of this scan will be tried again."""
 
     def __post_init__(self) -> None:
-        self._memory = Memory(self.workspace.project.root / HASHES)
+        self._memory = Memory(self.workspace.project.root / ".headwater/drop.json")
 
     def run(self, ended: threading.Event) -> None:
         """Scan again and again until `ended`. A folder that takes long to list is listed less often."""
@@ -111,17 +105,17 @@ class Dropping:
     def scan(self) -> bool:
         """Lands what is due now; True if a later scan may find more of what is there."""
         folder, self._again = self._folder(), 0
-        began = time.monotonic()
-        listing = folder.scan()
+        began, began_ns = time.monotonic(), time.time_ns()
+        files, problems = folder.scan()
         self._listing_seconds = time.monotonic() - began
         self._note_big()
-        self._report_problems(folder, listing.problems)
-        if listing.files:
+        self._report_problems(folder, problems)
+        if files:
             self._forget_cleared()
-        due, left = self._memory.due(listing.files, now=time.monotonic(), now_ns=time.time_ns(), busy=self._big)
-        for table, files in due.items():
+        due, left = self._memory.due(files, now=time.monotonic(), now_ns=began_ns, busy=self._big)
+        for table in due:
             if not self.ended.is_set() and not self._memory.table_waits(table, now=time.monotonic()):
-                self._take_table(folder, table, files)
+                self._take_table(folder, table, due[table])
         self._report_taken()
         return left + self._again > 0
 
@@ -160,31 +154,25 @@ class Dropping:
         for file in files:
             if self.ended.is_set():
                 return
-            reading = _Reading(folder, target, file, time.time_ns())
-            if file.size > limits.MAX_BODY_BYTES:
+            reading = _Reading(folder, target, file)
+            if file.stamp.size > limits.MAX_BODY_BYTES:
                 self._begin_big(reading)
                 continue
             try:
                 found.append((reading, self._rows(reading)))
             except (SliceGone, HeadwaterError) as error:
-                self._failed(reading, error)
+                self._note(reading, error)
         with self.workspace.store().catalog.snapshot() as connection:
             keys = [KEY + rows.sha256 for _, rows in found]
             known = taken_keys(connection, target.table, keys, now_us=now_us())
         for reading, rows in found:
             if KEY + rows.sha256 in known:
-                self._memory.done(reading.file, scanned_at_ns=reading.scanned_at_ns)
+                self._memory.done(reading.file)
         new = [(reading, rows) for reading, rows in found if KEY + rows.sha256 not in known]
         pushes = (_push(reading, rows) for reading, rows in new if not self.ended.is_set())
-
-        problem: Exception | None = None
-        for (reading, _), outcome in zip(new, self.ingestor.ingest_together(self.workspace, pushes)):
-            try:
-                self._note(reading, outcome)
-            except HeadwaterError as error:  # what landed is noted first
-                problem = error
-        if problem is not None:
-            raise problem
+        outcomes = list(zip(new, self.ingestor.ingest_together(self.workspace, pushes)))
+        for (reading, _), outcome in sorted(outcomes, key=lambda pair: not isinstance(pair[1], Accepted)):
+            self._note(reading, outcome)  # what landed first: an error of the table ends this
 
     def _rows(self, reading: _Reading) -> FileRows:
         """The rows of a file, with the hash of its bytes; an old file need not be read again for it. Raises `SliceGone`,
@@ -192,36 +180,30 @@ class Dropping:
         sha256 = self._memory.hash_of(reading.file)
         if sha256 is None:
             sha256 = reading.folder.hash_of(reading.file)
-            self._memory.hashed(reading.file, sha256, scanned_at_ns=reading.scanned_at_ns)
+            self._memory.hashed(reading.file, sha256)
         return reading.folder.rows(reading.file, sha256, reading.target.forms)
 
     def _note(self, reading: _Reading, outcome: Accepted | BaseException) -> None:
-        """What became of a file. Raises what is wrong with the table or the store."""
-        if isinstance(outcome, TooLarge):
-            self._begin_big(reading)
-        elif not isinstance(outcome, Accepted):
-            self._failed(reading, outcome)
-        else:
-            self._memory.done(reading.file, scanned_at_ns=reading.scanned_at_ns)
-            if not outcome.replayed:
-                before = self._taken.get(reading.file.table, Taken(reading.file.table))
-                rows, bad = before.rows + outcome.rows_ingested, before.rows_refused + outcome.rows_refused
-                self._taken[reading.file.table] = Taken(before.table, before.files + 1, rows, bad)
-
-    def _failed(self, reading: _Reading, error: BaseException) -> None:
-        """A file did not land. Raises the error if the table or the store is at fault, not the file."""
-        file = reading.file
-        if isinstance(error, SliceGone):
-            self._memory.hashed(file, None, scanned_at_ns=0)
-            self._again += 1
-            return
-        error = as_headwater(error)
-        if isinstance(error, PassingFailure) and self._memory.failed(file, now=time.monotonic()):
-            self._again += 1
-        elif isinstance(error, RejectedBatch | PassingFailure):
-            self._put_away(reading.folder, file, error)
-        else:
-            raise error
+        """What became of a file. Raises what is wrong with the table or the store, and not with the file."""
+        file, table = reading.file, reading.file.table
+        match outcome:
+            case Accepted():
+                self._memory.done(file)
+                if not outcome.replayed:
+                    before = self._taken.get(table, Taken(table))
+                    rows, bad = before.rows + outcome.rows_ingested, before.rows_refused + outcome.rows_refused
+                    self._taken[table] = Taken(table, before.files + 1, rows, bad)
+            case TooLarge():
+                self._begin_big(reading)
+            case SliceGone():
+                self._memory.hashed(file, None)
+                self._again += 1
+            case PassingFailure() if self._memory.failed(file, now=time.monotonic()):
+                self._again += 1
+            case RejectedBatch() | PassingFailure():
+                self._put_away(reading.folder, file, outcome)
+            case error:
+                raise as_headwater(error)
 
     def _table_failed(self, table: str, error: HeadwaterError) -> None:
         self._memory.table_failed(table, now=time.monotonic())
@@ -248,8 +230,15 @@ class Dropping:
             self._big_files = queue.SimpleQueue()
             threading.Thread(target=_land_all, args=(self._big_files,), name="drop-big", daemon=True).start()
         landed: Future[Accepted] = Future()
+
+        def land() -> None:
+            try:
+                landed.set_result(self._land_big(reading))
+            except BaseException as error:
+                landed.set_exception(error)
+
         self._big[reading.file.path] = reading, landed
-        self._big_files.put((lambda: self._land_big(reading), landed))
+        self._big_files.put(land)
 
     def _land_big(self, reading: _Reading) -> Accepted:
         """Lands a file in one commit with its key, or finds that it has landed. Raises what `Ingestor.ingest` raises,
@@ -336,13 +325,9 @@ def take_dropped(workspace: Workspace, on_news: Callable[[News], None]) -> None:
             time.sleep(limits.DROP_SCAN_SECONDS)
 
 
-def _land_all(files: queue.SimpleQueue[_BigFile | None]) -> None:
-    while (big := files.get()) is not None:
-        land, landed = big
-        try:
-            landed.set_result(land())
-        except BaseException as error:
-            landed.set_exception(error)
+def _land_all(files: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+    while (land := files.get()) is not None:
+        land()
 
 
 def _push(reading: _Reading, rows: FileRows) -> Push:

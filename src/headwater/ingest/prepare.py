@@ -175,7 +175,8 @@ def _lots(bodies: Sequence[bytes]) -> Iterator[list[bytes]]:
             lot, size = [], 0
         lot.append(body)
         size += len(body)
-    yield lot
+    if lot:
+        yield lot
 
 
 def may_be_added(name: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headwater.base import limits
 from headwater.ingest.drop.due_files import Memory
-from headwater.ingest.drop.folder import Dropped
+from headwater.ingest.drop.folder import Dropped, Stamp
 
 NOW_NS = 1_800_000_000_000_000_000
 YOUNG = NOW_NS - 1_000_000
@@ -19,7 +19,7 @@ def new_memory() -> Memory:
 
 
 def file(name: str = "a.csv", *, table: str = "t", size: int = 1, mtime_ns: int = OLD, inode: int = 7) -> Dropped:
-    return Dropped(table, name, (size, mtime_ns, inode, mtime_ns))
+    return Dropped(table, name, Stamp(size, mtime_ns, inode, mtime_ns))
 
 
 def due(memory: Memory, *files: Dropped, now: float = 0.0) -> list[str]:
@@ -36,7 +36,7 @@ def test_a_young_file_is_due_when_two_looks_a_scan_apart_saw_the_same() -> None:
     memory, young = new_memory(), file(mtime_ns=YOUNG)
     assert due(memory, young, now=0.0) == []
     assert due(memory, young, now=0.5) == []
-    grown = replace(young, stamp=(2, *young.stamp[1:]))
+    grown = replace(young, stamp=Stamp(2, *young.stamp[1:]))
     assert due(memory, grown, now=1.0) == []
     assert due(memory, grown, now=1.9) == []
     assert due(memory, grown, now=2.0) == ["t/a.csv"]
@@ -55,7 +55,8 @@ def test_the_files_of_a_table_come_in_the_order_of_their_times_and_names() -> No
 
 def test_what_is_done_with_stays_so_until_it_changes() -> None:
     memory = new_memory()
-    memory.done(file(), scanned_at_ns=NOW_NS)
+    due(memory, file())
+    memory.done(file())
     assert due(memory, file()) == []
     assert due(memory, file(inode=8)) == ["t/a.csv"]
     assert due(memory, file(size=2)) == ["t/a.csv"]
@@ -66,9 +67,10 @@ def test_a_file_that_was_young_when_it_was_read_is_read_again() -> None:
     memory, young = new_memory(), file(mtime_ns=YOUNG)
     due(memory, young, now=0.0)
     assert due(memory, young, now=1.0) == ["t/a.csv"]
-    memory.done(young, scanned_at_ns=YOUNG + limits.MTIME_TRUST_NS - 1)
-    assert due(memory, young, now=2.0) == ["t/a.csv"]
-    memory.done(young, scanned_at_ns=YOUNG + limits.MTIME_TRUST_NS)
+    assert memory.due([young], now=1.5, now_ns=YOUNG + limits.MTIME_TRUST_NS - 1)[1] == 0
+    memory.done(young)
+    assert memory.due([young], now=2.0, now_ns=YOUNG + limits.MTIME_TRUST_NS) == ({"t": [young]}, 0)
+    memory.done(young)
     assert due(memory, young, now=3.0) == []
 
 
@@ -102,15 +104,17 @@ def test_a_table_that_does_not_work_waits_and_pauses_have_a_bound() -> None:
 
 def test_a_cleared_ledger_makes_the_files_of_its_table_new() -> None:
     memory = new_memory()
+    due(memory, file(), file(table="t2"))
     for each in (file(), file(table="t2")):
-        memory.done(each, scanned_at_ns=NOW_NS)
+        memory.done(each)
     memory.forget({"t"})
     assert due(memory, file(), file(table="t2")) == ["t/a.csv"]
 
 
 def test_what_is_gone_is_forgotten() -> None:
     memory = new_memory()
-    memory.done(file(), scanned_at_ns=NOW_NS)
+    due(memory, file())
+    memory.done(file())
     memory.failed(file("b"), now=0.0)
     due(memory)
     assert memory._files == {}

@@ -9,17 +9,18 @@ import pytest
 
 from headwater.base import limits
 from headwater.ingest.drop.due_files import Memory
-from headwater.ingest.drop.folder import Dropped
+from headwater.ingest.drop.folder import Dropped, Stamp
 
 NOW_NS = 1_800_000_000_000_000_000
 OLD = NOW_NS - limits.DROP_HASH_OLD_NS
-FILE = Dropped("t", "a.csv", (5, OLD, 7, OLD))
+FILE = Dropped("t", "a.csv", Stamp(5, OLD, 7, OLD))
 
 
 def kept(path: Path, file: Dropped) -> str | None:
     """What another process knows of a file after this one has hashed it now."""
     hashes = Memory(path)
-    hashes.hashed(file, "abc", scanned_at_ns=NOW_NS)
+    hashes.due([file], now=0.0, now_ns=NOW_NS)
+    hashes.hashed(file, "abc")
     hashes.save()
     return Memory(path).hash_of(file)
 
@@ -30,21 +31,23 @@ def test_an_old_file_is_remembered_until_anything_of_it_changes(tmp_path: Path) 
     for place in range(4):
         stamp = [*FILE.stamp]
         stamp[place] -= 1
-        assert hashes.hash_of(replace(FILE, stamp=(stamp[0], stamp[1], stamp[2], stamp[3]))) is None
+        assert hashes.hash_of(replace(FILE, stamp=Stamp(*stamp))) is None
     assert hashes.hash_of(replace(FILE, name="b.csv")) is None
 
 
-@pytest.mark.parametrize("stamp", [(5, OLD + 1, 7, OLD), (5, OLD, 7, OLD + 1), (5, NOW_NS * 2, 7, OLD)])
-def test_a_file_that_changed_not_long_ago_is_not_remembered(tmp_path: Path, stamp: tuple[int, int, int, int]) -> None:
+@pytest.mark.parametrize("stamp", [Stamp(5, OLD + 1, 7, OLD), Stamp(5, OLD, 7, OLD + 1), Stamp(5, NOW_NS * 2, 7, OLD)])
+def test_a_file_that_changed_not_long_ago_is_not_remembered(tmp_path: Path, stamp: Stamp) -> None:
     assert kept(tmp_path / "drop.json", replace(FILE, stamp=stamp)) is None
 
 
 def test_what_is_gone_is_forgotten(tmp_path: Path) -> None:
     hashes = Memory(tmp_path / "drop.json")
-    for name in ("a.csv", "b.csv", "c.csv"):
-        hashes.hashed(replace(FILE, name=name), name, scanned_at_ns=NOW_NS)
-    hashes.hashed(replace(FILE, name="b.csv"), None, scanned_at_ns=NOW_NS)
-    hashes.due([replace(FILE, name=name) for name in ("a.csv", "b.csv")], now=0.0, now_ns=NOW_NS)
+    files = [replace(FILE, name=name) for name in ("a.csv", "b.csv", "c.csv")]
+    hashes.due(files, now=0.0, now_ns=NOW_NS)
+    for each in files:
+        hashes.hashed(each, each.name)
+    hashes.hashed(files[1], None)
+    hashes.due(files[:2], now=0.0, now_ns=NOW_NS)
     hashes.save()
     again = Memory(tmp_path / "drop.json")
     assert [again.hash_of(replace(FILE, name=name)) for name in ("a.csv", "b.csv", "c.csv")] == ["a.csv", None, None]

@@ -7,6 +7,7 @@ import hashlib
 import io
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from headwater.connectors.files.read import ReadFiles
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.protocol import ItemRead, SliceGone
 from headwater.ingest.decode import TooLarge
-from headwater.ingest.drop.rows import FileRows, ReadPart
+from headwater.ingest.drop.rows import FileRows, read_part
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
 from headwater.ingest.prepare import Prepared
 
@@ -188,7 +189,7 @@ def test_a_bad_row_in_a_later_part_of_a_file_moves_no_other_row(
     monkeypatch.setattr("headwater.base.limits.FILE_CHUNK_BYTES", 100)
     content = b"".join(b'{"id": %d}\n' % n + b"bad\n" * (n == 70) for n in range(100))
     file, half = folder.put("a.ndjson", content), len(content) // 2
-    read = ReadPart(folder.root, how_of("a.ndjson"), most_bad=1, evolve=False)
+    read = partial(read_part, folder.root, how_of("a.ndjson"), 1, False)
     found: list[Any] = []
     for start, end in ((0, half), (half, len(content))):
         found += read({"pieces": [[file.source_id, file.size, file.mtime_ns, start, end, False]]}, TYPED)
@@ -201,7 +202,7 @@ def test_a_big_file_of_short_rows_fits_a_wide_table(folder: Folder, monkeypatch:
     monkeypatch.setattr(limits, "BATCH_CELLS", 1_000)
     content = b"{}\n" * 999
     file = folder.put("a.ndjson", content)
-    read = ReadPart(folder.root, how_of("a.ndjson"), most_bad=0, evolve=False)
+    read = partial(read_part, folder.root, how_of("a.ndjson"), 0, False)
     partition = {"pieces": [[file.source_id, file.size, file.mtime_ns, 0, file.size, True]]}
     assert sum(each.num_rows for each in read(partition, TYPED) if isinstance(each, pa.RecordBatch)) == 999
 

@@ -13,8 +13,9 @@ import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from headwater.base import limits
 from headwater.base.blobs import cannot_write, make_directory, write_whole
@@ -34,9 +35,15 @@ REASON = ".reason.json"
 UNFINISHED = (".tmp", ".part")
 FORMATS = ("ndjson", "csv", "parquet")
 
-Stamp = tuple[int, int, int, int]
-"""Size, mtime in nanoseconds, inode and ctime: as long as they stay, a file is taken for the same one. A program may set
-the mtime as it likes; only the system sets the ctime."""
+
+class Stamp(NamedTuple):
+    """As long as all of these stay, a file is taken for the same one. A program may set the mtime as it likes; only the
+    system sets the ctime."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+    ctime_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +58,9 @@ class Dropped:
     def path(self) -> str:
         return f"{self.table}/{self.name}"
 
-    @property
-    def size(self) -> int:
-        return self.stamp[0]
 
-    @property
-    def mtime_ns(self) -> int:
-        return self.stamp[1]
-
-    @property
-    def changed_ns(self) -> int:
-        """When it last changed, by whichever of its times is later."""
-        return max(self.stamp[1], self.stamp[3])
-
-
-@dataclass
-class Listing:
-    """What one scan found. `problems` has, by its place, what will not be taken, and why."""
-
-    files: list[Dropped] = field(default_factory=list)
-    problems: dict[str, HeadwaterError] = field(default_factory=dict)
+Problems = dict[str, HeadwaterError]
+"""What will not be taken, by its place, and why."""
 
 
 class DropFolder:
@@ -79,13 +69,14 @@ class DropFolder:
     def __init__(self, project: Path, drop: str):
         self.project, self.root, self.shown = project, project / drop, drop.rstrip("/")
 
-    def scan(self) -> Listing:
+    def scan(self) -> tuple[list[Dropped], Problems]:
         """Every file of every table, with one stat each. A folder that is not there has none."""
-        found = Listing()
+        files: list[Dropped] = []
+        problems: Problems = {}
         folders = [""]
         while folders:
             prefix = folders.pop()
-            for entry in self._entries(prefix, found):
+            for entry in self._entries(prefix, problems):
                 path = prefix + entry.name
                 if entry.name[0] in "._" or entry.name.lower().endswith(UNFINISHED):
                     continue
@@ -95,11 +86,12 @@ class DropFolder:
                 with suppress(OSError):  # gone since it was listed
                     status = entry.stat(follow_symlinks=False)
                     if problem := self._problem(path, status):
-                        self._add_problem(found, path, f"`{self.shown_path(_shown(path))}` {problem[0]}", problem[1])
+                        message = f"`{_shown(self.shown_path(path))}` {problem[0]}"
+                        problems[_shown(path)] = HeadwaterError("HW-I04", message, hint=problem[1])
                     else:
                         table, _, name = path.partition("/")
-                        found.files.append(Dropped(table, name, _stamp(status)))
-        return found
+                        files.append(Dropped(table, name, _stamp(status)))
+        return files, problems
 
     def shown_path(self, path: str) -> str:
         """What people call a file or folder below this one; also the name under which the connector reads it."""
@@ -112,7 +104,7 @@ class DropFolder:
 
     def hash_of(self, file: Dropped) -> str:
         """The sha256 of a file's bytes. Raises `SliceGone` if it is not what the scan saw, and HW-C03."""
-        whole = Piece(self._found(file), 0, file.size, whole=True)
+        whole = Piece(self._found(file), 0, file.stamp.size, whole=True)
         with file_errors(), OpenFile(self.project, whole, below=self.shown) as opened:
             return str(opened.finish().version["sha256"])
 
@@ -120,9 +112,11 @@ class DropFolder:
         """Move a file to the folder of failed ones, with the reason beside it; its new place. The reason is written
         first: a crash in between leaves a file that fails once more. Raises `SliceGone` if it is no longer the file that
         failed, and HW-T05 if it cannot be moved."""
-        source = self.root / file.path
-        self._refuse_links(file)
-        target = self._free(self.root / file.table / FAILED / file.name)
+        source, target = self.root / file.path, self._free(self.root / file.table / FAILED / file.name)
+        for folder in target.relative_to(self.root).parents[:-1]:
+            if (self.root / folder).is_symlink():  # it may lead anywhere
+                message = f"`{self._place(self.root / folder)}` is a symbolic link, and nothing is moved through one"
+                raise HeadwaterError("HW-T05", message, hint="remove it")
         beside = target.with_name(target.name + REASON)
         try:
             make_directory(target.parent)
@@ -140,15 +134,6 @@ class DropFolder:
             raise cannot_write(self._place(target), error) from error
         return self.shown_path(target.relative_to(self.root).as_posix())
 
-    def _refuse_links(self, file: Dropped) -> None:
-        """Raises HW-T05 if a folder that a failed file would be moved to is a link: it may lead anywhere."""
-        folder = self.root / file.table / FAILED
-        for part in ("", *file.name.split("/")[:-1]):
-            folder = folder / part
-            if folder.is_symlink():
-                message = f"`{self._place(folder)}` is a symbolic link, and nothing is moved through one"
-                raise HeadwaterError("HW-T05", message, hint="remove it")
-
     def _free(self, wanted: Path) -> Path:
         """A name that no file has that failed before: those are kept too. Raises HW-T05 if there are too many."""
         name = wanted.name.encode()[-limits.DROP_NAME_BYTES :].decode(errors="ignore")
@@ -160,7 +145,7 @@ class DropFolder:
         message = f"{limits.DROP_NAMES - 1} files named `{_shown(name)}` have failed already"
         raise HeadwaterError("HW-T05", message, hint=f"move them out of `{self._place(wanted.parent)}`")
 
-    def _entries(self, prefix: str, found: Listing) -> list[os.DirEntry[str]]:
+    def _entries(self, prefix: str, problems: Problems) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(self.root / prefix) as entries:
                 return sorted(entries, key=lambda entry: entry.name)
@@ -168,8 +153,8 @@ class DropFolder:
             return []
         except OSError as error:
             hint = "let this user read it" if isinstance(error, PermissionError) else "it must be a folder"
-            shown = self.shown_path(_shown(prefix)).rstrip("/")
-            self._add_problem(found, prefix, f"cannot list `{shown}`: {error.strerror or error}", hint)
+            message = f"cannot list `{_shown(self.shown_path(prefix)).rstrip('/')}`: {error.strerror or error}"
+            problems[_shown(prefix).rstrip("/") or "."] = HeadwaterError("HW-I04", message, hint=hint)
             return []
 
     def _problem(self, path: str, status: os.stat_result) -> tuple[str, str] | None:
@@ -195,18 +180,15 @@ class DropFolder:
             return "is a compressed Parquet file", "decompress it: a Parquet file is compressed inside"
         return None
 
-    def _add_problem(self, found: Listing, path: str, message: str, hint: str) -> None:
-        found.problems[_shown(path).rstrip("/") or "."] = HeadwaterError("HW-I04", message, hint=hint)
-
     def _found(self, file: Dropped) -> FoundFile:
-        return FoundFile(self.shown_path(file.path), file.size, file.mtime_ns)
+        return FoundFile(self.shown_path(file.path), file.stamp.size, file.stamp.mtime_ns)
 
     def _place(self, path: Path) -> str:
         return _shown(self.shown_path(path.relative_to(self.root).as_posix()))
 
 
 def _stamp(status: os.stat_result) -> Stamp:
-    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
+    return Stamp(status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
 
 
 def _shown(name: str) -> str:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,42 +94,35 @@ class FileRows:
             else:
                 cuts = text_cuts(self.file, self.how, time.time_ns())
         partitions = cut_partitions([self.file], lambda _: cuts)
-        return ArrowRead(tuple(partitions), ReadPart(self.root, self.how, most_bad, evolve), format=self.how.format)
+        return ArrowRead(tuple(partitions), partial(read_part, self.root, self.how, most_bad, evolve))
 
     def check(self, version: Json) -> None:
         if version["sha256"] != self.sha256:
             raise SliceGone(f"{self.file.source_id} is another file by now")
 
 
-@dataclass(frozen=True)
-class ReadPart:
-    """`ArrowRead.read` of a part of a big file. Reports all columns that the part has and the schema lacks."""
-
-    root: Path
-    how: FileFormat
-    most_bad: int
-    evolve: bool
-
-    def __call__(self, partition: Json, schema: TableSchema) -> Iterator[pa.RecordBatch | ItemRead | BadRow]:
-        bad = BadRowList(room=self.most_bad)
-        lacking: dict[str, Type] = {}
-        for piece in (Piece.from_json(value) for value in partition["pieces"]):
-            with open_piece(self.root, self.how, piece) as opened:
-                read = ReadFiles(self.root, self.how)
-                for prepared in prepared_rows(opened, read, schema, bad, evolve=self.evolve):
-                    lacking |= dict.fromkeys(prepared.added, STRING)
-                    if prepared.rescues and schema.column(RESCUED) is None:
-                        lacking[RESCUED] = DYNAMIC
-                    if not lacking:
-                        yield prepared.batch
-                if piece.start == 0:
-                    yield opened.finish()
-                else:
-                    opened.check_unchanged()
-        bad.raise_if_over()
-        if lacking:
-            raise UnknownColumns(Observed(lacking))
-        yield from bad.rows
+def read_part(
+    root: Path, how: FileFormat, most_bad: int, evolve: bool, partition: Json, schema: TableSchema
+) -> Iterator[pa.RecordBatch | ItemRead | BadRow]:
+    """`ArrowRead.read` of a part of a big file. Raises `UnknownColumns` with all that the part has and the schema lacks."""
+    bad = BadRowList(room=most_bad)
+    lacking: dict[str, Type] = {}
+    for piece in (Piece.from_json(value) for value in partition["pieces"]):
+        with open_piece(root, how, piece) as opened:
+            for prepared in prepared_rows(opened, ReadFiles(root, how), schema, bad, evolve=evolve):
+                lacking |= dict.fromkeys(prepared.added, STRING)
+                if prepared.rescues and schema.column(RESCUED) is None:
+                    lacking[RESCUED] = DYNAMIC
+                if not lacking:
+                    yield prepared.batch
+            if piece.start == 0:
+                yield opened.finish()
+            else:
+                opened.check_unchanged()
+    bad.raise_if_over()
+    if lacking:
+        raise UnknownColumns(Observed(lacking))
+    yield from bad.rows
 
 
 def with_new_columns(schema: TableSchema, observed: Sequence[Observed]) -> TableSchema:
