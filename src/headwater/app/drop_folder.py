@@ -30,9 +30,9 @@ from headwater.duck.unique_keys import keys_are_unique
 from headwater.ingest.decode import TooLarge
 from headwater.ingest.drop.due_files import Memory
 from headwater.ingest.drop.folder import DropFolder, Dropped
-from headwater.ingest.drop.rows import FileRows, file_errors, with_new_columns
+from headwater.ingest.drop.rows import FileRows, file_errors, new_columns
 from headwater.ingest.group_commit import Base, Files, WrittenRows
-from headwater.ingest.prepare import refuse_rows
+from headwater.ingest.prepare import refuse_rows, wider
 from headwater.ingest.push_records import Accepted, Push, PushTable
 
 KEY = "filedrop:"
@@ -250,12 +250,12 @@ class Dropping:
             from headwater.spark.write_frame import WriteTarget, check_written, write_read
 
             run_id, directory, number = files.next(push.target.table)
-            root, schema = self.workspace.store().root, base.schema
+            root, schema, added = self.workspace.store().root, base.schema, None
             most_bad = push.target.max_bad_rows if push.on_bad_row == "dead_letter" else 0
-            for place, evolve in ((f"big-{number}", True), (f"big-{number}-wider", False)):
+            for place in (f"big-{number}", f"big-{number}-wider"):
                 target = WriteTarget(root, f"{directory}/{place}", schema, run_id, now_us())
                 with file_errors():
-                    written = write_read(self.workspace.spark(), rows.in_parts(most_bad, evolve=evolve), target)
+                    written = write_read(self.workspace.spark(), rows.in_parts(most_bad, added), target)
                     landing.files += written.files
                     try:
                         check_written(written, max_bad_rows=most_bad)
@@ -263,7 +263,9 @@ class Dropping:
                         refuse_rows(error.errors, error.total, push.target.table)
                 if not written.unknown:
                     break
-                schema = with_new_columns(schema, written.unknown)
+                added, rescues = new_columns(schema, written.unknown)
+                schema = wider(schema, added, rescues=rescues)
+            assert not written.unknown
             rows.check(written.items[rows.file.source_id])
             unique = base.mode == "upsert" and keys_are_unique(root, written.files, schema)
             return WrittenRows(run_id, schema, tuple(written.files), tuple(written.bad), unique)

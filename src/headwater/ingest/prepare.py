@@ -7,7 +7,7 @@ the sender wants it so, lands without its bad rows, and those bring no columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
@@ -20,9 +20,10 @@ from headwater.base.table_schema import TableSchema
 from headwater.base.types import DYNAMIC, STRING, TIMESTAMP
 from headwater.coerce.batches import Coerced, coerce_lines, coerce_objects, coerce_pieces
 from headwater.coerce.objects import Objects, bad_lines, line_pieces, read_lines, without_bom
-from headwater.coerce.rescued import dynamic_array, good_rows, rescue, without_rescued
+from headwater.coerce.rescued import dynamic_array, good_rows, rescue, rescue_cells, without_rescued
 from headwater.coerce.row_errors import BadRow, Refused, RowError
 from headwater.coerce.values import coerce_value
+from headwater.connectors.files.convert_columns import convert_any, convert_typed, json_texts
 from headwater.ingest.decode import TooLarge
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
 
@@ -125,6 +126,51 @@ def _evolved(
         rescues=True,
         rows_rescued=sum(text is not None for text in texts),
     )
+
+
+def prepare_cells(rows: pa.RecordBatch, schema: TableSchema, *, added: Sequence[str] | None = None) -> Prepared:
+    """Good rows of a CSV or Parquet file, in columns of the schema and its own, as rows of the table. A column of its own
+    becomes one of text, whether or not it has values, if it may, or if it is among those that were `added` for the file;
+    what becomes none is rescued."""
+    known = without_rescued(schema)
+    batch = rows.select(list(known.names()))
+    others = {name: rows.column(name) for name in rows.schema.names if known.column(name) is None}
+    if has_default_times(known):
+        batch, others = _with_times(batch, others)
+    if added is None:
+        added = [name for name in others if may_be_added(name)][: columns_left(known)]
+    added = [name for name in others if name in added]
+    for name in added:
+        batch = batch.append_column(name, convert_any(others[name], STRING)[0])
+    rescued = {name: json_texts(column) for name, column in others.items() if name not in added}
+    texts = rescue_cells(rescued) if rescued else []
+    count = sum(text is not None for text in texts)
+    if count:
+        batch = batch.append_column(RESCUED, dynamic_array(texts))
+    return Prepared(batch, rows.num_rows, added=tuple(added), rescues=count > 0, rows_rescued=count)
+
+
+def _with_times(batch: pa.RecordBatch, others: Mapping[str, pa.Array]) -> tuple[pa.RecordBatch, dict[str, pa.Array]]:
+    """An empty `ts` is filled from the first column that holds a time. Of a column that the table lacks, what was used
+    for that is known then; one that is used up is left out."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    left = dict(others)
+    place = batch.schema.get_field_index(TIME)
+    for key in TIME_KEYS:
+        if key not in left and key not in batch.schema.names:
+            continue
+        column = left[key] if key in left else batch.column(key)
+        times, _ = convert_typed(column, TIMESTAMP)
+        empty = batch.column(place).is_null()
+        batch = batch.set_column(place, batch.schema.field(place), pc.if_else(empty, times, batch.column(place)))
+        used = pc.and_(empty, times.is_valid())
+        if key in left and pc.any(used).as_py():
+            left[key] = pc.if_else(used, pa.nulls(len(column), column.type), column)
+            if left[key].null_count == len(column):
+                del left[key]
+    return batch, left
 
 
 def joined(parts: Sequence[Prepared]) -> Prepared:

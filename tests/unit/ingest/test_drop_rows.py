@@ -24,11 +24,11 @@ from headwater.connectors.files.config import FileFormat, format_of
 from headwater.connectors.files.convert_columns import convert_any, json_texts
 from headwater.connectors.files.read import ReadFiles
 from headwater.connectors.files.scan import FoundFile
-from headwater.connectors.protocol import ItemRead, SliceGone
+from headwater.connectors.protocol import ItemRead, SliceGone, UnknownColumns
 from headwater.ingest.decode import TooLarge
-from headwater.ingest.drop.rows import FileRows, read_part
+from headwater.ingest.drop.rows import FileRows, new_columns, read_part
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
-from headwater.ingest.prepare import Prepared
+from headwater.ingest.prepare import Prepared, wider
 
 TYPED = schema_of({"id": "long", "ok": "bool", "price": "decimal(9,2)", "at_": "timestamp", "tags": "dynamic"})
 PUSHED = schema_of({name: str(type_) for name, type_ in DEFAULT_COLUMNS.items()})
@@ -189,7 +189,7 @@ def test_a_bad_row_in_a_later_part_of_a_file_moves_no_other_row(
     monkeypatch.setattr("headwater.base.limits.FILE_CHUNK_BYTES", 100)
     content = b"".join(b'{"id": %d}\n' % n + b"bad\n" * (n == 70) for n in range(100))
     file, half = folder.put("a.ndjson", content), len(content) // 2
-    read = partial(read_part, folder.root, how_of("a.ndjson"), 1, False)
+    read = partial(read_part, folder.root, how_of("a.ndjson"), 1, ())
     found: list[Any] = []
     for start, end in ((0, half), (half, len(content))):
         found += read({"pieces": [[file.source_id, file.size, file.mtime_ns, start, end, False]]}, TYPED)
@@ -202,9 +202,32 @@ def test_a_big_file_of_short_rows_fits_a_wide_table(folder: Folder, monkeypatch:
     monkeypatch.setattr(limits, "BATCH_CELLS", 1_000)
     content = b"{}\n" * 999
     file = folder.put("a.ndjson", content)
-    read = partial(read_part, folder.root, how_of("a.ndjson"), 0, False)
+    read = partial(read_part, folder.root, how_of("a.ndjson"), 0, ())
     partition = {"pieces": [[file.source_id, file.size, file.mtime_ns, 0, file.size, True]]}
     assert sum(each.num_rows for each in read(partition, TYPED) if isinstance(each, pa.RecordBatch)) == 999
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", b"label,at,Odd\na,2026-01-01,\nb,no time,1\n"),
+        ("a.ndjson", b'{"label": "a", "at": "2026-01-01"}\n{"label": "b", "at": "no time", "Odd": 1}\n'),
+    ],
+)
+def test_a_big_file_is_read_again_with_new_columns_as_if_it_were_small(
+    folder: Folder, name: str, content: bytes
+) -> None:
+    small = folder.prepared(name, content, PUSHED)
+    assert (small.added, small.rescues) == (("at",), True)
+    rows = folder.rows(name, content)
+    first = rows.in_parts(0, None)
+    with pytest.raises(UnknownColumns) as raised:
+        list(first.read(first.partitions[0], PUSHED))
+    added, rescues = new_columns(PUSHED, [raised.value.observed])
+    again = rows.in_parts(0, added)
+    found = list(again.read(again.partitions[0], wider(PUSHED, added, rescues=rescues)))
+    batches = [each for each in found if isinstance(each, pa.RecordBatch)]
+    assert [row for batch in batches for row in batch.to_pylist()] == small.batch.to_pylist()
 
 
 @pytest.mark.parametrize(

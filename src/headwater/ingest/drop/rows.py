@@ -7,7 +7,7 @@ columns that the table lacks, all parts are read again with those that the table
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,12 +18,11 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError, SourceFailed, UnusableColumn
 from headwater.base.ids import RESCUED
 from headwater.base.table_schema import TableSchema
-from headwater.base.types import DYNAMIC, STRING, TIMESTAMP, Type
+from headwater.base.types import DYNAMIC, STRING, Type
 from headwater.coerce.objects import line_pieces
-from headwater.coerce.rescued import dynamic_array, rescue_cells, without_rescued
 from headwater.coerce.row_errors import BadRow
 from headwater.connectors.files.config import FileFormat
-from headwater.connectors.files.convert_columns import BadRowList, convert_any, convert_typed, json_texts
+from headwater.connectors.files.convert_columns import BadRowList
 from headwater.connectors.files.json_lines import chunks_of_piece, lines_before
 from headwater.connectors.files.read import ReadFiles, open_piece
 from headwater.connectors.files.scan import FoundFile
@@ -39,18 +38,7 @@ from headwater.connectors.protocol import (
     UnknownColumns,
 )
 from headwater.ingest.decode import TooLarge
-from headwater.ingest.prepare import (
-    TIME,
-    TIME_KEYS,
-    Prepared,
-    columns_left,
-    has_default_times,
-    joined,
-    may_be_added,
-    prepare,
-    refuse_rows,
-    wider,
-)
+from headwater.ingest.prepare import Prepared, columns_left, joined, prepare, prepare_cells, refuse_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +62,7 @@ class FileRows:
         held = 0
         whole = Piece(self.file, 0, self.file.size, whole=True)
         with file_errors(), open_piece(self.root, self.how, whole) as opened:
-            for prepared in prepared_rows(opened, ReadFiles(self.root, self.how), schema, bad, evolve=True):
+            for prepared in prepared_rows(opened, ReadFiles(self.root, self.how), schema, bad, added=None):
                 found.append(prepared)
                 held += prepared.batch.nbytes
                 if held > limits.MAX_BODY_BYTES:
@@ -84,8 +72,9 @@ class FileRows:
             refuse_rows([row.error for row in bad.rows], bad.total, self.table)
         return replace(joined(found), bad=tuple(bad.rows))
 
-    def in_parts(self, most_bad: int, *, evolve: bool) -> ArrowRead:
-        """The same rows, for executors. With `evolve`, columns that the schema lacks are reported; without, rescued."""
+    def in_parts(self, most_bad: int, added: Sequence[str] | None) -> ArrowRead:
+        """The same rows, for executors, which report columns that the schema lacks; unless `added` has those of the
+        schema that were added for this file. What gets no column is rescued then."""
         with file_errors():
             if self.how.format == "parquet":
                 from headwater.connectors.files.parquet import cuts_of, read_footer
@@ -94,7 +83,7 @@ class FileRows:
             else:
                 cuts = text_cuts(self.file, self.how, time.time_ns())
         partitions = cut_partitions([self.file], lambda _: cuts)
-        return ArrowRead(tuple(partitions), partial(read_part, self.root, self.how, most_bad, evolve))
+        return ArrowRead(tuple(partitions), partial(read_part, self.root, self.how, most_bad, added))
 
     def check(self, version: Json) -> None:
         if version["sha256"] != self.sha256:
@@ -102,15 +91,15 @@ class FileRows:
 
 
 def read_part(
-    root: Path, how: FileFormat, most_bad: int, evolve: bool, partition: Json, schema: TableSchema
+    root: Path, how: FileFormat, most_bad: int, added: Sequence[str] | None, partition: Json, schema: TableSchema
 ) -> Iterator[pa.RecordBatch | ItemRead | BadRow]:
     """`ArrowRead.read` of a part of a big file. Raises `UnknownColumns` with all that the part has and the schema lacks."""
     bad = BadRowList(room=most_bad)
     lacking: dict[str, Type] = {}
     for piece in (Piece.from_json(value) for value in partition["pieces"]):
         with open_piece(root, how, piece) as opened:
-            for prepared in prepared_rows(opened, ReadFiles(root, how), schema, bad, evolve=evolve):
-                lacking |= dict.fromkeys(prepared.added, STRING)
+            for prepared in prepared_rows(opened, ReadFiles(root, how), schema, bad, added=added):
+                lacking |= {name: STRING for name in prepared.added if schema.column(name) is None}
                 if prepared.rescues and schema.column(RESCUED) is None:
                     lacking[RESCUED] = DYNAMIC
                 if not lacking:
@@ -125,81 +114,40 @@ def read_part(
     yield from bad.rows
 
 
-def with_new_columns(schema: TableSchema, observed: Sequence[Observed]) -> TableSchema:
-    """The schema with the columns that the parts of a file lack, in the order of the parts."""
+def new_columns(schema: TableSchema, observed: Sequence[Observed]) -> tuple[list[str], bool]:
+    """The columns that a table gets for the parts of a file, in their order, and whether something is rescued."""
     names = list(dict.fromkeys(name for each in observed for name in each.columns if name != RESCUED))
     room = columns_left(schema)
-    return wider(schema, names[:room], rescues=len(names) > room or any(RESCUED in o.columns for o in observed))
+    return names[:room], len(names) > room or any(RESCUED in each.columns for each in observed)
 
 
 def prepared_rows(
-    opened: OpenFile, read: ReadFiles, schema: TableSchema, bad: BadRowList, *, evolve: bool
+    opened: OpenFile, read: ReadFiles, schema: TableSchema, bad: BadRowList, *, added: Sequence[str] | None
 ) -> Iterator[Prepared]:
     """The good rows of a piece of a file, in parts; its bad rows go to `bad`. Nothing comes once there are too many of
     those."""
     schema = schema.formed(read.how.forms)
+    known = replace(schema, columns=tuple(column for column in schema.columns if column.name not in (added or ())))
     if read.how.format == "ndjson":
-        found = _lines(opened, schema, bad, evolve=evolve)
+        found = _lines(opened, known, bad, added)
     else:
-        known = without_rescued(schema)
-        found = (prepare_cells(batch, known, evolve=evolve) for batch in read.batches(opened, schema, bad))
+        found = (prepare_cells(batch, known, added=added) for batch in read.batches(opened, known, bad))
     return (prepared for prepared in found if not bad.is_over and prepared.rows)
 
 
-def _lines(opened: OpenFile, schema: TableSchema, bad: BadRowList, *, evolve: bool) -> Iterator[Prepared]:
+def _lines(opened: OpenFile, schema: TableSchema, bad: BadRowList, added: Sequence[str] | None) -> Iterator[Prepared]:
     line = 1 if opened.piece.start == 0 else 2  # a byte order mark begins a file, and no other line
     shift: int | None = None
-    added: tuple[str, ...] = ()
+    evolve, names = added is None, tuple(added or ())
     for lines in (part for chunk in chunks_of_piece(opened) for part in line_pieces(chunk, limits.PUSH_SMALL_BYTES)):
-        prepared = prepare(lines, schema, table="", evolve=evolve, most_bad=None, first_line=line, added=added)
-        added, line = prepared.added, line + lines.count(b"\n")
+        prepared = prepare(lines, schema, table="", evolve=evolve, most_bad=None, first_line=line, added=names)
+        names, line = prepared.added, line + lines.count(b"\n")
         bad.total += len(prepared.bad)
         for row in prepared.bad[: max(bad.room, limits.ERRORS_SHOWN)]:
             shift = lines_before(opened) if shift is None else shift
             error = replace(row.error, line=row.error.line + shift, place=opened.source_id)
             bad.add(BadRow(error, bad.kept(row.source)))
         yield prepared
-
-
-def prepare_cells(rows: pa.RecordBatch, known: TableSchema, *, evolve: bool) -> Prepared:
-    """Good rows of a CSV or Parquet file as rows of a table. A column that it lacks becomes one of text, whether or not
-    it has values; what may not become one is rescued."""
-    batch = rows.select(list(known.names()))
-    others = {name: rows.column(name) for name in rows.schema.names if known.column(name) is None}
-    if has_default_times(known):
-        batch, others = _with_times(batch, others)
-    added = [name for name in others if evolve and may_be_added(name)][: columns_left(known)]
-    for name in added:
-        batch = batch.append_column(name, convert_any(others[name], STRING)[0])
-    rescued = {name: json_texts(column) for name, column in others.items() if name not in added}
-    texts = rescue_cells(rescued) if rescued else []
-    count = sum(text is not None for text in texts)
-    if count:
-        batch = batch.append_column(RESCUED, dynamic_array(texts))
-    return Prepared(batch, rows.num_rows, added=tuple(added), rescues=count > 0, rows_rescued=count)
-
-
-def _with_times(batch: pa.RecordBatch, others: Mapping[str, pa.Array]) -> tuple[pa.RecordBatch, dict[str, pa.Array]]:
-    """An empty `ts` is filled from the first column that holds a time. Of a column that the table lacks, what was used
-    for that is known then; one that is used up is left out."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    left = dict(others)
-    place = batch.schema.get_field_index(TIME)
-    for key in TIME_KEYS:
-        if key not in left and key not in batch.schema.names:
-            continue
-        column = left[key] if key in left else batch.column(key)
-        times, _ = convert_typed(column, TIMESTAMP)
-        empty = batch.column(place).is_null()
-        batch = batch.set_column(place, batch.schema.field(place), pc.if_else(empty, times, batch.column(place)))
-        used = pc.and_(empty, times.is_valid())
-        if key in left and pc.any(used).as_py():
-            left[key] = pc.if_else(used, pa.nulls(len(column), column.type), column)
-            if left[key].null_count == len(column):
-                del left[key]
-    return batch, left
 
 
 @contextmanager
