@@ -6,7 +6,6 @@ their order; a big one by Spark, beside the others. What is wrong with a file ne
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +81,6 @@ class Dropping:
     _listing_seconds: float = 0.0
     _seen_seq: int | None = None
     _big: dict[str, tuple[_Reading, Future[Accepted]]] = field(default_factory=dict)
-    _big_files: queue.SimpleQueue[Callable[[], None] | None] | None = None
     _taken: dict[str, Taken] = field(default_factory=dict)
     _again: int = 0
     """How many files of this scan will be tried again."""
@@ -129,8 +127,6 @@ class Dropping:
 
     def close(self) -> None:
         """A big file that is being landed is given up: it lands when the folder is scanned again."""
-        if self._big_files is not None:
-            self._big_files.put(None)
         self._memory.save()
 
     def _folder(self) -> DropFolder:
@@ -225,20 +221,19 @@ class Dropping:
         self.on_news(PutAway(error))
 
     def _begin_big(self, reading: _Reading) -> None:
-        """Leave a file to the thread for big ones, which lands one after the other. Even its hash takes a while."""
-        if self._big_files is None:
-            self._big_files = queue.SimpleQueue()
-            threading.Thread(target=_land_all, args=(self._big_files,), name="drop-big", daemon=True).start()
+        """Land a file beside the others, after the big ones before it. Even its hash takes a while."""
+        before = [landed for _, landed in self._big.values()][-1:]
         landed: Future[Accepted] = Future()
 
         def land() -> None:
+            wait(before)
             try:
                 landed.set_result(self._land_big(reading))
             except BaseException as error:
                 landed.set_exception(error)
 
         self._big[reading.file.path] = reading, landed
-        self._big_files.put(land)
+        threading.Thread(target=land, name="drop-big", daemon=True).start()
 
     def _land_big(self, reading: _Reading) -> Accepted:
         """Lands a file in one commit with its key, or finds that it has landed. Raises what `Ingestor.ingest` raises,
@@ -325,11 +320,6 @@ def take_dropped(workspace: Workspace, on_news: Callable[[News], None]) -> None:
             if not dropping.finish() and not left:
                 break
             time.sleep(limits.DROP_SCAN_SECONDS)
-
-
-def _land_all(files: queue.SimpleQueue[Callable[[], None] | None]) -> None:
-    while (land := files.get()) is not None:
-        land()
 
 
 def _push(reading: _Reading, rows: FileRows) -> Push:

@@ -62,7 +62,6 @@ class OpenFile:
     ):
         self.piece, self.source_id, self.compression = piece, piece.file.source_id, compression
         self.root, self.below = root, below
-        self.path = path_of(root, self.source_id)
         self.encoding = encoding
         self._transcoder = None if encoding is None else Transcoder(encoding)
         self._digest = hashlib.sha256()
@@ -95,7 +94,7 @@ class OpenFile:
 
     def _open(self) -> BinaryIO:
         if not self.below:
-            return open_regular(self.path)
+            return open_regular(path_of(self.root, self.source_id))
         try:
             return open_below(self.root / self.below, self.source_id.removeprefix(f"{self.below}/"))
         except NotRegular as error:
