@@ -70,8 +70,8 @@ def codes(news: Sequence[News]) -> list[str]:
 # --- what other processes do
 
 
-def look_once(shop: Shop) -> int:
+def scan_once(shop: Shop) -> int:
     """How many files this process landed."""
     with shop.opened() as (_, dropping, news):
-        dropping.look()
+        dropping.scan()
         return sum(files for files, _, _ in taken(news).values())

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from contract.children import pool
-from contract.dropping import Shop, codes, look_once, taken
+from contract.dropping import Shop, codes, scan_once, taken
 from contract.ingesting import rows_of
 from contract.stores import ACTOR, Place
 from forked import exit_code
@@ -26,7 +26,8 @@ from headwater.catalog.gc import collect, data_files
 from headwater.catalog.ledger import ledger_keys
 from headwater.catalog.lookup import current_seq, table_states
 from headwater.catalog.verify import verify
-from headwater.ingest.drop.folder import Changed, DropFolder, Dropped
+from headwater.connectors.protocol import SliceGone
+from headwater.ingest.drop.folder import DropFolder, Dropped
 
 UPSERT = """
 [[pipeline]]
@@ -66,12 +67,12 @@ def test_thousands_of_files_share_a_few_commits_and_keep_their_order(place: Plac
     for n in range(300):
         shop.drop(f"events/{n:04}.ndjson", line(n), age_seconds=3600 - n)
     with shop.opened() as (opened, dropping, news):
-        assert not dropping.look()
+        assert not dropping.scan()
         assert taken(news) == {"events": (300, 300, 0)}
         assert labels(opened) == [str(n) for n in range(300)]
         assert seq(opened) <= 3
         news.clear()
-        assert not dropping.look()
+        assert not dropping.scan()
         assert (news, seq(opened) <= 3) == ([], True)
         with opened.store().catalog.snapshot() as connection:
             keys = ledger_keys(connection, limit=999)
@@ -84,14 +85,14 @@ def test_a_known_file_is_skipped_and_not_read_again(place: Place, monkeypatch: p
     shop = Shop.at(place)
     path = shop.drop("events/a.ndjson", line("a"))
     with shop.opened() as (opened, dropping, news):
-        dropping.look()
-        monkeypatch.setattr("headwater.ingest.drop.folder.open_below", _refuse(path))
-        dropping.look()
+        dropping.scan()
+        monkeypatch.setattr("headwater.connectors.files.streams.open_below", _refuse(path))
+        dropping.scan()
         monkeypatch.undo()
         assert (taken(news), codes(news), labels(opened)) == ({"events": (1, 1, 0)}, [], ["a"])
     shop.drop("events/copy.ndjson", line("a"))
     with shop.opened() as (opened, dropping, news):
-        dropping.look()
+        dropping.scan()
         assert (news, labels(opened)) == ([], ["a"]), "another process knows it by its bytes, under any name"
 
 
@@ -100,14 +101,14 @@ def test_the_next_process_reads_no_old_file_that_it_knows(place: Place, monkeypa
     shop = Shop.at(place)
     path = shop.drop("events/a.ndjson", line("a"))
     with shop.opened() as (_, dropping, _news):
-        dropping.look()
+        dropping.scan()
     with shop.opened() as (opened, dropping, news):
-        monkeypatch.setattr("headwater.ingest.drop.folder.open_below", _refuse(path))
-        dropping.look()
+        monkeypatch.setattr("headwater.connectors.files.streams.open_below", _refuse(path))
+        dropping.scan()
         monkeypatch.undo()
         assert (news, labels(opened)) == ([], ["a"])
         assert clear(opened, "events") == 1
-        dropping.look()
+        dropping.scan()
         assert labels(opened) == ["a", "a"], "what has landed is known to the ledger alone"
 
 
@@ -115,10 +116,11 @@ def test_what_was_remembered_of_a_file_and_is_not_so_keeps_it_from_nothing(place
     shop = Shop.at(place)
     shop.drop("events/a.ndjson", line("a"))
     with shop.opened() as (opened, dropping, news):
-        (file,) = dropping._folder().look().files
-        dropping._hashes.put(file, "0" * 64, looked_at_ns=time.time_ns() + limits.DROP_HASH_OLD_NS)
-        assert dropping.look(), "it is not the file with that hash"
-        assert not dropping.look()
+        ((file,), _) = dropping._folder().scan()
+        dropping._memory.due([file], now=0.0, now_ns=time.time_ns() + limits.DROP_HASH_OLD_NS)
+        dropping._memory.hashed(file, "0" * 64)
+        assert dropping.scan(), "it is not the file with that hash"
+        assert not dropping.scan()
         assert (codes(news), labels(opened)) == ([], ["a"])
 
 
@@ -127,9 +129,9 @@ def test_a_changed_file_is_a_new_file(place: Place) -> None:
     then = shop.drop("events/a.ndjson", line("a")).stat().st_mtime
     with shop.opened() as (opened, dropping, _):
         for label in "bc":
-            dropping.look()
+            dropping.scan()
             os.utime(shop.drop("events/a.ndjson", line(label)), (then, then))  # of the same size and time
-        dropping.look()
+        dropping.scan()
         assert labels(opened) == ["a", "b", "c"]
 
 
@@ -138,11 +140,11 @@ def test_clearing_the_ledger_replays_the_files(place: Place) -> None:
     shop.drop("events/a.ndjson", line("a"))
     shop.drop("others/a.ndjson", line("a"))
     with shop.opened() as (opened, dropping, _), shop.opened() as (elsewhere, _, _):
-        dropping.look()
-        dropping.look()
+        dropping.scan()
+        dropping.scan()
         assert clear(elsewhere, "events") == 1
-        dropping.look()
-        dropping.look()
+        dropping.scan()
+        dropping.scan()
         assert (labels(opened), labels(opened, "others")) == (["a", "a"], ["a"])
 
 
@@ -152,7 +154,7 @@ def test_of_two_files_with_one_row_the_later_one_wins(place: Place) -> None:
     shop.drop("stock/b.ndjson", b'{"id": 1, "n": 2}\n', age_seconds=200)
     shop.drop("stock/a.csv.gz", gzip.compress(b"id,n\n1,3\n"), age_seconds=100)
     with shop.opened() as (opened, dropping, _):
-        dropping.look()
+        dropping.scan()
         assert [row["n"] for row in rows_of(opened.store(), "stock")] == [1, 2, 3], "the last of a commit counts"
 
 
@@ -164,7 +166,7 @@ def test_a_file_that_does_not_fit_beside_others_keeps_its_place(place: Place, mo
         shop.drop(f"stock/{n}.csv.gz", gzip.compress(b"id,n\n1,%d\n" % n + many * (n in (1, 2))), age_seconds=300 - n)
     shop.drop("stock/4.ndjson", b'{"id": 1, "n": 4}\n', age_seconds=200)
     with shop.opened() as (opened, dropping, news):
-        assert not dropping.look()
+        assert not dropping.scan()
         assert taken(news)["stock"][0] == 5
         assert [row["n"] for row in rows_of(opened.store(), "stock") if row["id"] == 1] == [0, 1, 2, 3, 4]
 
@@ -174,13 +176,13 @@ def test_a_file_that_is_being_written_waits_until_it_is_whole(place: Place, monk
     shop = Shop.at(place)
     shop.drop("events/a.ndjson", line("a"), age_seconds=0)
     with shop.opened() as (opened, dropping, news):
-        assert dropping.look()
+        assert dropping.scan()
         shop.drop("events/a.ndjson", line("a") + line("b"), age_seconds=0)
         time.sleep(0.06)
-        assert dropping.look(), "it grew"
+        assert dropping.scan(), "it grew"
         assert news == []
         time.sleep(0.06)
-        assert not dropping.look()
+        assert not dropping.scan()
         assert labels(opened) == ["a", "b"]
 
 
@@ -203,7 +205,7 @@ def test_bad_files_are_put_away_at_once_and_block_nobody(place: Place) -> None:
     shop.drop("stock/one-bad.ndjson", b'{"id": 1}\n{"id": "x"}\n')
     shop.drop("stock/good.ndjson", b'{"id": 1}\n')
     with shop.opened() as (opened, dropping, news):
-        assert not dropping.look()
+        assert not dropping.scan()
         assert taken(news) == {"events": (2, 2, 1), "stock": (1, 1, 0)}
         assert sorted(codes(news)) == ["HW-I02", "HW-I02", "HW-I04", "HW-I04"]
         assert labels(opened) == ["a", "b"]
@@ -211,7 +213,7 @@ def test_bad_files_are_put_away_at_once_and_block_nobody(place: Place) -> None:
         assert [(row["place"], row["line"], row["source"]) for row in letters] == [
             ("drop/events/3-good.ndjson", 2, b"no json")
         ]
-        assert (dropping.look(), len(news)) == (False, 6), "nothing is told again"
+        assert (dropping.scan(), len(news)) == (False, 6), "nothing is told again"
         assert is_clean(opened)
     away = shop.root / "drop/events/_failed"
     assert sorted(path.name for path in away.iterdir()) == [
@@ -228,7 +230,7 @@ def test_bad_files_are_put_away_at_once_and_block_nobody(place: Place) -> None:
     (away / "4-bad.csv").rename(shop.root / "drop/events/4-mended.csv")
     os.utime(shop.root / "drop/events/4-mended.csv", (1, 1))
     with shop.opened() as (opened, dropping, news):
-        dropping.look()
+        dropping.scan()
         assert labels(opened) == ["a", "b", "c"]
 
 
@@ -238,7 +240,7 @@ def test_a_bad_file_that_cannot_be_put_away_is_told_once_and_stays(place: Place)
     shop.drop("events/_failed", b"in the way")
     with shop.opened() as (_, dropping, news):
         for _ in range(3):
-            dropping.look()
+            dropping.scan()
         assert codes(news) == ["HW-T05", "HW-I04"]
         assert isinstance(news[1], PutAway)
         assert [str(where) for where in news[1].error.places] == ["drop/events/a.csv"]
@@ -263,7 +265,7 @@ def test_links_and_pipes_are_told_once_and_no_row_is_read_through_them(place: Pl
     shop.drop("events/two\nerror: lines.csv", b"\0\n")
     with shop.opened() as (_, dropping, news):
         for _ in range(3):
-            dropping.look()
+            dropping.scan()
     assert taken(news) == {"events": (1, 1, 0)}
     told = [each.error if isinstance(each, PutAway) else each for each in news if not isinstance(each, Taken)]
     assert len(told) == 4
@@ -308,13 +310,13 @@ def test_the_look_does_not_read_a_big_file(place: Place, monkeypatch: pytest.Mon
     def hash_of(folder: DropFolder, file: Dropped) -> str:
         readers[file.name] = threading.get_ident() == looking
         if file.name == "big.ndjson":
-            raise Changed
+            raise SliceGone
         return real(folder, file)
 
     real = DropFolder.hash_of
     monkeypatch.setattr(DropFolder, "hash_of", hash_of)
     with shop.opened() as (opened, dropping, _):
-        dropping.look()
+        dropping.scan()
         assert dropping.finish(), "the big one is tried again"
         assert readers == {"big.ndjson": False, "small.ndjson": True}
         assert labels(opened) == ["small"]
@@ -336,12 +338,12 @@ def test_a_file_that_cannot_be_read_is_tried_a_few_times(place: Place, monkeypat
     path = shop.drop("events/a.ndjson", line("a"))
     shop.drop("events/b.ndjson", line("b"))
     with shop.opened() as (opened, dropping, news):
-        monkeypatch.setattr("headwater.ingest.drop.folder.open_below", _refuse(path))
+        monkeypatch.setattr("headwater.connectors.files.streams.open_below", _refuse(path))
         for _ in range(limits.DROP_TRIES - 1):
-            assert dropping.look(), "it is tried again"
+            assert dropping.scan(), "it is tried again"
             assert codes(news) == []
             time.sleep(limits.DROP_SCAN_SECONDS * 2**limits.DROP_TRIES)
-        assert not dropping.look()
+        assert not dropping.scan()
         monkeypatch.undo()
         assert (codes(news), labels(opened)) == (["HW-C03"], ["b"])
     assert (shop.root / "drop/events/_failed/a.ndjson").read_bytes() == line("a")
@@ -355,11 +357,11 @@ def test_what_is_wrong_with_the_store_is_no_fault_of_a_file(place: Place, monkey
         tables = opened.store().layout.tables
         tables.write_bytes(b"in the way")
         for _ in range(limits.DROP_TRIES + 2):
-            dropping.look()
+            dropping.scan()
         assert set(codes(news)) == {"HW-T05"}
         assert len(news) == 1, "told once"
         tables.unlink()
-        dropping.look()
+        dropping.scan()
         assert (taken(news[1:]), labels(opened)) == ({"events": (1, 1, 0)}, ["a"])
 
 
@@ -372,7 +374,7 @@ def test_a_table_that_takes_no_files_is_told_once_and_keeps_them(place: Place, m
     shop.drop("events/a.ndjson", line("a"))
     with shop.opened() as (_opened, dropping, news):
         for _ in range(3):
-            dropping.look()
+            dropping.scan()
         assert (codes(news), taken(news)) == (["HW-I03"], {"events": (1, 1, 0)})
     assert (shop.root / "drop/orders/a.csv").exists()
 
@@ -382,16 +384,16 @@ def test_a_schema_that_needs_a_decision_keeps_the_files_waiting(place: Place, mo
     shop = Shop.at(place, UPSERT)
     shop.drop("stock/a.csv", b"id,n\n1,1\n")
     with shop.opened() as (_, dropping, _news):
-        dropping.look()
+        dropping.scan()
     shop.declare(UPSERT.replace('n = "long"', 'n = "bool"'))
     shop.drop("stock/b.csv", b"id,n\n2,2\n")
     with shop.opened() as (_, dropping, news):
-        dropping.look()
-        dropping.look()
+        dropping.scan()
+        dropping.scan()
         assert codes(news) == ["HW-S01"]
     shop.declare(UPSERT)
     with shop.opened() as (opened, dropping, news):
-        dropping.look()
+        dropping.scan()
         assert [row["id"] for row in rows_of(opened.store(), "stock")] == [1, 2]
 
 
@@ -405,7 +407,7 @@ def test_a_look_that_was_killed_lands_every_row_once_when_it_is_done_again(place
         opened.store()
     assert exit_code(look_killed, shop, crash_at=f"{point}@2") == -9
     with shop.opened() as (opened, dropping, news):
-        dropping.look()
+        dropping.scan()
         assert sorted(labels(opened), key=int) == [str(n) for n in range(50)]
         assert len(rows_of(opened.store(), "_dead_letters")) == 5
         assert codes(news) == []
@@ -414,8 +416,8 @@ def test_a_look_that_was_killed_lands_every_row_once_when_it_is_done_again(place
 
 def look_killed(shop: Shop) -> None:
     """So few files a commit that it is killed between two of them."""
-    limits.DROP_GROUP_BYTES = 100
-    look_once(shop)
+    limits.PUSH_HELD_BYTES = 100
+    scan_once(shop)
 
 
 def test_two_servers_that_look_into_one_folder_land_each_file_once(place: Place) -> None:
@@ -427,7 +429,7 @@ def test_two_servers_that_look_into_one_folder_land_each_file_once(place: Place)
     with pool(3) as processes:
         landed = list(processes.map(look_slowly, [shop] * 3))
     with shop.opened() as (opened, dropping, news):
-        dropping.look()
+        dropping.scan()
         assert news == []
         assert sorted(labels(opened), key=int) == [str(n) for n in range(60)]
         assert sum(landed) == 60
@@ -436,8 +438,8 @@ def test_two_servers_that_look_into_one_folder_land_each_file_once(place: Place)
 
 def look_slowly(shop: Shop) -> int:
     """In many small groups, so that two meet on the way."""
-    limits.DROP_GROUP_BYTES = 100
-    return look_once(shop)
+    limits.PUSH_HELD_BYTES = 100
+    return scan_once(shop)
 
 
 def _refuse(path: Path) -> Any:

@@ -154,5 +154,5 @@ def test_a_big_file_is_one_commit_and_lands_once(
 
 
 def look(dropping: Dropping) -> None:
-    dropping.look()
+    dropping.scan()
     dropping.finish()

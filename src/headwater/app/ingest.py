@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -93,7 +93,7 @@ class Ingestor:
         )
         return self._accepting(workspace).accept(push)
 
-    def ingest_together(self, workspace: Workspace, pushes: Sequence[Push]) -> list[Accepted | Exception]:
+    def ingest_together(self, workspace: Workspace, pushes: Iterable[Push]) -> list[Accepted | Exception]:
         """Batches of one table in their order, in as few commits as can be: an answer or an error for each."""
         return self._accepting(workspace).accept_together(pushes)
 

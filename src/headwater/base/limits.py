@@ -55,6 +55,8 @@ KEYS_SHOWN = 50
 PUSH_GROUP_BATCHES = 256
 PUSH_GROUP_BYTES = 64 * 1024 * 1024
 """So many pushed batches, and bytes of them, share a commit at most."""
+PUSH_HELD_BYTES = 8 * 1024 * 1024
+"""Of batches that one caller brings together, such as dropped files, so many bytes of rows are held before they land."""
 PUSH_SMALL_BYTES = 256 * 1024
 """Pushed batches of at most so many bytes are coerced together with those that they share a commit with."""
 PUSH_GATHER_SECONDS = 0.01
@@ -71,8 +73,6 @@ DROP_TRIES = 3
 """How often a dropped file is tried before it is put away. Bad data is put away at once."""
 DROP_PAUSE_SECONDS = 60.0
 """The longest pause after something went wrong with a dropped file, or with its table."""
-DROP_GROUP_BYTES = 8 * 1024 * 1024
-"""So many bytes of small dropped files are held at once, and land together."""
 LIVE_TAIL_FILES = 32
 """The files of a pushed table that are small enough to be merged are so many at most, if merging can keep up."""
 TAIL_CLASS_BYTES = (16 * 1024, 128 * 1024, 1024 * 1024, 8 * 1024 * 1024)
@@ -272,8 +272,6 @@ DEMAND_PATIENCE_SECONDS = 5.0
 """How long a sender waits for a running engine to take notice."""
 DROP_LISTING_SHARE = 10
 """The pause between two scans of the drop folder, as a multiple of the time that listing it takes."""
-DROP_COMPRESSION = 10
-"""So many times its size a compressed file may need; a guess, which only says how many are taken together."""
 VIEW_REFRESH_SHARE = 30
 """The pause between two refreshes of the views, as a multiple of the time that the last one took."""
 SCENARIO_BYTES = 64 * 1024 * 1024

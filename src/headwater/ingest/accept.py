@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -65,10 +65,23 @@ class Acceptor:
             raise outcome
         return outcome
 
-    def accept_together(self, pushes: Sequence[Push]) -> list[Accepted | Exception]:
-        """Land batches of one table in their order, in as few commits as can be: the answer to each, or what `accept`
-        would raise. One that is refused does not keep the others from landing."""
-        outcomes = [self._begin(push) for push in pushes]
+    def accept_together(self, pushes: Iterable[Push]) -> list[Accepted | Exception]:
+        """Land batches of one table in their order, in as few commits as memory lets: the answer to each, or what
+        `accept` would raise. One that is refused does not keep the others from landing."""
+        outcomes: list[Accepted | Exception] = []
+        begun: list[Ticket | Exception] = []
+        base: Base | None = None
+        held = 0
+        for push in pushes:
+            begun.append(ticket := self._begin(push, base))
+            if isinstance(ticket, Ticket) and ticket.prepared is not None:
+                base, held = ticket.base, held + ticket.prepared.batch.nbytes
+            if held > limits.PUSH_HELD_BYTES:
+                outcomes += self._land_begun(begun)
+                begun, base, held = [], None, 0
+        return outcomes + self._land_begun(begun)
+
+    def _land_begun(self, outcomes: Sequence[Ticket | Exception]) -> list[Accepted | Exception]:
         tickets = [each for each in outcomes if isinstance(each, Ticket) and not each.ended]
         if tickets:
             self._pass(self._lane(tickets[0].push.target.table), Waiter(tickets))
@@ -83,14 +96,14 @@ class Acceptor:
                 self._lanes = {name: lane for name, lane in self._lanes.items() if not lane.is_idle}
             return self._lanes.setdefault(table, BatchQueue())
 
-    def _begin(self, push: Push) -> Ticket | Exception:
-        """A batch that may land, or what is wrong with it. A large one is prepared at once: those that are small must
-        not wait for that."""
+    def _begin(self, push: Push, base: Base | None) -> Ticket | Exception:
+        """A batch that may land, or what is wrong with it. A large one is prepared at once, for the table as the one
+        before it found it: those that are small must not wait for that."""
         try:
             self._check(push)
             ticket = Ticket(push, fingerprint(push) if push.key is not None else "")
             if not _is_small(push):
-                self._ready([ticket])
+                _prepare([ticket], base) if base is not None else self._ready([ticket])
             return ticket
         except Exception as error:
             return error

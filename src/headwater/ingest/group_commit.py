@@ -14,10 +14,9 @@ from sqlalchemy import Connection, select
 from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
-from headwater.base.ids import RESCUED, uuid7
+from headwater.base.ids import uuid7
 from headwater.base.node import this_node
 from headwater.base.table_schema import TableSchema
-from headwater.base.types import DYNAMIC, STRING
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
@@ -31,7 +30,7 @@ from headwater.catalog.schema_decisions import refuse_change
 from headwater.coerce.row_errors import BadRow
 from headwater.ingest.first_columns import undeclared
 from headwater.ingest.ledger_rules import key_record
-from headwater.ingest.prepare import Prepared
+from headwater.ingest.prepare import Prepared, wider
 from headwater.ingest.push_records import Push, PushTable
 from headwater.storage.file_record import FileRecord
 from headwater.storage.layout import attempt_directory
@@ -226,13 +225,8 @@ def _check_owner(connection: Connection, target: PushTable, entry: TableEntry) -
 
 def _schema(base: Base, batches: Sequence[Prepared]) -> TableSchema:
     """The base with the columns that the batches bring, in the order in which they came."""
-    schema = base.schema
-    for name in dict.fromkeys(name for prepared in batches for name in prepared.added):
-        if schema.column(name) is None:
-            schema = schema.added(name, STRING)
-    if any(prepared.rescues for prepared in batches) and schema.column(RESCUED) is None:
-        schema = schema.added(RESCUED, DYNAMIC)
-    return schema
+    names = (name for prepared in batches for name in prepared.added)
+    return wider(base.schema, names, rescues=any(prepared.rescues for prepared in batches))
 
 
 def _joined(batches: Sequence[Prepared]) -> Iterator[pa.RecordBatch]:

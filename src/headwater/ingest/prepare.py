@@ -7,7 +7,7 @@ the sender wants it so, lands without its bad rows, and those bring no columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
@@ -17,12 +17,13 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED, is_reserved_column
 from headwater.base.table_schema import TableSchema
-from headwater.base.types import STRING, TIMESTAMP
+from headwater.base.types import DYNAMIC, STRING, TIMESTAMP
 from headwater.coerce.batches import Coerced, coerce_lines, coerce_objects, coerce_pieces
 from headwater.coerce.objects import Objects, bad_lines, line_pieces, read_lines, without_bom
-from headwater.coerce.rescued import dynamic_array, good_rows, rescue, without_rescued
+from headwater.coerce.rescued import dynamic_array, good_rows, rescue, rescue_cells, without_rescued
 from headwater.coerce.row_errors import BadRow, Refused, RowError
 from headwater.coerce.values import coerce_value
+from headwater.connectors.files.convert_columns import convert_any, convert_typed, json_texts
 from headwater.ingest.decode import TooLarge
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
 
@@ -60,21 +61,28 @@ class Prepared:
 
 
 def prepare(
-    body: bytes, schema: TableSchema, *, table: str, evolve: bool, most_bad: int | None = 0, first_line: int = 1
+    body: bytes,
+    schema: TableSchema,
+    *,
+    table: str,
+    evolve: bool,
+    most_bad: int | None = 0,
+    first_line: int = 1,
+    added: tuple[str, ...] = (),
 ) -> Prepared:
     """Raises HW-I02 with the place of every bad row (of the first hundred) if more than `most_bad` are bad; None bears
     any number. A large batch is looked at piece by piece, which changes nothing of what becomes of it: a row costs many
     times its text while it is looked at. One that is refused is not read to its end if there are many bad rows. Raises
-    `TooManyCells`. Lines are counted from `first_line`; before the first of all a byte order mark may stand."""
+    `TooManyCells`. Lines are counted from `first_line`; before the first of all a byte order mark may stand. `added` are the
+    columns that what came before it in the same file brought."""
     known = without_rescued(schema)
     parts: list[Prepared] = []
-    added: tuple[str, ...] = ()
     bad: list[BadRow] = []
     errors: list[RowError] = []
     total = bad_rows = end = 0
     line = first_line
     for piece in line_pieces(body, limits.PUSH_SMALL_BYTES):
-        found = coerce_lines(piece, _wider(known, added), first_line=line)
+        found = coerce_lines(piece, wider(known, added), first_line=line)
         text = without_bom(piece, first_line=line)
         total, bad_rows = total + found.error_total, bad_rows + len(found.bad)
         errors += found.errors[: limits.MAX_BAD_ROWS - len(errors)]
@@ -98,7 +106,7 @@ def _evolved(
     text: bytes, found: Coerced, known: TableSchema, added: tuple[str, ...], *, evolve: bool, first_line: int
 ) -> Prepared:
     """The good rows of a piece, with columns for what is unknown in it; `added` are those that came before it."""
-    if not found.unknown_seen and not _lacks_times(found.batch, _wider(known, added)):
+    if not found.unknown_seen and not _lacks_times(found.batch, wider(known, added)):
         return Prepared(found.batch, found.rows, added=added)
     objects = read_lines(text, first_line=first_line, place="")
     if found.bad:
@@ -106,7 +114,7 @@ def _evolved(
     if has_default_times(known):
         objects.rows[:] = [_with_time(row, known) for row in objects.rows]
     added, rescued = _sort_out(objects, known, added, evolve=evolve)
-    coerced = coerce_objects(objects, _wider(known, added))
+    coerced = coerce_objects(objects, wider(known, added))
     assert not coerced.bad  # a text takes every value of a good row, and a time was looked at
     if not rescued:
         return Prepared(coerced.batch, coerced.rows, added=added)
@@ -118,6 +126,51 @@ def _evolved(
         rescues=True,
         rows_rescued=sum(text is not None for text in texts),
     )
+
+
+def prepare_cells(rows: pa.RecordBatch, schema: TableSchema, *, added: Sequence[str] | None = None) -> Prepared:
+    """Good rows of a CSV or Parquet file, in columns of the schema and its own, as rows of the table. A column of its own
+    becomes one of text, whether or not it has values, if it may, or if it is among those that were `added` for the file;
+    what becomes none is rescued."""
+    known = without_rescued(schema)
+    batch = rows.select(list(known.names()))
+    others = {name: rows.column(name) for name in rows.schema.names if known.column(name) is None}
+    if has_default_times(known):
+        batch, others = _with_times(batch, others)
+    if added is None:
+        added = [name for name in others if may_be_added(name)][: columns_left(known)]
+    added = [name for name in others if name in added]
+    for name in added:
+        batch = batch.append_column(name, convert_any(others[name], STRING)[0])
+    rescued = {name: json_texts(column) for name, column in others.items() if name not in added}
+    texts = rescue_cells(rescued) if rescued else []
+    count = sum(text is not None for text in texts)
+    if count:
+        batch = batch.append_column(RESCUED, dynamic_array(texts))
+    return Prepared(batch, rows.num_rows, added=tuple(added), rescues=count > 0, rows_rescued=count)
+
+
+def _with_times(batch: pa.RecordBatch, others: Mapping[str, pa.Array]) -> tuple[pa.RecordBatch, dict[str, pa.Array]]:
+    """An empty `ts` is filled from the first column that holds a time. Of a column that the table lacks, what was used
+    for that is known then; one that is used up is left out."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    left = dict(others)
+    place = batch.schema.get_field_index(TIME)
+    for key in TIME_KEYS:
+        if key not in left and key not in batch.schema.names:
+            continue
+        column = left[key] if key in left else batch.column(key)
+        times, _ = convert_typed(column, TIMESTAMP)
+        empty = batch.column(place).is_null()
+        batch = batch.set_column(place, batch.schema.field(place), pc.if_else(empty, times, batch.column(place)))
+        used = pc.and_(empty, times.is_valid())
+        if key in left and pc.any(used).as_py():
+            left[key] = pc.if_else(used, pa.nulls(len(column), column.type), column)
+            if left[key].null_count == len(column):
+                del left[key]
+    return batch, left
 
 
 def joined(parts: Sequence[Prepared]) -> Prepared:
@@ -140,10 +193,12 @@ def joined(parts: Sequence[Prepared]) -> Prepared:
     )
 
 
-def _wider(schema: TableSchema, added: Sequence[str]) -> TableSchema:
-    for name in added:
-        schema = schema.added(name, STRING)
-    return schema
+def wider(schema: TableSchema, names: Iterable[str], *, rescues: bool = False) -> TableSchema:
+    """The schema with columns of text for those of the names that it lacks, and with `_rescued` if rows need it."""
+    for name in names:
+        if schema.column(name) is None:
+            schema = schema.added(name, STRING)
+    return schema.added(RESCUED, DYNAMIC) if rescues and schema.column(RESCUED) is None else schema
 
 
 def prepare_together(bodies: Sequence[bytes], schema: TableSchema) -> list[Prepared | None]:
@@ -166,7 +221,8 @@ def _lots(bodies: Sequence[bytes]) -> Iterator[list[bytes]]:
             lot, size = [], 0
         lot.append(body)
         size += len(body)
-    yield lot
+    if lot:
+        yield lot
 
 
 def may_be_added(name: str) -> bool:

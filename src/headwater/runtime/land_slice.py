@@ -33,10 +33,8 @@ from headwater.connectors.protocol import (
     BadRows,
     CursorKind,
     Observed,
-    SliceGone,
     SparkScan,
     TableAsk,
-    TransientError,
 )
 from headwater.duck.unique_keys import current_hashes, keys_are_unique
 from headwater.observe.counters import COUNTERS
@@ -169,7 +167,7 @@ class _Unit:
             self.leave_out(self.observed.bad_items)
 
     def _write(self, landing: Landing, schema: TableSchema, entry: TableEntry | None, *, number: int) -> Written:
-        from headwater.spark.write_frame import WriteTarget, raise_bad, write_read
+        from headwater.spark.write_frame import WriteTarget, check_written, write_read
 
         known = b""
         if isinstance(self.read, ArrowRead) and self.read.key_filter_column is not None and entry is not None:
@@ -186,12 +184,7 @@ class _Unit:
         )
         written = write_read(self.work.spark(), self.read, target)
         landing.files += written.files
-        if written.gone is not None:
-            raise SliceGone(written.gone)
-        if written.transient is not None:
-            raise TransientError(written.transient)
-        if not written.bad_items:  # else what is wrong with the rows is known when they were read without those items
-            raise_bad(written, max_bad_rows=self.ask.max_bad_rows)
+        check_written(written, max_bad_rows=self.ask.max_bad_rows)
         if written.cursor is not None and not self.stored.is_last and self.stored.cursor_kind == OPAQUE_TOKEN:
             message = f"a slice of `{self.ask.name}` reported a cursor, and slices after it are planned from its end"
             raise HeadwaterError("HW-C02", message, hint="the connector may report one for the last slice of a plan")

@@ -125,11 +125,7 @@ def observe_read(spark: SparkSession, read: ArrowRead) -> list[Observed]:
     assert read.observe is not None
     tasks = len(read.partitions)
     written = _collect(_numbers(spark, tasks), _ObservePartitions(read))
-    raise_bad(written)
-    if written.transient is not None:
-        raise TransientError(written.transient)
-    if written.gone is not None:
-        raise SliceGone(written.gone)
+    check_written(written)
     return written.unknown
 
 
@@ -139,8 +135,15 @@ def _numbers(spark: SparkSession, tasks: int) -> DataFrame:
         return spark.range(0, tasks, 1, tasks)
 
 
-def raise_bad(written: Written, *, max_bad_rows: int = 0) -> None:
-    """Raises BadRows if a task had too many bad rows, or all of them together."""
+def check_written(written: Written, *, max_bad_rows: int = 0) -> None:
+    """Raises SliceGone and TransientError if a task met them, and BadRows if a task had too many bad rows, or all of
+    them together. What is wrong with the rows beside items that cannot be read is known when they were read again."""
+    if written.gone is not None:
+        raise SliceGone(written.gone)
+    if written.transient is not None:
+        raise TransientError(written.transient)
+    if written.bad_items:
+        return
     if written.refused_total or len(written.bad) > max_bad_rows or _weight(written.bad) > limits.BAD_ROWS_BYTES:
         told = [*written.refused, *(row.error for row in written.bad)]
         told.sort(key=lambda error: (error.place, error.line))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,15 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import STRING
 from headwater.coerce.row_errors import BadRow
-from headwater.connectors.files.convert_columns import json_texts
+from headwater.connectors.files.config import FileFormat, format_of
+from headwater.connectors.files.convert_columns import convert_any, json_texts
 from headwater.connectors.files.read import ReadFiles
 from headwater.connectors.files.scan import FoundFile
-from headwater.connectors.protocol import ItemRead
+from headwater.connectors.protocol import ItemRead, SliceGone, UnknownColumns
 from headwater.ingest.decode import TooLarge
-from headwater.ingest.drop.big import ReadBig
-from headwater.ingest.drop.folder import Changed
-from headwater.ingest.drop.rows import FileRows, GroupBudget, body_of, how_of
-from headwater.ingest.drop.text_values import texts_of
+from headwater.ingest.drop.rows import FileRows, new_columns, read_part
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
-from headwater.ingest.prepare import Prepared
+from headwater.ingest.prepare import Prepared, wider
 
 TYPED = schema_of({"id": "long", "ok": "bool", "price": "decimal(9,2)", "at_": "timestamp", "tags": "dynamic"})
 PUSHED = schema_of({name: str(type_) for name, type_ in DEFAULT_COLUMNS.items()})
@@ -45,12 +44,16 @@ class Folder:
         status = path.stat()
         return FoundFile(name, status.st_size, status.st_mtime_ns)
 
-    def rows(self, name: str, content: bytes, *, room: GroupBudget | None = None) -> FileRows:
+    def rows(self, name: str, content: bytes) -> FileRows:
         sha256 = hashlib.sha256(content).hexdigest()
-        return FileRows(self.root, self.put(name, content), sha256, "t", room or GroupBudget())
+        return FileRows(self.root, how_of(name), self.put(name, content), sha256, "t")
 
     def prepared(self, name: str, content: bytes, schema: TableSchema, most_bad: int | None = 100) -> Prepared:
         return self.rows(name, content)(schema, most_bad)
+
+
+def how_of(name: str) -> FileFormat:
+    return FileFormat(format_of(name) or "", takes_all=True)
 
 
 @pytest.fixture
@@ -85,7 +88,7 @@ def test_csv_gets_the_verdict_of_the_files_connector(folder: Folder, case: str) 
     prepared = folder.prepared("a.csv", content, TYPED)
     file = folder.put("a.csv", content)
     piece = [file.source_id, file.size, file.mtime_ns, 0, file.size, True]
-    found = list(ReadFiles(folder.root, how_of("a.csv"), max_bad_rows=100)({"pieces": [piece]}, TYPED))
+    found = list(ReadFiles(folder.root, FileFormat("csv"), max_bad_rows=100)({"pieces": [piece]}, TYPED))
     assert list(prepared.bad) == [each for each in found if isinstance(each, BadRow)]
     batches = [each for each in found if not isinstance(each, BadRow | ItemRead)]
     theirs = [row for batch in batches for row in batch.drop_columns(["_source_id"]).to_pylist()]
@@ -186,7 +189,7 @@ def test_a_bad_row_in_a_later_part_of_a_file_moves_no_other_row(
     monkeypatch.setattr("headwater.base.limits.FILE_CHUNK_BYTES", 100)
     content = b"".join(b'{"id": %d}\n' % n + b"bad\n" * (n == 70) for n in range(100))
     file, half = folder.put("a.ndjson", content), len(content) // 2
-    read = ReadBig(folder.root, how_of("a.ndjson"), most_bad=1, evolve=False)
+    read = partial(read_part, folder.root, how_of("a.ndjson"), 1, ())
     found: list[Any] = []
     for start, end in ((0, half), (half, len(content))):
         found += read({"pieces": [[file.source_id, file.size, file.mtime_ns, start, end, False]]}, TYPED)
@@ -199,9 +202,32 @@ def test_a_big_file_of_short_rows_fits_a_wide_table(folder: Folder, monkeypatch:
     monkeypatch.setattr(limits, "BATCH_CELLS", 1_000)
     content = b"{}\n" * 999
     file = folder.put("a.ndjson", content)
-    read = ReadBig(folder.root, how_of("a.ndjson"), most_bad=0, evolve=False)
+    read = partial(read_part, folder.root, how_of("a.ndjson"), 0, ())
     partition = {"pieces": [[file.source_id, file.size, file.mtime_ns, 0, file.size, True]]}
     assert sum(each.num_rows for each in read(partition, TYPED) if isinstance(each, pa.RecordBatch)) == 999
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", b"label,at,Odd\na,2026-01-01,\nb,no time,1\n"),
+        ("a.ndjson", b'{"label": "a", "at": "2026-01-01"}\n{"label": "b", "at": "no time", "Odd": 1}\n'),
+    ],
+)
+def test_a_big_file_is_read_again_with_new_columns_as_if_it_were_small(
+    folder: Folder, name: str, content: bytes
+) -> None:
+    small = folder.prepared(name, content, PUSHED)
+    assert (small.added, small.rescues) == (("at",), True)
+    rows = folder.rows(name, content)
+    first = rows.in_parts(0, None)
+    with pytest.raises(UnknownColumns) as raised:
+        list(first.read(first.partitions[0], PUSHED))
+    added, rescues = new_columns(PUSHED, [raised.value.observed])
+    again = rows.in_parts(0, added)
+    found = list(again.read(again.partitions[0], wider(PUSHED, added, rescues=rescues)))
+    batches = [each for each in found if isinstance(each, pa.RecordBatch)]
+    assert [row for batch in batches for row in batch.to_pylist()] == small.batch.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -209,35 +235,32 @@ def test_a_big_file_of_short_rows_fits_a_wide_table(folder: Folder, monkeypatch:
     [gzip.compress(b"{}\n"), parquet({"id": [1]}), "{}\n".encode("utf-16")],
     ids=["gzip", "parquet", "utf-16"],
 )
-def test_a_file_that_is_no_text_is_no_ndjson(content: bytes) -> None:
+def test_a_file_that_is_no_text_is_no_ndjson(folder: Folder, content: bytes) -> None:
     with pytest.raises(HeadwaterError, match=r"`a\.ndjson` is not NDJSON") as raised:
-        body_of(content, "a.ndjson")
+        folder.prepared("a.ndjson", content, TYPED)
     assert raised.value.code == "HW-I04"
 
 
 def test_a_file_that_is_another_one_by_now_is_not_landed(folder: Folder) -> None:
     rows = folder.rows("a.csv", b"id\n1\n")
     folder.put("a.csv", b"id\n1\n2\n")
-    with pytest.raises(Changed):
+    with pytest.raises(SliceGone):
         rows(TYPED, 0)
-    forged = FileRows(folder.root, folder.put("b.csv", b"id\n3\n"), rows.sha256, "t", GroupBudget())
-    with pytest.raises(Changed):
+    forged = replace(rows, file=folder.put("b.csv", b"id\n3\n"))
+    with pytest.raises(SliceGone):
         forged(TYPED, 0)
 
 
-def test_files_of_a_group_share_its_room_and_one_that_does_not_fit_gives_it_back(folder: Folder) -> None:
-    room = GroupBudget(most=100)
-    content = b"id\n" + b"1\n" * 2
-    first = folder.rows("a.csv", content, room=room)
-    big = folder.rows("b.csv.gz", gzip.compress(b"id\n" + b"1\n" * 10_000), room=room)
-    assert first(TYPED, 0).rows == 2
+@pytest.mark.parametrize("name", ["b.csv.gz", "b.ndjson.gz"])
+def test_a_file_that_is_small_because_it_is_compressed_well_is_no_batch(
+    folder: Folder, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b'{"id": 1}\n' * 10_000 if "json" in name else b"id\n" + b"1\n" * 10_000
+    rows = folder.rows(name, gzip.compress(content))
+    assert rows(TYPED, 0).rows == 10_000
+    monkeypatch.setattr(limits, "MAX_BODY_BYTES", 100_000)
     with pytest.raises(TooLarge):
-        big(TYPED, 0)
-    assert first(TYPED, 0).rows == 2, "read again, it is not counted twice"
-    with pytest.raises(TooLarge):  # or it would land before the one that did not fit
-        folder.rows("c.csv", content, room=room)(TYPED, 0)
-    big.room.most, big.room._is_full = 10_000_000, False
-    assert big(TYPED, 0).rows == 10_000
+        rows(TYPED, 0)
 
 
 def test_every_value_of_a_typed_file_has_a_text() -> None:
@@ -254,8 +277,8 @@ def test_every_value_of_a_typed_file_has_a_text() -> None:
         "AAE=": pa.array([b"\x00\x01"]),
     }
     for text, column in columns.items():
-        assert texts_of(column).to_pylist() == [text]
+        assert convert_any(column, STRING)[0].to_pylist() == [text]
         empty = pa.concat_arrays([column.slice(0, 0), pa.nulls(1, column.type)])
-        assert (texts_of(empty).to_pylist(), json_texts(empty)) == ([None], ["null"])
+        assert (convert_any(empty, STRING)[0].to_pylist(), json_texts(empty)) == ([None], ["null"])
     assert json_texts(pa.array([float("nan"), 1e300])) == ['"nan"', "1e+300"]
     assert json_texts(pa.array(['"', "\n"])) == ['"\\""', '"\\n"']

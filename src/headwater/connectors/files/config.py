@@ -67,7 +67,9 @@ class FilesConfig:
 class FileFormat:
     """How the files of a slice are read. `compression` is None where each file's name tells; `declared` are the
     columns whose types the manifest decides, in order, `forms` say how texts of them are written, `exclude` are left
-    out, `primary_key` is that of the table."""
+    out, `primary_key` is that of the table. With `takes_all`, columns that a schema lacks are read as they are, behind
+    its own, and a column of text takes every value. `below` is a folder that the files lie in, if links below it are not
+    followed."""
 
     format: str
     compression: str | None = None
@@ -78,6 +80,8 @@ class FileFormat:
     encoding: str | None = None
     records: RecordSteps = ()
     primary_key: tuple[str, ...] = ()
+    takes_all: bool = False
+    below: str = ""
 
     def compression_of(self, source_id: str) -> str:
         return self.compression or compression_of(source_id)

@@ -6,7 +6,7 @@ sideways import; coerce knows nothing of connectors.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import STRING, Type, from_arrow, to_arrow
-from headwater.connectors.files.json_texts import json_texts_of
+from headwater.connectors.files.json_texts import base64_texts, is_bytes, json_texts_of, stored
 from headwater.connectors.files.streams import unreadable
 from headwater.connectors.files.time_range import times_fit
 from headwater.connectors.protocol import BadRows
@@ -169,6 +169,27 @@ def convert_typed(column: pa.Array, type_: Type, form: TextForm | None = None) -
     if not _is_castable(source, type_):
         return _all_bad(column, type_, source)
     return _cast(column, source, type_)
+
+
+def convert_any(column: pa.Array, type_: Type, form: TextForm | None = None) -> tuple[pa.Array, list[BadCell]]:
+    """The same, but a column of text takes every value: bytes as base64, vectors as JSON."""
+    import pyarrow as pa
+
+    plain = stored(column, texts_of_scalars)
+    if type_ != STRING or not (is_bytes(plain.type) or pa.types.is_fixed_size_list(plain.type)):
+        return convert_typed(column, type_, form)
+    texts = base64_texts(plain) if is_bytes(plain.type) else json_texts(plain)
+    return pa.array([t if known else None for t, known in zip(texts, plain.is_valid().to_pylist())], pa.string()), []
+
+
+def with_unknown(schema: TableSchema, columns: Mapping[str, Type | None]) -> TableSchema:
+    """The schema without `_rescued`, and with the columns that it lacks; one of nulls is text."""
+    from headwater.coerce.rescued import without_rescued
+
+    schema = without_rescued(schema)
+    for name, type_ in columns.items():
+        schema = schema if schema.column(name) is not None else schema.added(name, type_ or STRING)
+    return schema
 
 
 def convert_text(column: pa.Array, type_: Type, form: TextForm | None = None) -> tuple[pa.Array, list[BadCell]]:

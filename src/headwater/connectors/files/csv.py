@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from headwater.base import limits
 from headwater.base.ids import RESCUED
 from headwater.base.table_schema import TableSchema
-from headwater.base.types import Type
+from headwater.base.types import STRING, Type
 from headwater.coerce.row_errors import BadRow, RowError
 from headwater.connectors.files.config import CsvOptions, FileFormat
 from headwater.connectors.files.convert_columns import (
@@ -32,6 +32,7 @@ from headwater.connectors.files.convert_columns import (
     convert_batch,
     convert_text,
     first_cells,
+    with_unknown,
     without_rows,
 )
 from headwater.connectors.files.hints import Texts
@@ -180,6 +181,8 @@ def read_piece(
 
     declared = tuple(how.declared)
     rows = open_rows(opened.read, how.csv, declared, source_id=opened.source_id, exclude=how.exclude, kept=bad.kept)
+    if how.takes_all:
+        schema = with_unknown(schema, dict.fromkeys(rows.names, STRING))
     known = without_rescued(schema)
     unknown = [name for name in rows.names if known.column(name) is None and name not in how.exclude]
     odd = nameless(unknown) if schema.column(RESCUED) is not None else frozenset()

@@ -41,14 +41,14 @@ def read_lines(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterat
 
     reader = LineReader(without_rescued(schema), place=opened.source_id, first_line=1 if opened.piece.start == 0 else 2)
     shift: int | None = None
-    for chunk in _chunks_of_piece(opened):
+    for chunk in chunks_of_piece(opened):
         first_line = reader.next_line
         coerced = reader.read(chunk)
         text = without_bom(chunk, first_line=first_line)
         batch = _rescued(coerced, schema, partial(read_objects, text, first_line=first_line, place=""))
         if coerced.bad:
             if shift is None:
-                shift = _lines_before(opened)
+                shift = lines_before(opened)
             bad.total += len(coerced.bad)
             for row in bad_lines(text, coerced.bad[: max(bad.room, limits.ERRORS_SHOWN)], first_line=first_line):
                 error = replace(row.error, line=row.error.line + shift, fault=_fault(row.error.fault, opened))
@@ -62,7 +62,7 @@ def infer_piece(opened: OpenFile) -> Inferred:
     from headwater.coerce.infer import Inferred, infer_lines, merge_inferred
 
     found = Inferred()
-    for chunk in _chunks_of_piece(opened):
+    for chunk in chunks_of_piece(opened):
         found = merge_inferred(found, infer_lines(chunk))
     return found
 
@@ -142,7 +142,8 @@ def line_chunks(parts: Iterable[bytes], *, source_id: str) -> Iterator[bytes]:
         yield b"".join(held)
 
 
-def _chunks_of_piece(opened: OpenFile) -> Iterator[bytes]:
+def chunks_of_piece(opened: OpenFile) -> Iterator[bytes]:
+    """The lines that begin in a piece, in chunks of whole lines. Raises HW-C02 for what is no text."""
     piece = opened.piece
     if piece.whole:
         parts: Iterator[bytes] = iter(opened.read, b"")
@@ -155,7 +156,7 @@ def _chunks_of_piece(opened: OpenFile) -> Iterator[bytes]:
     return line_chunks(parts, source_id=opened.source_id)
 
 
-def _lines_before(opened: OpenFile) -> int:
+def lines_before(opened: OpenFile) -> int:
     """What to add to the line numbers that the reader counts, which begin at 2 within a file so that no line there
     is taken for the first one."""
     if opened.piece.start == 0:

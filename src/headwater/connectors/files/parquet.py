@@ -22,11 +22,13 @@ from headwater.connectors.files.convert_columns import (
     BadCell,
     BadRowList,
     check_names,
+    convert_any,
     convert_batch,
     convert_typed,
     first_cells,
     json_texts,
     source_type,
+    with_unknown,
     without_rows,
 )
 from headwater.connectors.files.scan import FoundFile
@@ -70,7 +72,7 @@ class _ShownRows:
 
 def read_footer(root: Path, file: FoundFile, how: FileFormat = _AS_IT_IS) -> Footer:
     """The footer of one file, of which nothing else is read."""
-    with OpenFile(root, Piece(file, 0, 0, whole=True)) as opened, _parquet(opened) as parquet:
+    with OpenFile(root, Piece(file, 0, 0, whole=True), below=how.below) as opened, _parquet(opened) as parquet:
         columns = _columns(parquet.schema_arrow, file.source_id, how.declared, how.exclude)
         names = tuple(parquet.schema_arrow.names)
         return Footer(file.source_id, columns, parquet.num_row_groups, parquet.metadata.num_rows, names)
@@ -116,15 +118,16 @@ def cuts_of(footer: Footer, size: int) -> list[Cut]:
     return list(pairwise(edges))
 
 
-def read_piece(
-    opened: OpenFile, schema: TableSchema, bad: BadRowList, *, exclude: Collection[str] = ()
-) -> Iterator[pa.RecordBatch]:
-    """The rows of some row groups, in the columns of `schema`. A bad row's line is its number in the file; it is kept as
-    a JSON object."""
+def read_piece(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
+    """The rows of some row groups (those that there are), in the columns of `schema`. A bad row's line is its number in
+    the file; it is kept as a JSON object."""
     piece = opened.piece
+    convert = convert_any if how.takes_all else convert_typed
     with _parquet(opened) as parquet:
         types = {column.name: column.type for column in schema.columns}
-        columns = _columns(parquet.schema_arrow, opened.source_id, types, exclude)
+        columns = _columns(parquet.schema_arrow, opened.source_id, types, how.exclude)
+        if how.takes_all:
+            schema = with_unknown(schema, columns)
         known = without_rescued(schema)
         unknown = {name: type_ for name, type_ in columns.items() if type_ and known.column(name) is None}
         odd = nameless(unknown)
@@ -132,9 +135,9 @@ def read_piece(
             raise UnknownColumns(merge_footers([Footer(opened.source_id, unknown, 0, 0)], {}))
         wanted = [name for name in columns if known.column(name) is not None or name in odd]
         line = 1 + sum(parquet.metadata.row_group(group).num_rows for group in range(piece.start))
-        groups = list(range(piece.start, piece.end))
+        groups = list(range(piece.start, min(piece.end, parquet.num_row_groups)))
         for batch, shown, wrapped in _exact_batches(opened, parquet, groups, wanted, schema):
-            converted, cells = convert_batch(batch, known, convert_typed)
+            converted, cells = convert_batch(batch, known, convert)
             if odd:
                 texts, no_texts = _rescued(batch, [name for name in wanted if name in odd])
                 cells += no_texts

@@ -62,7 +62,7 @@ class ReadFiles:
 
     def _piece(self, piece: Piece, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch | ItemRead]:
         with open_piece(self.root, self.how, piece) as opened:
-            for batch in self._batches(opened, schema, bad):
+            for batch in self.batches(opened, schema, bad):
                 kept = [name for name in batch.schema.names if name not in self.how.exclude]
                 yield with_source_id(batch.select(kept), opened.source_id)
             if piece.start == 0:
@@ -70,7 +70,8 @@ class ReadFiles:
             else:
                 opened.check_unchanged()
 
-    def _batches(self, opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
+    def batches(self, opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
+        """The good rows of a piece of a file; its bad rows go to `bad`."""
         match self.how.format:
             case "ndjson":
                 from headwater.connectors.files.json_lines import read_lines
@@ -87,7 +88,7 @@ class ReadFiles:
             case "parquet":
                 from headwater.connectors.files.parquet import read_piece as read_parquet
 
-                return read_parquet(opened, schema, bad, exclude=self.how.exclude)
+                return read_parquet(opened, self.how, schema, bad)
             case format_:
                 raise AssertionError(format_)
 
@@ -150,7 +151,8 @@ class ObserveFiles:
 
 
 def open_piece(root: Path, how: FileFormat, piece: Piece) -> OpenFile:
-    return OpenFile(root, piece, compression=how.compression_of(piece.file.source_id), encoding=how.encoding)
+    compression = how.compression_of(piece.file.source_id)
+    return OpenFile(root, piece, compression=compression, encoding=how.encoding, below=how.below)
 
 
 def read_footers(

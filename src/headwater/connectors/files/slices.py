@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from headwater.base import limits
 from headwater.base.printable import printable
-from headwater.connectors.files.changes import Changes, gone_version
+from headwater.connectors.files.changes import Changes, gone_version, is_settled
+from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.protocol import Item, Json, Slice
 
@@ -121,6 +122,13 @@ def byte_cuts(size: int) -> list[Cut]:
     count = max(1, -(-size // limits.SPLIT_BYTES))
     edges = [size * place // count for place in range(count + 1)]
     return list(pairwise(edges))
+
+
+def text_cuts(file: FoundFile, how: FileFormat, now_ns: int) -> list[Cut]:
+    """The parts of a text. A file that may still be written within the tick of its mtime is read by one task, whose hash
+    then covers exactly the bytes that land; of any other file, a write shows in the mtime."""
+    is_cut = how.is_splittable(file.source_id) and is_settled(file.mtime_ns, now_ns)
+    return byte_cuts(file.size) if is_cut else [(0, file.size)]
 
 
 def _describe(files: Sequence[FoundFile]) -> str:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from headwater.base import limits
 from headwater.base.printable import quoted
-from headwater.connectors.files.changes import Changes, compare, is_settled
+from headwater.connectors.files.changes import Changes, compare
 from headwater.connectors.files.config import FileFormat, FilesConfig, compression_of, format_of, parse_config
 from headwater.connectors.files.scan import FoundFile, scan
-from headwater.connectors.files.slices import byte_cuts, cut_partitions, files_of, plan_slices, without_files
+from headwater.connectors.files.slices import cut_partitions, files_of, plan_slices, text_cuts, without_files
 from headwater.connectors.files.streams import content_hash
 from headwater.connectors.protocol import (
     ArrowRead,
@@ -104,17 +104,8 @@ class FilesSource:
             readable = [file for file in files if file.source_id in footers]
             partitions = cut_partitions(readable, lambda file: cuts_of(footers[file.source_id], file.size))
         else:
-            # A file that may still be written within the tick of its mtime is read by one task, whose hash then
-            # covers exactly the bytes that land; of any other file, a write shows in the mtime.
             now_ns = time.time_ns()
-            partitions = cut_partitions(
-                files,
-                lambda file: (
-                    byte_cuts(file.size)
-                    if how.is_splittable(file.source_id) and is_settled(file.mtime_ns, now_ns)
-                    else [(0, file.size)]
-                ),
-            )
+            partitions = cut_partitions(files, lambda file: text_cuts(file, how, now_ns))
         if slice_.spec["gone"]:
             partitions = partitions or [{"pieces": []}]
             partitions[-1]["gone"] = slice_.spec["gone"]

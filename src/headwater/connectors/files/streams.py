@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, SourceFailed
 from headwater.base.printable import quoted
-from headwater.base.regular_files import open_regular
+from headwater.base.regular_files import NotRegular, open_below, open_regular
 from headwater.connectors.files.changes import version_of
 from headwater.connectors.files.encoding import Transcoder
 from headwater.connectors.files.scan import FoundFile, cannot_read, path_of
@@ -53,12 +53,15 @@ class OpenFile:
 
     `read` gives its content (decompressed, and a text in another `encoding` as UTF-8) and hashes the bytes of the file on the way, so that what is landed and
     what is hashed are the same bytes. The time of the look is taken before the first byte is read: a later write
-    either changes the mtime or falls into the window in which no mtime is trusted.
+    either changes the mtime or falls into the window in which no mtime is trusted. If the file must lie `below` a
+    folder, one that is reached through a link there is not the planned one.
     """
 
-    def __init__(self, root: Path, piece: Piece, *, compression: str = "none", encoding: str | None = None):
+    def __init__(
+        self, root: Path, piece: Piece, *, compression: str = "none", encoding: str | None = None, below: str = ""
+    ):
         self.piece, self.source_id, self.compression = piece, piece.file.source_id, compression
-        self.path = path_of(root, self.source_id)
+        self.root, self.below = root, below
         self.encoding = encoding
         self._transcoder = None if encoding is None else Transcoder(encoding)
         self._digest = hashlib.sha256()
@@ -68,7 +71,7 @@ class OpenFile:
     def __enter__(self) -> Self:
         self._looked_at_ns = time.time_ns()
         with reading(self.source_id):
-            self.raw: BinaryIO = open_regular(self.path)
+            self.raw: BinaryIO = self._open()
         try:
             self.check_unchanged()
         except BaseException:
@@ -88,6 +91,14 @@ class OpenFile:
             if self._stream is not None:
                 self._stream.close()
             self.raw.close()
+
+    def _open(self) -> BinaryIO:
+        if not self.below:
+            return open_regular(path_of(self.root, self.source_id))
+        try:
+            return open_below(self.root / self.below, self.source_id.removeprefix(f"{self.below}/"))
+        except NotRegular as error:
+            raise SliceGone(f"{quoted(self.source_id)} is no longer a file") from error
 
     def check_unchanged(self) -> None:
         status = os.fstat(self.raw.fileno())
