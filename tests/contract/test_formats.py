@@ -3,27 +3,28 @@ Headwater made, one for each database."""
 
 from __future__ import annotations
 
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import inspect, select
 
 from contract.engine_home import a_job, arrived, claimed, owned, pulse, queue, step_of, transient_rows
+from contract.old_stores import FORMATS, load_catalog, unpack_project
 from contract.stores import PROJECT, Place, commit
+from headwater.base.errors import HeadwaterError
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store, open_store
+from headwater.catalog.database import open_catalog
 from headwater.catalog.engine_state import save_step
 from headwater.catalog.inbox import send
 from headwater.catalog.lookup import table_states
+from headwater.catalog.migrations import MIGRATIONS
 from headwater.catalog.queue import finish_job
 from headwater.catalog.rebuild import dump, rebuild_catalog
 
-FORMATS = Path(__file__).parent / "formats"
 NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"b": 1})
 
 
@@ -32,14 +33,15 @@ def old(place: Place) -> Place:
     """Where a store of format 1 is: a table, a run with three slices of which one has landed, an item."""
     place.root.mkdir(parents=True)
     (place.root / "config.toml").write_text('format_version = 1\nproject = "shop"\npartitioning = "none"\n')
-    if place.is_sqlite:
-        with sqlite3.connect(place.root / "meta.sqlite") as connection:
-            connection.executescript((FORMATS / "1.sqlite.sql").read_text())
-        connection.close()
-    else:
-        with psycopg.connect(place.url, autocommit=True) as server:
-            server.execute((FORMATS / "1.postgresql.sql").read_bytes())
+    database = "sqlite" if place.is_sqlite else "postgresql"
+    load_catalog((FORMATS / f"1.{database}.sql").read_text(), place.root, place.url)
     return place
+
+
+@pytest.fixture
+def interrupted(place: Place) -> Place:
+    """Where a store of format 4 is whose last run was killed."""
+    return Place(unpack_project(place.root, place.url), place.url)
 
 
 def shape(store: Store) -> dict[str, Any]:
@@ -72,6 +74,31 @@ def test_an_old_store_has_the_tables_of_a_new_one_once_it_was_opened(old: Place,
     assert (old.root / "config.toml").read_text().startswith(f"format_version = {t.FORMAT_VERSION}\n")
     store.close()
     new.close()
+
+
+def test_a_store_of_format_4_has_the_tables_of_a_new_one(interrupted: Place, tmp_path: Path) -> None:
+    store, new = interrupted.open(), open_store(tmp_path / "new", project="other", catalog_url=interrupted.url)
+    assert shape(store) == shape(new)
+    store.close()
+    new.close()
+
+
+def test_an_old_store_is_brought_up_in_one_transaction(interrupted: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = t.FORMAT_VERSION - 1
+    assert last > 4
+    with monkeypatch.context() as broken:
+        broken.setitem(MIGRATIONS, last, (*MIGRATIONS[last], "UPDATE no_such_table SET a = 1"))
+        with pytest.raises(HeadwaterError):
+            interrupted.open()
+    as_it_was = open_catalog(
+        interrupted.url, sqlite_path=interrupted.root / "meta.sqlite", project=PROJECT, upgrade=False
+    )
+    assert as_it_was is not None
+    with as_it_was.snapshot() as connection:
+        assert connection.execute(select(t.store.c.format_version)).scalar_one() == 4
+        assert connection.exec_driver_sql("SELECT count(*) FROM engine_owner").scalar_one() == 1
+    as_it_was.close()
+    interrupted.open().close()
 
 
 def test_opening_an_old_store_keeps_what_it_holds(old: Place) -> None:

@@ -1,7 +1,8 @@
 """How a store of an older format becomes one of the next.
 
 The statements are text, not the tables of today: they say what format n + 1 was, and stay as they are when later
-formats change those tables again. They run on SQLite and PostgreSQL alike, in one transaction per format.
+formats change those tables again. They run on SQLite and PostgreSQL alike, all steps to the newest format in one
+transaction.
 """
 
 from __future__ import annotations

@@ -118,8 +118,7 @@ class Project:
             environment["HEADWATER_CRASH_AT"] = crash_at
         command = [sys.executable, "-c", "from headwater.faces.cli.main import run; run()", *arguments]
         done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True)
-        print(*arguments, done.returncode, done.stdout, done.stderr, sep="\n")
-        assert done.returncode == (0 if crash_at is None else -signal.SIGKILL)
+        assert done.returncode == (0 if crash_at is None else -signal.SIGKILL), (arguments, done)
 
     def push(self, table: str, number: int, rows: Iterable[object], crash_at: str | None = None) -> None:
         path = f"pushed/{table}/{number:02}.ndjson"
@@ -134,7 +133,9 @@ def fill(project: Project) -> None:
     for month, first in (("01", 1), ("02", 11), ("03", 21)):
         project.write(f"data/orders/2026-{month}.ndjson", orders(first, name="bob" if month == "02" else "ada"))
     project.write("data/orders/2026-04.ndjson", orders(31, {"id": 39, "amount": "a lot"}, {"id": 38, "note": "gift"}))
-    project.write("data/customers/1.ndjson", lines([{"name": "ada", "country": "DE"}, {"name": "bob", "country": "FR"}]))
+    project.write(
+        "data/customers/1.ndjson", lines([{"name": "ada", "country": "DE"}, {"name": "bob", "country": "FR"}])
+    )
     project.write("drop/payments/monday.csv", "id,amount\n101,1.00\n102,lots\n103,3.00\n")
     project.write("drop/events/monday.ndjson", lines({"label": "dropped", "body": str(i)} for i in range(3)))
     project.run("apply")
@@ -150,7 +151,9 @@ def fill(project: Project) -> None:
         changed = {"id": first + 5, "amount": "5.25", "customer": "eve"}
         project.write(f"data/orders/2026-{month}.ndjson", orders(first, changed))
     project.write("data/orders/2026-05.ndjson", orders(41, {"id": 49, "amount": "a lot"}))
-    project.write("data/customers/2.ndjson", lines([{"name": "bob", "country": "IT"}, {"name": "eve", "country": "ES"}]))
+    project.write(
+        "data/customers/2.ndjson", lines([{"name": "bob", "country": "IT"}, {"name": "eve", "country": "ES"}])
+    )
     project.write("drop/payments/tuesday.csv", "id,amount\n101,1.75\n104,4.00\n")
     project.run("apply", crash_at="commit.before@6")
     project.push("events", 11, [{"label": "pushed", "body": "11.0"}], crash_at="commit.after")
@@ -167,7 +170,11 @@ def postgres_dump(server: PostgresServer, url: str) -> str:
     command = [server._bin / "pg_dump", "--no-owner", "--no-privileges", "--inserts", "--dbname", url]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     # Comments name the version of the program; psql's own commands are none of SQL.
-    kept = [line for line in text.splitlines() if line and not line.startswith(("--", "\\", "SET ", "SELECT pg_catalog.set_config"))]
+    kept = [
+        line
+        for line in text.splitlines()
+        if line and not line.startswith(("--", "\\", "SET ", "SELECT pg_catalog.set_config"))
+    ]
     return "\n".join(kept) + "\n"
 
 
