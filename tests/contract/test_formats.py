@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import inspect, select
+from sqlalchemy import insert, inspect, select
 
 from contract.engine_home import a_job, arrived, claimed, owned, pulse, queue, step_of, transient_rows
 from contract.old_stores import FORMATS, load_catalog, unpack_project
@@ -17,13 +17,15 @@ from headwater.base.errors import HeadwaterError
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store, open_store
-from headwater.catalog.database import open_catalog
+from headwater.catalog.database import Catalog, open_catalog
 from headwater.catalog.engine_state import save_step
 from headwater.catalog.inbox import send
+from headwater.catalog.json_text import json_text
 from headwater.catalog.lookup import table_states
 from headwater.catalog.migrations import MIGRATIONS
 from headwater.catalog.queue import finish_job
 from headwater.catalog.rebuild import dump, rebuild_catalog
+from headwater.freshness.events import Completed
 
 NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"b": 1})
 
@@ -42,6 +44,14 @@ def old(place: Place) -> Place:
 def interrupted(place: Place) -> Place:
     """Where a store of format 4 is whose last run was killed."""
     return Place(unpack_project(place.root, place.url), place.url)
+
+
+def unopened(place: Place) -> Catalog:
+    """The catalog of an old store as it is."""
+    path = place.root / "meta.sqlite"
+    catalog = open_catalog(place.url, sqlite_path=path, project=PROJECT, upgrade=False)
+    assert catalog is not None
+    return catalog
 
 
 def shape(store: Store) -> dict[str, Any]:
@@ -90,15 +100,24 @@ def test_an_old_store_is_brought_up_in_one_transaction(interrupted: Place, monke
         broken.setitem(MIGRATIONS, last, (*MIGRATIONS[last], "UPDATE no_such_table SET a = 1"))
         with pytest.raises(HeadwaterError):
             interrupted.open()
-    as_it_was = open_catalog(
-        interrupted.url, sqlite_path=interrupted.root / "meta.sqlite", project=PROJECT, upgrade=False
-    )
-    assert as_it_was is not None
+    as_it_was = unopened(interrupted)
     with as_it_was.snapshot() as connection:
         assert connection.execute(select(t.store.c.format_version)).scalar_one() == 4
         assert connection.exec_driver_sql("SELECT count(*) FROM engine_owner").scalar_one() == 1
     as_it_was.close()
     interrupted.open().close()
+
+
+def test_a_completion_that_no_engine_had_taken_is_not_lost(interrupted: Place) -> None:
+    """Completions had a field `changed`."""
+    body = {"changed": True, "freshness": 7, "pond": "orders", "ripple": "orders", "version": 0}
+    with unopened(interrupted).transaction() as connection:
+        connection.execute(
+            insert(t.inbox).values(at_us=1, kind="completed", body=json_text({"body": body}), actor="test")
+        )
+    store = interrupted.open()
+    assert [event.event for event in arrived(store)] == [Completed("orders", "orders", 7)]
+    store.close()
 
 
 def test_opening_an_old_store_keeps_what_it_holds(old: Place) -> None:

@@ -98,6 +98,9 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         " AND v.state <> 'done'), count(*)), sum(u.rows), sum(u.bytes),"
         " CASE WHEN sum(CASE WHEN u.state = 'done' THEN 1 ELSE 0 END) > 0 THEN -1 END"
         " FROM work_unit u GROUP BY u.run_id, u.table_name",
+        # The version of a result alone says whether it has changed.
+        "UPDATE inbox SET body = replace(replace(body, '\"changed\":true,', ''), '\"changed\":false,', '')"
+        " WHERE kind = 'completed'",
     ),
 }
 """Format n -> the statements that make it n + 1. A new store is made at the newest format directly. `$SERIAL` is a

@@ -210,7 +210,7 @@ def _events(
     events = [
         Failed(job.pond, name, job.freshness_us)
         if failed and (name in bad or not bad)
-        else Completed(job.pond, name, job.freshness_us, True, 0)
+        else Completed(job.pond, name, job.freshness_us)
         for name in names
     ]
     return [message(event, actor=actor, ids={"job": job.job_id}) for event in events]
