@@ -108,6 +108,17 @@ def test_an_old_store_is_brought_up_in_one_transaction(interrupted: Place, monke
     interrupted.open().close()
 
 
+def test_a_catalog_that_was_brought_up_equals_one_that_is_rebuilt_from_the_log(interrupted: Place) -> None:
+    store = interrupted.open()
+    known = dump(store.catalog)
+    store.close()
+    assert [run["state"] for run in known["run"] if run["ended_us"] is None] == ["writing"]
+    rebuild_catalog(interrupted.root, project=PROJECT, catalog_url=interrupted.url)
+    store = interrupted.open()
+    assert dump(store.catalog) == known
+    store.close()
+
+
 def test_a_completion_that_no_engine_had_taken_is_not_lost(interrupted: Place) -> None:
     """Completions had a field `changed`."""
     body = {"changed": True, "freshness": 7, "pond": "orders", "ripple": "orders", "version": 0}

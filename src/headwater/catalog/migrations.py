@@ -101,6 +101,10 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         # The version of a result alone says whether it has changed.
         "UPDATE inbox SET body = replace(replace(body, '\"changed\":true,', ''), '\"changed\":false,', '')"
         " WHERE kind = 'completed'",
+        # A run of which slices have landed is no longer reading.
+        "UPDATE run SET state = (SELECT CASE WHEN sum(pending) = 1 THEN 'committing' ELSE 'writing' END FROM run_table r"
+        " WHERE r.run_id = run.run_id) WHERE state = 'reading' AND run_id IN"
+        " (SELECT run_id FROM run_table GROUP BY run_id HAVING sum(pending) > 0 AND sum(done) > 0)",
     ),
 }
 """Format n -> the statements that make it n + 1. A new store is made at the newest format directly. `$SERIAL` is a
