@@ -59,7 +59,7 @@ def pulse(pond: str = "orders") -> InboxEvent:
 
 
 def completed(lease: JobLease) -> InboxEvent:
-    event = Completed(lease.pond, lease.ripple, lease.freshness_us, changed=True, version=1)
+    event = Completed(lease.pond, lease.ripple, lease.freshness_us, version=1)
     return message(event, actor=ACTOR, ids={"job": lease.job_id})
 
 

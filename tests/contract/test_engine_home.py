@@ -68,8 +68,8 @@ SENDABLE: tuple[Sendable, ...] = (
     TriggerSet("orders", Trigger("t2", "wave")),
     TriggerCleared("orders", "t1"),
     TriggerCleared("orders"),
-    Completed("orders", "read", 17, changed=True, version=3),
-    Completed("orders", "read", 18, changed=False, version="sha256:1"),
+    Completed("orders", "read", 17, version=3),
+    Completed("orders", "read", 18, version="sha256:1"),
     Failed("orders", "read", 19),
     Cleared("orders"),
 )
@@ -233,7 +233,7 @@ def test_an_event_that_a_later_one_overtook_is_still_taken(tmp_path: Path, postg
 
 
 def test_a_commit_and_its_events_are_there_together_or_not_at_all(store: Store) -> None:
-    events = (message(Completed(PROJECT, "orders", 1, changed=True, version=1), actor=ACTOR), pulse("report"))
+    events = (message(Completed(PROJECT, "orders", 1, version=1), actor=ACTOR), pulse("report"))
     carrying = r.Commit(changes=(NOTE,), actor=ACTOR, events=events)
     wrong = replace_requires(carrying, r.SchemaIs(table="orders", schema_id=9))
     assert code_of(lambda: store.commit(wrong)) == "HW-T02"
@@ -477,7 +477,7 @@ def starts(effects: list[Effect]) -> list[StartRipple]:
 def ended(start: StartRipple, choice: random.Random) -> Sendable:
     if choice.random() < 0.1:
         return Failed(start.pond, start.ripple, start.freshness)
-    return Completed(start.pond, start.ripple, start.freshness, changed=True, version=choice.randint(1, 9))
+    return Completed(start.pond, start.ripple, start.freshness, version=choice.randint(1, 9))
 
 
 def test_rows_that_somebody_else_deleted_do_not_bring_a_state_back(store: Store) -> None:

@@ -3,27 +3,30 @@ Headwater made, one for each database."""
 
 from __future__ import annotations
 
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import insert, inspect, select
 
 from contract.engine_home import a_job, arrived, claimed, owned, pulse, queue, step_of, transient_rows
+from contract.old_stores import FORMATS, load_catalog, unpack_project
 from contract.stores import PROJECT, Place, commit
+from headwater.base.errors import HeadwaterError
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store, open_store
+from headwater.catalog.database import Catalog, open_catalog
 from headwater.catalog.engine_state import save_step
 from headwater.catalog.inbox import send
+from headwater.catalog.json_text import json_text
 from headwater.catalog.lookup import table_states
+from headwater.catalog.migrations import MIGRATIONS
 from headwater.catalog.queue import finish_job
 from headwater.catalog.rebuild import dump, rebuild_catalog
+from headwater.freshness.events import Completed
 
-FORMATS = Path(__file__).parent / "formats"
 NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"b": 1})
 
 
@@ -32,14 +35,23 @@ def old(place: Place) -> Place:
     """Where a store of format 1 is: a table, a run with three slices of which one has landed, an item."""
     place.root.mkdir(parents=True)
     (place.root / "config.toml").write_text('format_version = 1\nproject = "shop"\npartitioning = "none"\n')
-    if place.is_sqlite:
-        with sqlite3.connect(place.root / "meta.sqlite") as connection:
-            connection.executescript((FORMATS / "1.sqlite.sql").read_text())
-        connection.close()
-    else:
-        with psycopg.connect(place.url, autocommit=True) as server:
-            server.execute((FORMATS / "1.postgresql.sql").read_bytes())
+    database = "sqlite" if place.is_sqlite else "postgresql"
+    load_catalog((FORMATS / f"1.{database}.sql").read_text(), place.root, place.url)
     return place
+
+
+@pytest.fixture
+def interrupted(place: Place) -> Place:
+    """Where a store of format 4 is whose last run was killed."""
+    return Place(unpack_project(place.root, place.url), place.url)
+
+
+def unopened(place: Place) -> Catalog:
+    """The catalog of an old store as it is."""
+    path = place.root / "meta.sqlite"
+    catalog = open_catalog(place.url, sqlite_path=path, project=PROJECT, upgrade=False)
+    assert catalog is not None
+    return catalog
 
 
 def shape(store: Store) -> dict[str, Any]:
@@ -72,6 +84,51 @@ def test_an_old_store_has_the_tables_of_a_new_one_once_it_was_opened(old: Place,
     assert (old.root / "config.toml").read_text().startswith(f"format_version = {t.FORMAT_VERSION}\n")
     store.close()
     new.close()
+
+
+def test_a_store_of_format_4_has_the_tables_of_a_new_one(interrupted: Place, tmp_path: Path) -> None:
+    store, new = interrupted.open(), open_store(tmp_path / "new", project="other", catalog_url=interrupted.url)
+    assert shape(store) == shape(new)
+    store.close()
+    new.close()
+
+
+def test_an_old_store_is_brought_up_in_one_transaction(interrupted: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = t.FORMAT_VERSION - 1
+    assert last > 4
+    with monkeypatch.context() as broken:
+        broken.setitem(MIGRATIONS, last, (*MIGRATIONS[last], "UPDATE no_such_table SET a = 1"))
+        with pytest.raises(HeadwaterError):
+            interrupted.open()
+    as_it_was = unopened(interrupted)
+    with as_it_was.snapshot() as connection:
+        assert connection.execute(select(t.store.c.format_version)).scalar_one() == 4
+        assert connection.exec_driver_sql("SELECT count(*) FROM engine_owner").scalar_one() == 1
+    as_it_was.close()
+    interrupted.open().close()
+
+
+def test_a_catalog_that_was_brought_up_equals_one_that_is_rebuilt_from_the_log(interrupted: Place) -> None:
+    store = interrupted.open()
+    known = dump(store.catalog)
+    store.close()
+    assert [run["state"] for run in known["run"] if run["ended_us"] is None] == ["writing"]
+    rebuild_catalog(interrupted.root, project=PROJECT, catalog_url=interrupted.url)
+    store = interrupted.open()
+    assert dump(store.catalog) == known
+    store.close()
+
+
+def test_a_completion_that_no_engine_had_taken_is_not_lost(interrupted: Place) -> None:
+    """Completions had a field `changed`."""
+    body = {"changed": True, "freshness": 7, "pond": "orders", "ripple": "orders", "version": 0}
+    with unopened(interrupted).transaction() as connection:
+        connection.execute(
+            insert(t.inbox).values(at_us=1, kind="completed", body=json_text({"body": body}), actor="test")
+        )
+    store = interrupted.open()
+    assert [event.event for event in arrived(store)] == [Completed("orders", "orders", 7)]
+    store.close()
 
 
 def test_opening_an_old_store_keeps_what_it_holds(old: Place) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from contract.stores import ACTOR, PROJECT, begin_run, claim, commit, create_table, done, landed
 from headwater.base.errors import HeadwaterError
+from headwater.base.ids import uuid7
 from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import LONG, STRING
 from headwater.catalog import records as r
@@ -202,7 +203,36 @@ def test_a_view_of_the_catalog_has_cursors_items_and_open_runs(store: Store) -> 
     assert view.seq == 7
     assert view.items == {(PROJECT, "orders"): {"a.csv": [1.5, None], "b.csv": {"size": 2}}}
     assert view.open_runs == {PROJECT: OpenRun(run_id, PROJECT, "sha256:1", pending=2, done=1)}
-    assert {name: run["state"] for name, run in view.last_runs.items()} == {PROJECT: "reading", "other": "failed"}
+    assert {name: run["state"] for name, run in view.last_runs.items()} == {PROJECT: "writing", "other": "failed"}
+
+
+def test_the_state_of_a_run_follows_its_slices(store: Store) -> None:
+    """No commit is made for a state alone: each is that of a commit that plans, lands or ends."""
+    create_table(store)
+    run_id = begin_run(store, 3)
+
+    def state() -> str:
+        with store.catalog.snapshot() as connection:
+            return str(run_record(connection, run_id)["state"])
+
+    states = [state()]
+    for _ in range(3):
+        lease = claim(store.catalog, run_id, holder="w")
+        assert lease is not None
+        store.commit(landed(lease))
+        states.append(state())
+    assert states == ["reading", "writing", "committing", "success"]
+
+
+def test_a_run_is_planning_until_its_last_slices_are_stored(store: Store) -> None:
+    create_table(store)
+    run_id = begin_run(store, 1)
+    for ordinal, state in ((1, "planning"), (2, "reading")):
+        unit = r.UnitSpec(unit_id=uuid7(), table="orders", ordinal=ordinal, payload={})
+        more = state == "planning"
+        commit(store, r.UnitsPlanned(run_id=run_id, pipeline=PROJECT, units=(unit,), more=more))
+        with store.catalog.snapshot() as connection:
+            assert run_record(connection, run_id)["state"] == state
 
 
 @pytest.mark.parametrize(("landing", "state"), [(0, "failed"), (1, "partial"), (2, "success")])

@@ -28,7 +28,7 @@ def settle(state: State, events: Iterable[Event], *, most: int = 10**9) -> list[
     while running and most:
         most -= 1
         start = running.popleft()
-        done = Completed(start.pond, start.ripple, start.freshness, changed=True, version=state.now)
+        done = Completed(start.pond, start.ripple, start.freshness, version=state.now)
         more, _ = step(state, [done], state.now + 1)
         effects += more
         running.extend(effect for effect in more if isinstance(effect, StartRipple))

@@ -115,7 +115,7 @@ def test_a_state_that_an_older_version_saved_goes_on() -> None:
     assert [run.freshness for run in state.ponds["B"].runs] == [0]
     effects, _ = step(state, [Failed("B", "b1", 0)], saved["now"] + 1)
     assert [type(effect) for effect in effects[:2]] == [RippleFailed, StartRipple]
-    effects, _ = step(state, [Completed("B", "b1", 0, changed=True, version=1)], saved["now"] + 2)
+    effects, _ = step(state, [Completed("B", "b1", 0, version=1)], saved["now"] + 2)
     assert RunCompleted("B", 0, 0) in effects and not state.ponds["B"].targets
     assert load([PondSpec("A", (RippleNode("a"),)), b], json.loads(json.dumps(save(state))))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -119,3 +120,13 @@ def test_all_that_an_apply_does_for_a_pipeline_is_one_trace(
     runs = [span for span in spans.values() if span.name == "run"]
     assert {span.attributes["headwater.pipeline"] for span in runs} == {"orders", "model"}
     assert {span.attributes["headwater.state"] for span in runs} == {"success"}
+    traces = {span.attributes["headwater.pipeline"]: span.trace_id for span in runs}
+    with sqlite3.connect(next(tmp_path.glob(".headwater/context/*/meta.sqlite"))) as catalog:
+        assert dict(catalog.execute("SELECT pipeline, trace_id FROM run")) == traces
+        assert catalog.execute(
+            "SELECT child.pipeline, parent.pipeline FROM lineage JOIN run child ON child.run_id = child_run_id"
+            " JOIN run parent ON parent.run_id = parent_run_id"
+        ).fetchall() == [("model", "orders")]
+    catalog.close()
+    shown = command(tmp_path, "runs", "--json").json()["runs"]
+    assert {run["pipeline"]: run["trace_id"] for run in shown} == traces

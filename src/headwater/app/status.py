@@ -19,6 +19,7 @@ from headwater.catalog.stored_dead_letters import count_dead_letters
 from headwater.freshness.explain import PondState, pond_states
 from headwater.freshness.saving import load
 from headwater.manifest.load import LoadedPipeline
+from headwater.observe.tracing import trace_id_of
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def run_status(run: PondRun, short_id: str, bad_rows: Mapping[str, int] | None =
         rows=run.rows,
         bytes=run.bytes,
         error=run.error,
-        trace_id=run.trace_id,
+        trace_id=trace_id_of(run.trace_id),
         bad_rows=bad_rows or {},
     )
 

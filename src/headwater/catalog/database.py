@@ -135,21 +135,18 @@ def _bring_up(catalog: Catalog, version: int, *, project: str) -> None:
             f"this store has format {version}, this Headwater knows formats up to {t.FORMAT_VERSION}",
             hint="upgrade Headwater on this machine; nothing was changed",
         )
-    else:
-        while version < t.FORMAT_VERSION:
-            version = _migrate_once(catalog)
+    elif version < t.FORMAT_VERSION:
+        _migrate(catalog)
 
 
-def _migrate_once(catalog: Catalog) -> int:
-    """One step, and the format after it. Of two processes that try at once one does it."""
+def _migrate(catalog: Catalog) -> None:
+    """All steps to this format in one transaction. Of two processes that try at once one does it."""
     with catalog.transaction() as connection:
         version: int = connection.execute(select(t.store.c.format_version).with_for_update()).scalar_one()
-        if version < t.FORMAT_VERSION:
-            for statement in MIGRATIONS[version]:
+        for step in range(version, t.FORMAT_VERSION):
+            for statement in MIGRATIONS[step]:
                 connection.exec_driver_sql(statement.replace("$SERIAL", SERIAL[connection.dialect.name]))
-            version += 1
-            connection.execute(update(t.store).values(format_version=version))
-    return version
+        connection.execute(update(t.store).values(format_version=max(version, t.FORMAT_VERSION)))
 
 
 def _version(catalog: Catalog) -> int:

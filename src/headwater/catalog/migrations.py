@@ -1,7 +1,8 @@
 """How a store of an older format becomes one of the next.
 
 The statements are text, not the tables of today: they say what format n + 1 was, and stay as they are when later
-formats change those tables again. They run on SQLite and PostgreSQL alike, in one transaction per format.
+formats change those tables again. They run on SQLite and PostgreSQL alike, all steps to the newest format in one
+transaction.
 """
 
 from __future__ import annotations
@@ -97,6 +98,13 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         " AND v.state <> 'done'), count(*)), sum(u.rows), sum(u.bytes),"
         " CASE WHEN sum(CASE WHEN u.state = 'done' THEN 1 ELSE 0 END) > 0 THEN -1 END"
         " FROM work_unit u GROUP BY u.run_id, u.table_name",
+        # The version of a result alone says whether it has changed.
+        "UPDATE inbox SET body = replace(replace(body, '\"changed\":true,', ''), '\"changed\":false,', '')"
+        " WHERE kind = 'completed'",
+        # A run of which slices have landed is no longer reading.
+        "UPDATE run SET state = (SELECT CASE WHEN sum(pending) = 1 THEN 'committing' ELSE 'writing' END FROM run_table r"
+        " WHERE r.run_id = run.run_id) WHERE state = 'reading' AND run_id IN"
+        " (SELECT run_id FROM run_table GROUP BY run_id HAVING sum(pending) > 0 AND sum(done) > 0)",
     ),
 }
 """Format n -> the statements that make it n + 1. A new store is made at the newest format directly. `$SERIAL` is a

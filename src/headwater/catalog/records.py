@@ -190,10 +190,11 @@ class RunStarted(Record, frozen=True, kw_only=True, tag="run_started"):
     connector: str
     definition: str
     bounds: dict[str, Any] = {}
+    trace_id: str | None = None
 
 
 class RunEnded(Record, frozen=True, kw_only=True, tag="run_ended"):
-    """The run ends in a state that its units do not tell: passed or superseded."""
+    """The run ends in a state that its units do not tell: superseded."""
 
     run_id: str
     state: str
@@ -208,7 +209,9 @@ class RunError(Record, frozen=True, kw_only=True, tag="run_error"):
 
 
 class RunSettled(Record, frozen=True, kw_only=True, tag="run_settled"):
-    """If no unit of the run is left to do the run has ended: as success, partial or failed, by its units."""
+    """The state of the run follows from its units. If none is left to do, it has ended: as success, partial or failed.
+    Otherwise it is reading until the first is done, then writing, and committing when one is left: its commit ends
+    the run."""
 
     run_id: str
 

@@ -140,6 +140,7 @@ def _apply_run(
                     definition=change.definition,
                     cut=_json(change.bounds),
                     state="reading",
+                    trace_id=change.trace_id,
                     rows=0,
                     bytes=0,
                     started_us=record.at_us,
@@ -406,6 +407,10 @@ def _settle_run(connection: Connection, record: r.LogRecord, run_id: str) -> Non
     if not pending:
         state = "success" if done == slices else "partial" if done else "failed"
         _end_run(connection, record, run_id, state)
+    elif done:
+        state = "committing" if pending == 1 else "writing"
+        moves = (t.run.c.run_id == run_id) & (t.run.c.state != state)
+        connection.execute(update(t.run).where(moves).values(state=state))
 
 
 def _end_run(connection: Connection, record: r.LogRecord, run_id: str, state: str) -> None:

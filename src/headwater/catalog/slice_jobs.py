@@ -115,7 +115,7 @@ def join_run(catalog: Catalog, end: JobEnd, *, holder: str | None = None) -> Job
     """A job waits for a run that was planned before it, and queues what is left of that, if no worker has it. Raises
     HW-T02 if the run has ended. A slice that `holder` has claimed thereby."""
     with catalog.transaction(durable=not catalog.is_sqlite) as connection:
-        is_open = (t.run.c.run_id == end.landed_run_id) & (t.run.c.state == "reading")
+        is_open = (t.run.c.run_id == end.landed_run_id) & t.run.c.ended_us.is_(None)
         if connection.execute(select(t.run.c.run_id).where(is_open).with_for_update()).first() is None:
             raise Conflict("HW-T02", "the run that was to go on has ended", retryable=True)
         return after_end(connection, end_job(connection, end), actor="", holder=holder)
@@ -137,7 +137,7 @@ def queue_slices(
 def queue_open_slices(connection: Connection) -> None:
     """After a rebuild: queue the slices of all runs that are not over."""
     is_open = select(t.run_table.c.run_id).where(t.run_table.c.pending > 0)
-    planned = select(t.run.c.run_id).where(t.run.c.run_id.in_(is_open), t.run.c.state == "reading")
+    planned = select(t.run.c.run_id).where(t.run.c.run_id.in_(is_open), t.run.c.state != "planning")
     for (run_id,) in connection.execute(planned).all():
         queue_slices(connection, run_id)
 
@@ -210,7 +210,7 @@ def _events(
     events = [
         Failed(job.pond, name, job.freshness_us)
         if failed and (name in bad or not bad)
-        else Completed(job.pond, name, job.freshness_us, True, 0)
+        else Completed(job.pond, name, job.freshness_us)
         for name in names
     ]
     return [message(event, actor=actor, ids={"job": job.job_id}) for event in events]

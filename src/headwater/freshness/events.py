@@ -55,13 +55,13 @@ class TriggerCleared(NamedTuple):
 
 
 class Completed(NamedTuple):
-    """An execution ended well. `version` names its result; it is ignored if nothing `changed`."""
+    """An execution ended well. `version` names its result: a result that was there before has the version of then. The
+    owner of the engine finds it in the catalog, so workers leave it out."""
 
     pond: str
     ripple: str
     freshness: int
-    changed: bool
-    version: Version
+    version: Version = 0
 
 
 class Failed(NamedTuple):

@@ -80,7 +80,7 @@ def _apply(state: State, event: Event) -> None:
         case Completed():
             ripple = _execution(state, event)
             if ripple is not None:
-                complete_ripple_run(state, ripple, changed=event.changed, version=event.version)
+                complete_ripple_run(state, ripple, version=event.version)
         case Failed():
             ripple = _execution(state, event)
             if ripple is not None:

@@ -97,14 +97,13 @@ def start_ripple_run_if_due(state: State, ripple: Ripple) -> None:
     _execute_or_pass(state, ripple)
 
 
-def complete_ripple_run(state: State, ripple: Ripple, *, changed: bool, version: Version) -> None:
+def complete_ripple_run(state: State, ripple: Ripple, *, version: Version) -> None:
     """An execution ended well: its version counts, and whoever waited for this ripple may go on."""
     state.effects.append(RippleCompleted(ripple.pond.name, ripple.spec.name, ripple.start_freshness))
     ripple.running = False
     ripple.pond.running -= 1
     ripple.inputs = ripple.running_inputs
-    if changed or ripple.version is None:
-        ripple.version = version
+    ripple.version = version
     run = _run_of_execution(ripple)
     if run is not None:
         run.executed = True

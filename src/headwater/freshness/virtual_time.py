@@ -145,11 +145,10 @@ class World:
         if self.failing.get(ripple, 0):
             self.failing[ripple] -= 1
             return Failed(start.pond, start.ripple, start.freshness)
-        changed = start.pond not in self.quiet
         version = self.versions.get(ripple, 0)
-        if changed or not version:
+        if start.pond not in self.quiet or not version:
             version = self.versions[ripple] = version + 1
-        return Completed(start.pond, start.ripple, start.freshness, changed, version=version)
+        return Completed(start.pond, start.ripple, start.freshness, version)
 
     def _learn(self, fact: ScenarioEvent) -> None:
         if fact.do == "fail":

@@ -57,9 +57,9 @@ def asked_exporters(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name not in ("", "none")))
 
 
-def trace_id_of(traceparent: str) -> str:
+def trace_id_of(traceparent: str | None) -> str | None:
     """The trace id in a W3C `traceparent`, as tracing tools show it. A text that is none is given back as it is."""
-    found = _TRACEPARENT.fullmatch(traceparent)
+    found = _TRACEPARENT.fullmatch(traceparent or "")
     return found[1] if found else traceparent
 
 

@@ -323,5 +323,5 @@ def _resolved(arrived: Arrived, versions: dict[str, int]) -> Event | None:
     table, and that runs again only after this step."""
     event = arrived.event
     if isinstance(event, Completed):
-        return event._replace(changed=True, version=versions.get(event.ripple, 0))
+        return event._replace(version=versions.get(event.ripple, 0))
     return event

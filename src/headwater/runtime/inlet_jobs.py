@@ -141,7 +141,7 @@ class InletJobs:
         told = None if error is None else error.as_json()
         end = replace(end, state="done" if error is None else "failed", error=told)
         events = [
-            Completed(lease.pond, str(name), lease.freshness_us, True, 0)
+            Completed(lease.pond, str(name), lease.freshness_us)
             if error is None
             else Failed(lease.pond, str(name), lease.freshness_us)
             for name in lease.body.get("ripples", ())

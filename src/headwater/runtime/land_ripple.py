@@ -23,6 +23,7 @@ from headwater.catalog.lookup import TableEntry, table_entries, table_states
 from headwater.catalog.schema_decisions import refuse_change
 from headwater.catalog.table_state import TableState
 from headwater.duck.unique_keys import current_hashes
+from headwater.observe.tracing import trace_id_of
 from headwater.runtime.cut_inputs import CutInput, cut_of, parent_runs, read_inputs
 from headwater.runtime.traced import traced_commit, traced_ripple
 from headwater.storage.layout import attempt_directory
@@ -142,6 +143,7 @@ def one_ripple_run(work: RippleWork, *, trigger: str, definition: str) -> Ripple
                 connector="",
                 definition=definition,
                 bounds=cut_of(work.inputs),
+                trace_id=trace_id_of(work.trace),
             ),
             r.UnitsPlanned(
                 run_id=work.run_id,

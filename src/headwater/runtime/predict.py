@@ -40,9 +40,7 @@ def foresee(
         if not ripple.pond.is_inlet:
             found.setdefault(ripple.pond.name, []).append(ripple.spec.name)
     waiting: deque[Event] = deque(Cleared(name) for name in state.ponds)
-    waiting.extend(
-        Completed(ripple.pond.name, ripple.spec.name, ripple.start_freshness, True, "new") for ripple in under_way
-    )
+    waiting.extend(Completed(ripple.pond.name, ripple.spec.name, ripple.start_freshness, "new") for ripple in under_way)
     waiting.extend(Demand(name, "pulse") for name in asked)
     while waiting:
         effects, _ = step(state, [waiting.popleft()], now)
@@ -55,5 +53,5 @@ def foresee(
                 version = versions.get(effect.ripple, 0)
             elif not is_inlet and effect.ripple not in found.setdefault(effect.pond, []):
                 found[effect.pond].append(effect.ripple)
-            waiting.append(Completed(effect.pond, effect.ripple, effect.freshness, True, version))
+            waiting.append(Completed(effect.pond, effect.ripple, effect.freshness, version))
     return {pond: ripples for pond, ripples in found.items() if ripples}

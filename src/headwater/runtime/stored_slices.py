@@ -19,6 +19,7 @@ from headwater.catalog.landing import Landing
 from headwater.catalog.queue import JobLease
 from headwater.catalog.slice_jobs import done_units
 from headwater.connectors.protocol import CursorKind, Item, Slice
+from headwater.observe.tracing import trace_id_of
 from headwater.runtime.plan import Planned, PlannedTable
 
 _SIDE_BY_SIDE = {CursorKind.MONOTONIC, CursorKind.PARTITIONED_MONOTONIC}
@@ -60,6 +61,7 @@ def begin_run(
             trigger=trigger,
             connector=inlet.connector,
             definition=inlet.definition,
+            trace_id=trace_id_of(ends.trace_id),
         )
     ]
     requires: list[r.Requirement] = [r.NoOpenRun(pipeline=inlet.pipeline)]

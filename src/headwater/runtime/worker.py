@@ -257,7 +257,7 @@ class Worker:
         run_id = uuid7()
 
         def closing(outcome: RippleOutcome) -> Closing:
-            done = Completed(lease.pond, ripple.name, lease.freshness_us, outcome.changed, 0)
+            done = Completed(lease.pond, ripple.name, lease.freshness_us)
             end = lease.done(rows=outcome.rows, bytes=outcome.bytes, landed_run_id=run_id)
             end = replace(execution.ended(end), changed=outcome.changed)
             return Closing(events=(self._message(done, lease),), ends=end)

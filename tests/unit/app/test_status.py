@@ -61,7 +61,7 @@ def states(opened: Workspace) -> dict[str, str]:
 
 def complete(engine: Engine, effects: list[Effect]) -> list[Effect]:
     done: list[Event] = [
-        Completed(start.pond, start.ripple, start.freshness, changed=True, version=1)
+        Completed(start.pond, start.ripple, start.freshness, version=1)
         for start in effects
         if isinstance(start, StartRipple)
     ]

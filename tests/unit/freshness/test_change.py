@@ -50,7 +50,7 @@ def test_a_removed_pond_is_forgotten_and_its_late_completion_ignored() -> None:
     effects, _ = step(state, [GraphChanged((pond("b"),), removed=("a",))], 6)
     assert CancelRipple("a", "r0", 5) in effects
     assert list(state.ponds) == ["b"]
-    assert step(state, [Completed("a", "r0", 5, True, 1)], 7)[0] == []
+    assert step(state, [Completed("a", "r0", 5, 1)], 7)[0] == []
     # What was asked of b is still asked; it is an Inlet now and has run for it.
     assert state.ponds["b"].start_freshness == 6
 
@@ -107,18 +107,18 @@ def test_a_new_source_is_asked_for_what_the_pond_waits_for() -> None:
 def test_a_new_ripple_joins_the_run_in_flight() -> None:
     state = new_state([pond("a"), pond("b", "a")])
     step(state, [Demand("b", "pulse")], 1)
-    step(state, [Completed("a", "r0", 1, True, 1)], 2)
+    step(state, [Completed("a", "r0", 1, 1)], 2)
     effects, _ = step(state, [GraphChanged((replace(pond("b", "a"), ripples=(RippleNode("r0"), RippleNode("s"))),))], 3)
     assert starts(effects) == [("b", "s")]
-    assert not any(isinstance(e, RunCompleted) for e in step(state, [Completed("b", "r0", 1, True, 1)], 4)[0])
-    assert RunCompleted("b", 1, 0) in step(state, [Completed("b", "s", 1, True, 1)], 5)[0]
+    assert not any(isinstance(e, RunCompleted) for e in step(state, [Completed("b", "r0", 1, 1)], 4)[0])
+    assert RunCompleted("b", 1, 0) in step(state, [Completed("b", "s", 1, 1)], 5)[0]
 
 
 def test_a_run_that_waited_for_a_removed_ripple_completes() -> None:
     state = new_state([pond("a"), pond("b", "a", ripples=2)])
     step(state, [Demand("b", "pulse")], 1)
-    step(state, [Completed("a", "r0", 1, True, 1)], 2)
-    step(state, [Completed("b", "r0", 1, True, 1)], 3)
+    step(state, [Completed("a", "r0", 1, 1)], 2)
+    step(state, [Completed("b", "r0", 1, 1)], 3)
     effects, _ = step(state, [GraphChanged((pond("b", "a"),))], 4)
     assert RunCompleted("b", 1, 0) in effects
 
@@ -126,10 +126,10 @@ def test_a_run_that_waited_for_a_removed_ripple_completes() -> None:
 def test_an_execution_of_an_old_definition_is_cancelled_and_done_anew() -> None:
     state = new_state([pond("a"), PondSpec("b", (RippleNode("x", fingerprint="1"),), ("a",))])
     step(state, [Demand("b", "pulse")], 1)
-    step(state, [Completed("a", "r0", 1, True, 1)], 2)
+    step(state, [Completed("a", "r0", 1, 1)], 2)
     effects, _ = step(state, [GraphChanged((PondSpec("b", (RippleNode("x", fingerprint="2"),), ("a",)),))], 3)
     assert [type(effect) for effect in effects if not isinstance(effect, WakeAt)] == [CancelRipple, StartRipple]
-    assert RunCompleted("b", 1, 0) in step(state, [Completed("b", "x", 1, True, 2)], 4)[0]
+    assert RunCompleted("b", 1, 0) in step(state, [Completed("b", "x", 1, 2)], 4)[0]
 
 
 def test_a_source_that_is_blocked_blocks_its_new_reader() -> None:
@@ -205,7 +205,7 @@ def test_however_the_graph_changes_demand_is_met_in_the_end(deeds: list[tuple[ob
 
     def end(start: StartRipple, *, well: bool) -> None:
         del running[start[:3]]
-        tell(Completed(*start[:3], True, state.now) if well else Failed(*start[:3]))
+        tell(Completed(*start[:3], state.now) if well else Failed(*start[:3]))
 
     for do, *how in deeds:
         match do:

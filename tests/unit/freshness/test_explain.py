@@ -60,7 +60,7 @@ def test_an_inlet_that_waits_for_its_window_tells_when() -> None:
 def test_a_live_inlet_that_was_looked_at_just_now_tells_when_it_looks_again() -> None:
     state = new_state([PondSpec("a", (RippleNode("r"),), min_interval=10 * S)])
     step(state, [Demand("a", "pulse")], S)
-    step(state, [Completed("a", "r", S, True, 1)], 2 * S)
+    step(state, [Completed("a", "r", S, 1)], 2 * S)
     step(state, [Demand("a", "pulse")], 3 * S)
     assert said(state, "a") == (
         "queued",
@@ -73,14 +73,14 @@ def test_failed_and_blocked_ponds_name_the_cause() -> None:
     retrying = PondSpec("b", (RippleNode("r0"),), ("a",), retry_on_change=1)
     state = new_state([pond("a"), retrying, pond("c", "b"), pond("d", "c")])
     step(state, [Demand("d", "pulse")], S)
-    step(state, [Completed("a", "r0", S, True, 1)], 2 * S)
+    step(state, [Completed("a", "r0", S, 1)], 2 * S)
     step(state, [Failed("b", "r0", S)], 3 * S)
     assert said(state, "b") == (
         "failed",
         "retry-on-change",
         "`b` failed at freshness 1 s; it will try again (1 of 1) when its sources have moved on",
     )
-    step(state, [Completed("a", "r0", 3 * S, True, 2)], 4 * S)
+    step(state, [Completed("a", "r0", 3 * S, 2)], 4 * S)
     assert said(state, "b")[1] == "executing"
     step(state, [Failed("b", "r0", 3 * S)], 5 * S)
     assert said(state, "b") == (

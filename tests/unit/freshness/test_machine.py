@@ -42,15 +42,15 @@ def test_without_demand_nothing_runs() -> None:
 def test_an_event_that_comes_twice_or_too_late_is_ignored() -> None:
     state = new_state([pond("a")])
     step(state, [Demand("a", "pulse")], 5)
-    done = Completed("a", "r0", 5, changed=True, version=1)
+    done = Completed("a", "r0", 5, version=1)
     assert any(isinstance(effect, RunCompleted) for effect in step(state, [done], 6)[0])
     before = save(state)
     for event in (
         done,
         Failed("a", "r0", 5),
-        Completed("a", "r0", 4, True, 1),
-        Completed("x", "r0", 5, True, 1),
-        Completed("a", "x", 5, True, 1),
+        Completed("a", "r0", 4, 1),
+        Completed("x", "r0", 5, 1),
+        Completed("a", "x", 5, 1),
         Demand("x", "tap"),
     ):
         assert step(state, [event], 7)[0] == []
@@ -64,7 +64,7 @@ def test_what_is_delivered_to_an_inlet_is_looked_at_at_once_and_only_if_somebody
     began = state.ponds["a"].start_freshness
     assert started(step(state, [Delivered("a")], began + 10)[0]) == []
     assert started(step(state, [Demand("a", "tap")], began + 20)[0]) == [began + 20]
-    step(state, [Completed("a", "r0", began + 20, changed=True, version=2)], began + 25)
+    step(state, [Completed("a", "r0", began + 20, version=2)], began + 25)
     assert started(step(state, [Demand("a", "tap")], began + 30)[0]) == []  # one delivery, one look
     effects, touched = step(state, [Delivered("a")], began + 40)
     assert (started(effects), touched) == ([began + 40], ["a"])
@@ -87,7 +87,7 @@ def test_a_live_inlet_asks_to_be_woken_instead_of_spinning() -> None:
     inlet = PondSpec("a", (RippleNode("r0"),), min_interval=100)
     state = new_state([inlet])
     step(state, [Demand("a", "pulse")], 0)
-    step(state, [Completed("a", "r0", 0, True, 1)], 10)
+    step(state, [Completed("a", "r0", 0, 1)], 10)
     effects, _ = step(state, [Demand("a", "tap")], 20)
     assert effects == [Demanded("a", "tap", None), WakeAt(100)]
     effects, _ = step(state, [Tick()], 100)
@@ -98,12 +98,12 @@ def test_a_live_inlet_asks_to_be_woken_instead_of_spinning() -> None:
 def test_a_run_reads_one_cut_however_long_it_takes() -> None:
     state = new_state([pond("a"), pond("b", "a", ripples=2)])
     step(state, [Demand("b", "pulse")], 1)
-    effects, _ = step(state, [Completed("a", "r0", 1, True, "a@1")], 2)
+    effects, _ = step(state, [Completed("a", "r0", 1, "a@1")], 2)
     first = next(effect for effect in effects if isinstance(effect, StartRipple))
     assert first.cut == (SourceCut("a", 1, (("r0", "a@1"),)),)
     step(state, [Demand("a", "pulse")], 3)
-    step(state, [Completed("a", "r0", 3, True, "a@3")], 4)
-    effects, _ = step(state, [Completed("b", "r0", 1, True, "b@1")], 5)
+    step(state, [Completed("a", "r0", 3, "a@3")], 4)
+    effects, _ = step(state, [Completed("b", "r0", 1, "b@1")], 5)
     second = next(effect for effect in effects if isinstance(effect, StartRipple))
     assert (second.ripple, second.cut, second.parents) == ("r1", first.cut, (("r0", "b@1"),))
 
@@ -111,7 +111,7 @@ def test_a_run_reads_one_cut_however_long_it_takes() -> None:
 def test_an_optional_source_that_never_ran_reads_as_nothing() -> None:
     state = new_state([pond("a"), pond("slow"), pond("b", "a", optional=("slow",))])
     step(state, [Demand("b", "pulse")], 1)
-    effects, _ = step(state, [Completed("a", "r0", 1, True, 7)], 2)
+    effects, _ = step(state, [Completed("a", "r0", 1, 7)], 2)
     start = next(effect for effect in effects if isinstance(effect, StartRipple))
     assert start.cut == (SourceCut("a", 1, (("r0", 7),)), SourceCut("slow", None, None))
 
@@ -125,8 +125,8 @@ def test_a_trigger_ends_when_it_expires() -> None:
         effects, _ = step(state, [Tick()], now)
         pushed += [now for effect in effects if isinstance(effect, Demanded)]
         for start in [effect for effect in effects if isinstance(effect, StartRipple)]:
-            step(state, [Completed(start.pond, start.ripple, start.freshness, True, now)], now)
-    step(state, [Completed("a", "r0", 0, True, 0)], 400)
+            step(state, [Completed(start.pond, start.ripple, start.freshness, now)], now)
+    step(state, [Completed("a", "r0", 0, 0)], 400)
     assert max(pushed) <= 120
     assert state.ponds["a"].triggers == {}
 

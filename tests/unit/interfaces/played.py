@@ -82,9 +82,7 @@ class Played:
             events = [message(Failed(pond, ripple, at), actor="worker") for ripple in ripples]
         else:
             end = lease.done(rows=2, bytes=10)
-            events = [
-                message(Completed(pond, ripple, at, changed=True, version=1), actor="worker") for ripple in ripples
-            ]
+            events = [message(Completed(pond, ripple, at, version=1), actor="worker") for ripple in ripples]
         finish_job(self.workspace.store().catalog, ends(end), events=events)
 
 

@@ -319,7 +319,7 @@ def test_the_record_of_a_run_leads_to_its_trace(receiver: Receiver, tmp_path: Pa
     with store.catalog.snapshot() as connection:
         (run,), (job,) = pond_runs(connection), jobs(connection)
     assert run.trace_id is not None and job.trace_id == run.trace_id
-    engine.advance([Completed("shop", "a", job.freshness_us, True, 1)])
+    engine.advance([Completed("shop", "a", job.freshness_us, 1)])
     store.close()
     shutdown()
     span = receiver.named("run")

@@ -49,7 +49,7 @@ def runs(store: Store) -> list[PondRun]:
 
 def complete(store: Store, engine: Engine, pond: str) -> None:
     ripple = engine.state.ponds[pond].ripples[0]
-    event = Completed(pond, ripple.spec.name, ripple.start_freshness, True, 0)
+    event = Completed(pond, ripple.spec.name, ripple.start_freshness, 0)
     send(store.catalog, message(event, actor="worker"))
     engine.advance()
 

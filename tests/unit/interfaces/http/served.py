@@ -77,7 +77,7 @@ class Running:
         lease = self._next_job(pond)
         held, at = lease.pond, lease.freshness_us
         ripples = lease.body.get("ripples", [lease.ripple])
-        events = [Failed(held, r, at) if fails else Completed(held, r, at, changed=True, version=1) for r in ripples]
+        events = [Failed(held, r, at) if fails else Completed(held, r, at, version=1) for r in ripples]
         error = HeadwaterError("HW-C02", "the source is gone").as_json()
         end = lease.failed(error) if fails else lease.done(rows=2, bytes=10)
         finish_job(catalog, end, events=[message(event, actor="worker") for event in events])
