@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 """Tests of OTLP run in the process of others, which start programs by a fork: gRPC would wait there for its threads."""
+
+PLUGINS = str(Path(__file__).parent / "plugins")
+"""The connector `flaky`, installed as a package would be: also for the processes that tests start."""
+sys.path.append(PLUGINS)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), PLUGINS)))
 
 LONG = (
     "freshness/test_sizes.py",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import parse_type
 from headwater.coerce.batches import Coerced, coerce_document, coerce_lines, coerce_objects
-from headwater.coerce.infer import finish_inferred, infer_document, infer_lines, merge_inferred
+from headwater.coerce.infer import infer_document, infer_lines, merge_inferred
 from headwater.coerce.numbers import BEYOND, integer_of
 from headwater.coerce.objects import read_document, read_lines, without_bom
 from headwater.coerce.row_errors import Refused
@@ -263,7 +263,7 @@ def test_timestamps_are_what_python_says(moments: list) -> None:  # type: ignore
 def test_every_good_row_fits_the_types_inferred_from_it(rows: list[str]) -> None:
     data = "\n".join(rows).encode()
     inferred = infer_lines(data)
-    schema = schema_of({name: str(type_) for name, type_ in finish_inferred(inferred).items()})
+    schema = schema_of({name: str(type_ or "string") for name, type_ in inferred.columns.items()})
     found = coerce_lines(data, schema)
     assert found.errors == inferred.errors
     assert found.rows == inferred.rows

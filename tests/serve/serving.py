@@ -112,7 +112,10 @@ class Warm:
     def __init__(self) -> None:
         self._zygote = subprocess.Popen(
             [sys.executable, "-c", "from serve.zygote import main; main()"],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent / "src"), str(TESTS / "plugins")]),
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -41,12 +41,6 @@ def open_below(folder: Path, name: str) -> BinaryIO:
         os.close(directory)
 
 
-def read_regular(path: Path) -> bytes:
-    """The bytes of a regular file, links followed. Raises `NotRegular`, and what `open` raises."""
-    with open_regular(path) as file:
-        return file.read()
-
-
 def _open_at(directory: int, name: str, flags: int = 0) -> int:
     try:
         return os.open(name, _READ | os.O_NOFOLLOW | flags, dir_fd=directory)

@@ -81,11 +81,6 @@ def merge_inferred(first: Inferred, second: Inferred) -> Inferred:
     )
 
 
-def finish_inferred(inferred: Inferred) -> Mapping[str, Type]:
-    """A type for every column: string where only nulls were seen."""
-    return {name: type_ or STRING for name, type_ in inferred.columns.items()}
-
-
 def join_types(first: Type | None, second: Type | None) -> Type | None:
     """The least type of the ladder that holds the values of both."""
     if first is None or first == second:

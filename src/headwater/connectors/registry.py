@@ -103,7 +103,6 @@ _OURS: dict[str, ConnectorInfo] = {
             "headwater.connectors.push",
             abilities=Abilities(bad_rows="refuse", knows_keys=False, brings_text=True),
         ),
-        ConnectorInfo("flaky", "1", "headwater.connectors.flaky", kind="test"),
     )
 }
 

@@ -45,10 +45,7 @@ class Merged:
     """What a merge did. `seq` is its commit."""
 
     seq: int
-    files_replaced: int
-    files_written: int
     rows: int
-    bytes_read: int
     bytes_written: int
 
 
@@ -96,10 +93,7 @@ def merge_files(
     crash_point("tail.after_commit")
     return Merged(
         seq=seq,
-        files_replaced=len(merge.files),
-        files_written=len(written),
         rows=sum(file.rows for file in written),
-        bytes_read=sum(file.bytes for file in merge.files),
         bytes_written=sum(file.bytes for file in written),
     )
 

@@ -17,7 +17,7 @@ from headwater.base.table_schema import schema_of
 from headwater.base.types import LONG, STRING
 from headwater.coerce.batches import LineReader, coerce_document, coerce_lines
 from headwater.coerce.columns import row_type
-from headwater.coerce.infer import Inferred, finish_inferred, infer_lines, infer_members
+from headwater.coerce.infer import infer_lines, infer_members
 from headwater.coerce.objects import typed_document, typed_lines
 from headwater.coerce.text_columns import coerce_text_batch
 
@@ -78,7 +78,6 @@ def test_an_unknown_key_that_was_always_null_can_be_told_from_a_string() -> None
     found = coerce_lines(b'{"n":null,"s":"x"}\n', schema_of({}))
     assert found.unknown_seen == {"n": None, "s": STRING}
     assert found.unknown == {"n": STRING, "s": STRING}
-    assert finish_inferred(Inferred({"n": None, "a": LONG})) == {"n": STRING, "a": LONG}
 
 
 def test_inference_counts_rows_and_lines() -> None:

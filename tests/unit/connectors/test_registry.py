@@ -91,15 +91,15 @@ def test_a_connector_of_an_installed_package_is_found_beside_ours(monkeypatch: p
     _install(monkeypatch, "theirs", theirs)
     assert connector("theirs") is theirs
     assert "theirs" in CONNECTORS
-    assert [*CONNECTORS] == ["files", "postgres", "push", "flaky", "theirs"]
-    assert len(CONNECTORS) == 5
+    assert [*CONNECTORS] == ["files", "postgres", "push", "theirs"]
+    assert len(CONNECTORS) == 4
 
 
 def test_an_installed_package_cannot_replace_a_connector_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = CONNECTORS["files"]
     _install(monkeypatch, "files", replace(ours, version="9"))
     assert CONNECTORS["files"] is ours
-    assert [*CONNECTORS] == ["files", "postgres", "push", "flaky"]
+    assert [*CONNECTORS] == ["files", "postgres", "push"]
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,13 @@ from headwater.connectors.protocol import (
     config_error,
     unknown_keys,
 )
+from headwater.connectors.registry import ConnectorInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 VERSION = "1"
+INFO = ConnectorInfo("flaky", VERSION, "flaky_source", kind="test")
 KINDS = ("transient", "permanent", "config", "gone", "crash", "hang", "token")
 
 _COLUMNS = {"id": LONG, "name": STRING, "amount": REAL, "at": TIMESTAMP}
