@@ -9,7 +9,7 @@ from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.catalog.lease import ENGINE, lease_seconds, renew
 from headwater.catalog.wakeups import Waker, changes
-from headwater.freshness.explain import explain
+from headwater.freshness.explain import may_go_on
 from headwater.runtime.engine import Engine
 from headwater.runtime.worker import Worker
 from headwater.runtime.worker_threads import WorkerThreads
@@ -64,16 +64,7 @@ class Drive:
             self.engine.advance()
             workers.poke()
             workers.check()
-            if not self.engine.busy() and not self._may_go_on() and not stay():
+            if not self.engine.busy() and not may_go_on(self.engine.state) and not stay():
                 return
             waker.wait(patience(self.engine.wake_us))
             renewal.renew(self.engine)
-
-    def _may_go_on(self) -> bool:
-        """Whether time alone, and not much of it, lets something start: a source that was looked at a moment ago."""
-        waiting = [
-            name
-            for name, pond in self.engine.state.ponds.items()
-            if pond.is_inlet and pond.needed_freshness is not None
-        ]
-        return any(explain(self.engine.state, name).rule == "min-interval" for name in waiting)

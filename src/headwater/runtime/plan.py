@@ -1,4 +1,4 @@
-"""What apply would do, as data: `plan` shows these records, `apply` does exactly what they say.
+"""What apply would do, as data: `plan` shows these records, `apply` does what they say.
 
 Planning reads the catalog and looks at the sources; it writes nothing, reads no rows and starts no Spark.
 """
@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
@@ -22,6 +22,10 @@ from headwater.connectors.protocol import Cursor, CursorKind, Item, Observed, Sl
 from headwater.runtime.bad_items import bad_items_warning, check_bad_items
 from headwater.runtime.inlet import Inlet, InletTable
 from headwater.runtime.observed_columns import shown_to
+
+Reason = Literal["new", "definition", "inputs", "always_run", "unfinished"]
+"""Why a ripple is executed: it never was, its definition or what it reads has changed, its pipeline says so, or an
+execution was interrupted."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,16 @@ class TablePlan:
     """Columns of the source that are left out."""
     runs: bool = False
     """A ripple that would be executed."""
+    reason: Reason | None = None
+    depends_on_read: bool = False
+    """It is executed only if what is read before, of a source or of another ripple, changes what it reads."""
 
 
 @dataclass(frozen=True)
 class PipelinePlan:
     """`action`: land (slices are pending), resume (a run was interrupted), evolve (only a schema changes), refuse (a
-    decision is needed first), fail (the source cannot be looked at), run (ripples would be executed), nothing."""
+    decision is needed first), fail (the source cannot be looked at), wait (there is something to land, and no window of
+    the source for it), run (ripples would be executed), nothing."""
 
     pipeline: str
     action: str
@@ -68,6 +76,7 @@ class PipelinePlan:
     """A run of an older definition, or a half-stored one, that was left open; it ends when this one begins."""
     units_pending: int = 0
     units_done: int = 0
+    waits_until: str | None = None
     error: Mapping[str, Any] | None = None
     fingerprint: str = ""
     """A hash of all that decides what this pipeline's part of an apply does."""
@@ -75,15 +84,23 @@ class PipelinePlan:
 
 @dataclass(frozen=True)
 class Plan:
+    """`demand` are the pipelines that apply asks for, in groups: each when the one before it has settled."""
+
     pipelines: tuple[PipelinePlan, ...]
     hash: str
+    demand: tuple[tuple[str, ...], ...]
 
     @property
     def has_changes(self) -> bool:
         return any(p.action != "nothing" for p in self.pipelines)
 
     def as_json(self) -> dict[str, Any]:
-        return {"hash": self.hash, "has_changes": self.has_changes, "pipelines": [asdict(p) for p in self.pipelines]}
+        return {
+            "hash": self.hash,
+            "has_changes": self.has_changes,
+            "pipelines": [asdict(p) for p in self.pipelines],
+            "demand": self.demand,
+        }
 
 
 @dataclass(frozen=True)
@@ -117,7 +134,7 @@ class Planned:
 
 def model_plan(pipeline: str, tables: tuple[TablePlan, ...], *, is_new: bool) -> PipelinePlan:
     """The plan of a pipeline that reads pipelines: which of its ripples would be executed."""
-    due = [table.table for table in tables if table.runs]
+    due = [[table.table, table.depends_on_read] for table in tables if table.runs]
     return PipelinePlan(
         pipeline=pipeline,
         action="run" if due else "nothing",
@@ -161,9 +178,9 @@ def failed_plan(pipeline: str, error: HeadwaterError, *, is_new: bool) -> Pipeli
     return PipelinePlan(pipeline=pipeline, action="fail", is_new=is_new, error=error.as_json(), fingerprint=digest)
 
 
-def plan_of(pipelines: list[PipelinePlan]) -> Plan:
-    text = json.dumps([[p.pipeline, p.action, p.fingerprint] for p in pipelines], sort_keys=True)
-    return Plan(tuple(pipelines), "sha256:" + hashlib.sha256(text.encode()).hexdigest())
+def plan_of(pipelines: list[PipelinePlan], demand: tuple[tuple[str, ...], ...]) -> Plan:
+    text = json.dumps([[[p.pipeline, p.action, p.fingerprint] for p in pipelines], demand])
+    return Plan(tuple(pipelines), "sha256:" + hashlib.sha256(text.encode()).hexdigest(), demand)
 
 
 def evolve_table(entry: TableEntry | None, table: InletTable, shown: Shown) -> Evolution:

@@ -32,6 +32,16 @@ WaitOption = Annotated[
 ]
 
 
+REASONS = {
+    "new": "new",
+    "definition": "its definition has changed",
+    "inputs": "what it reads has changed",
+    "always_run": "always runs",
+    "unfinished": "was interrupted",
+}
+"""Why a ripple is executed, by the plan's word."""
+
+
 def register(app: typer.Typer) -> None:
     app.command()(plan)
     app.command()(apply)
@@ -125,8 +135,7 @@ def _apply(face: Face, pipelines: list[str], *, json_: bool, plan_file: Path | N
 
 def _show_result(result: Any) -> None:
     if result.state == "waiting":
-        until = f"it opens at {result.waits_until}" if result.waits_until else "none will open any more"
-        show(f"{result.pipeline}: waits for a window of its source: {until}")
+        show(f"{result.pipeline}: {_waits_text(result)}")
         return
     for name in result.evolved:
         show(f"{result.pipeline}: the schema of {name} changed")
@@ -146,6 +155,11 @@ def _show_result(result: Any) -> None:
         show_error(result.error, as_json=False)
 
 
+def _waits_text(waiting: Any) -> str:
+    until = f"it opens at {waiting.waits_until}" if waiting.waits_until else "none will open any more"
+    return f"waits for a window of its source: {until}"
+
+
 def _show_plan(plan: Any) -> None:
     words = {
         "land": color("land", "green"),
@@ -154,6 +168,7 @@ def _show_plan(plan: Any) -> None:
         "run": color("run", "green"),
         "refuse": color("needs a decision", "red"),
         "fail": color("its source cannot be read", "red"),
+        "wait": _waits_text(plan),
         "nothing": "nothing to do",
     }
     new = " (new)" if plan.is_new and plan.action in ("land", "run") else ""
@@ -171,7 +186,8 @@ def _show_plan(plan: Any) -> None:
 
 def _show_table_plan(table: Any) -> None:
     if table.runs:
-        show(f"  {table.table} ({table.mode})")
+        why = "" if table.depends_on_read and table.reason == "inputs" else REASONS[table.reason]
+        show(f"  {table.table} ({table.mode}): {why or 'depends on what is read'}")
     if table.slices:
         rows = f"about {count_text(table.estimated_rows, 'row')}, " if table.estimated_rows is not None else ""
         size = size_text(table.estimated_bytes)
@@ -216,6 +232,7 @@ def _plan_summary(plan: Any) -> str:
         "run": "to run",
         "refuse": "to decide about",
         "fail": "with a source that cannot be read",
+        "wait": "to wait for",
     }
     parts = [f"{count} {words[action]}" for action, count in by_action.items() if action != "nothing"]
     done = by_action.get("nothing", 0)

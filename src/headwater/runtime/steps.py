@@ -1,0 +1,205 @@
+"""The steps of an apply: one list, made once. `plan` shows it, `apply` sends the demand that it was made for.
+
+The list is found by the engine itself, in memory: it gets what apply would send, and every execution is taken to
+end at once. It is played twice: once every read and every execution brings something new, once none does. What
+executes in both is certain; what executes in the first alone depends on what is read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from headwater.base import limits
+from headwater.base.clock import to_text
+from headwater.catalog.engine_state import SavedEngine
+from headwater.catalog.lookup import CatalogView
+from headwater.freshness.events import Cleared, Completed, Demand, Event, Failed, StartRipple, Tick
+from headwater.freshness.explain import may_go_on
+from headwater.freshness.graph import PondSpec, depths
+from headwater.freshness.machine import step
+from headwater.freshness.runs import has_new_definition
+from headwater.freshness.state import Pond, State
+from headwater.runtime.compile import Compiled, CompiledPipeline
+from headwater.runtime.engine import opening, restored
+from headwater.runtime.plan import PipelinePlan, Plan, Reason, TablePlan, model_plan, plan_of
+
+Expected = Literal["same", "read", "changed", "failed"]
+"""What a look at the source of an Inlet said of its next run; `read`: only reading tells."""
+
+EXPECTED: Mapping[str, Expected] = {"nothing": "same", "evolve": "changed", "fail": "failed", "refuse": "failed"}
+"""By the action of its plan; all others read."""
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """What is known of the engine before an apply. `arrived` is what waits in its inbox, `versions` are those of all
+    tables."""
+
+    compiled: Compiled
+    saved: SavedEngine
+    now_us: int
+    arrived: Sequence[Event] = ()
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+
+def inlets_reached(facts: EngineFacts, asked: Sequence[str]) -> set[str]:
+    """The Inlets that run if these pipelines are asked for: also those of demand that the engine holds already."""
+    played = _play(facts, _demand(facts, asked), {}, changes=True)
+    return {pond for pond, _ in played.started if played.state.ponds[pond].is_inlet}
+
+
+def plan_steps(facts: EngineFacts, asked: Sequence[str], looked: Mapping[str, PipelinePlan], view: CatalogView) -> Plan:
+    """The plan of an apply that asks for these pipelines (and everything that they read), given what was seen of the
+    sources of its Inlets. Pure."""
+    demand = _demand(facts, asked)
+    expected = {name: EXPECTED.get(plan.action, "read") for name, plan in looked.items()}
+    most = _play(facts, demand, expected, changes=True)
+    least = _play(facts, demand, expected, changes=False)
+    plans = [_unless_it_waits(plan, most) for plan in looked.values()]
+    for name, pipeline in facts.compiled.pipelines.items():
+        if pipeline.ripples and (name in asked or any(pond == name for pond, _ in most.started)):
+            plans.append(_model(pipeline, most, least, view))
+    unfinished = any(_is_unfinished(facts.saved.ponds.get(name)) for name in asked)
+    if not unfinished and all(plan.action == "nothing" for plan in plans if plan.pipeline in asked):
+        return plan_of([plan for plan in plans if plan.pipeline in asked], ())
+    return plan_of(plans, demand)
+
+
+def _demand(facts: EngineFacts, asked: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The pipelines in the groups in which they are asked for, each when those before it have settled. A model that has
+    failed comes after what it reads: else it would go on at once with the rows that made it fail. A reader comes after
+    its optional sources: no run waits for those, and what it reads of them would be a matter of luck."""
+    ponds = {name: facts.compiled.pipelines[name].pond for name in asked}
+    depth = depths(ponds, {name: pond.sources for name, pond in ponds.items()})
+    group: dict[str, int] = {}
+    for name in sorted(asked, key=lambda each: depth[each]):
+        pond = ponds[name]
+        held = int(bool(pond.sources) and _is_held(facts.saved.ponds.get(name)))
+        after = [*(group[source] for source in pond.required), *(group[source] + 1 for source in pond.optional)]
+        group[name] = max([held, *after])
+    return tuple(
+        tuple(name for name in asked if group[name] == each) for each in range(max(group.values(), default=-1) + 1)
+    )
+
+
+def _unless_it_waits(plan: PipelinePlan, played: _Played) -> PipelinePlan:
+    """A source that must not be read now: its window is closed, or was used."""
+    pond = played.state.ponds[plan.pipeline]
+    if plan.action not in ("land", "resume", "evolve") or any(name == plan.pipeline for name, _ in played.started):
+        return plan
+    opens = pond.spec.windows.next_start(played.now, pond.end_freshness + 1) if pond.spec.windows is not None else None
+    return replace(plan, action="wait", waits_until=to_text(opens) if opens is not None else None)
+
+
+def _model(pipeline: CompiledPipeline, most: _Played, least: _Played, view: CatalogView) -> PipelinePlan:
+    tables = []
+    for ripple in pipeline.ripples:
+        reason = most.started.get((pipeline.id, ripple.name))
+        tables.append(
+            TablePlan(
+                table=ripple.name,
+                mode="view" if ripple.kind == "view" else ripple.mode,
+                is_new=ripple.name not in view.tables and ripple.name not in view.views,
+                slices=0,
+                estimated_rows=None,
+                estimated_bytes=None,
+                runs=reason is not None,
+                reason=reason,
+                depends_on_read=reason is not None and (pipeline.id, ripple.name) not in least.started,
+            )
+        )
+    return model_plan(pipeline.id, tuple(tables), is_new=pipeline.id not in view.last_runs)
+
+
+@dataclass
+class _Played:
+    """The engine and its executions. `started` are those that began, by pond and ripple, with the reason."""
+
+    state: State
+    now: int
+    expected: Mapping[str, Expected]
+    versions: Mapping[str, int]
+    changes: bool
+    started: dict[tuple[str, str], Reason] = field(default_factory=dict)
+    failed: set[tuple[str, str]] = field(default_factory=set)
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """Everything that comes of these events, until only a window or more demand could bring more."""
+        before = [(ripple, ripple.start_freshness) for ripple in _ripples(self.state) if ripple.running]
+        ends = self._step(events)
+        for ripple, freshness in before:
+            if ripple.running and ripple.start_freshness == freshness:
+                ends.append(self._end(ripple.pond, ripple.spec.name, freshness, "unfinished"))
+        for _ in range(limits.PLAN_WAITS):
+            while ends:
+                ends += self._step([ends.popleft()])
+            if not may_go_on(self.state) or self.state.announced is None:
+                return
+            self.now = max(self.now, self.state.announced)
+            ends = self._step([Tick()])
+
+    def _step(self, events: Sequence[Event]) -> deque[Event]:
+        effects, _ = step(self.state, events, self.now)
+        starts = [effect for effect in effects if isinstance(effect, StartRipple)]
+        return deque(
+            self._end(pond, start.ripple, start.freshness, _reason(pond, start.ripple))
+            for start in starts
+            for pond in [self.state.ponds[start.pond]]
+        )
+
+    def _end(self, pond: Pond, ripple: str, freshness: int, reason: Reason) -> Completed | Failed:
+        """How the execution ends. A source that could not be looked at may be there again when a retry looks."""
+        execution = pond.name, ripple
+        self.started.setdefault(execution, reason)
+        expected = self.expected.get(pond.name, "read")
+        if expected == "failed" and not (self.changes and execution in self.failed):
+            self.failed.add(execution)
+            return Failed(pond.name, ripple, freshness)
+        is_new = expected == "changed" or (self.changes and expected != "same")
+        return Completed(pond.name, ripple, freshness, True, "new" if is_new else self.versions.get(ripple, 0))
+
+
+def _play(
+    facts: EngineFacts, demand: Iterable[Sequence[str]], expected: Mapping[str, Expected], *, changes: bool
+) -> _Played:
+    ponds = [_with_own_windows(pond) for pond in facts.compiled.ponds]
+    state = restored(ponds, facts.saved)
+    played = _Played(state, max(facts.now_us, state.now), expected, facts.versions, changes)
+    first, target = [*opening(state, ponds), *facts.arrived], played.now
+    for names in demand:
+        cleared = [Cleared(name) for name in names]
+        played.tell([*first, *cleared, *(Demand(name, "pulse", target) for name in names)])
+        first = []
+    return played
+
+
+def _with_own_windows(pond: PondSpec) -> PondSpec:
+    """Windows forget what is over, and a play may go ahead in time."""
+    return pond if pond.windows is None else replace(pond, windows=pond.windows.copy())
+
+
+def _ripples(state: State) -> list[Any]:
+    return [ripple for pond in state.ponds.values() for ripple in pond.ripples]
+
+
+def _reason(pond: Pond, name: str) -> Reason:
+    ripple = next(each for each in pond.ripples if each.spec.name == name)
+    if pond.spec.always_run:
+        return "always_run"
+    if ripple.inputs is None:
+        return "new"
+    return "definition" if has_new_definition(ripple) else "inputs"
+
+
+def _is_held(record: Mapping[str, Any] | None) -> bool:
+    return record is not None and bool(record["failed"] or record["blocked"])
+
+
+def _is_unfinished(record: Mapping[str, Any] | None) -> bool:
+    """Whether the engine holds a pipeline for failed, or was interrupted at a run of it."""
+    if record is None:
+        return False
+    return bool(record["failed"]) or any(ripple["running"] for ripple in record["ripples"].values())
