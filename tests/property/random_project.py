@@ -20,14 +20,14 @@ import pytest
 
 from headwater.app import apply as app_apply
 from headwater.app.demand import ask, set_trigger
-from headwater.app.workspace import Workspace, workspace
+from headwater.app.workspace import Workspace, load
 from headwater.base.errors import HeadwaterError
 from headwater.catalog import records as r
+from headwater.catalog.commit import Store
 from headwater.connectors.protocol import Source, TransientError
-from headwater.freshness.explain import may_go_on
 from headwater.manifest.load import LoadedPipeline
 from headwater.runtime import worker
-from headwater.runtime.engine import Engine
+from headwater.runtime.drive import Drive
 from headwater.runtime.land_ripple import LandedRipple, RippleOutcome, RippleWork
 from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.plan import Plan
@@ -58,20 +58,17 @@ class LocalSpark:
         return LocalFrame(tasks)
 
 
-class DriveHere:
+class DriveHere(Drive):
     """The engine and its worker in one thread."""
 
-    def __init__(self, engine: Engine, made: worker.Worker, _threads: int):
-        self.engine, self.worker = engine, made
-
-    def until_settled(self, *, stay: Callable[[], bool]) -> None:
+    def until_settled(self, *, stay: Callable[[], bool] = lambda: False) -> None:
         keeper = LeaseKeeper(self.engine.store.catalog)
         try:
             while True:
                 self.engine.advance()
                 while self.worker.work("here", keeper):
                     pass
-                if not self.engine.busy() and not may_go_on(self.engine.state):
+                if not self.engine.busy() and not self._may_go_on():
                     return
         finally:
             self.worker.inlets.sources.close_all()
@@ -116,6 +113,7 @@ class RandomProject:
     files: int = 0
     made: int = 0
     executed: Executed = field(default_factory=Executed)
+    store: Store | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -186,10 +184,12 @@ class RandomProject:
                 self.failing = {model}
             case 10:
                 self.windows[inlet] = choice([CLOSED, OPEN])
-            case 11 if model is not None and (self.root / ".headwater").exists():
+            case 11 if model is not None:
+                self.write()
                 with self.opened() as opened:
                     ask(opened, choice([inlet, model]), choice(["tap", "pulse"]))
-            case 12 if model is not None and (self.root / ".headwater").exists():
+            case 12 if model is not None:
+                self.write()
                 with self.opened() as opened:
                     set_trigger(opened, model, "wave", trigger_id="w")
             case 13:
@@ -235,8 +235,11 @@ class RandomProject:
 
     @contextmanager
     def opened(self) -> Iterator[Workspace]:
-        with workspace(self.root) as opened:
-            yield opened
+        """The project as its manifest is now. Its store stays open: statements are compiled once."""
+        opened = Workspace(load(self.root), self.store, _writable=self.store is not None)
+        yield opened
+        if opened._writable:
+            self.store = opened._store
 
     def plan(self, names: Sequence[str] = ()) -> Plan:
         with self.opened() as opened:
@@ -286,13 +289,16 @@ class RandomProject:
 
 
 @pytest.fixture
-def without_spark(monkeypatch: pytest.MonkeyPatch) -> Callable[[RandomProject], None]:
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[RandomProject], None]]:
     """Has a project planned and applied in this process alone."""
 
     monkeypatch.setattr("headwater.app.wait.Drive", DriveHere)
     monkeypatch.setattr("headwater.app.apply.is_current", lambda *_: True)
 
+    projects: list[RandomProject] = []
+
     def install(project: RandomProject) -> None:
+        projects.append(project)
         source = Workspace.source
 
         def reachable(opened: Workspace, loaded: LoadedPipeline) -> Source:
@@ -304,7 +310,10 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> Callable[[RandomProject], 
         monkeypatch.setattr(Workspace, "source", reachable)
         monkeypatch.setattr(worker, "land_ripple", project.land)
 
-    return install
+    yield install
+    for project in projects:
+        if project.store is not None:
+            project.store.close()
 
 
 def _inline(value: dict[str, str]) -> str:

@@ -68,7 +68,8 @@ def check(project: RandomProject, plan: Plan, done: Executed) -> None:
         assert missed <= project.behind(project.failing), said
         return
     assert steps(plan, certain=True) <= done.ripples, said
-    if project.changes is True and lands_rows(plan, inlets=done.inlets):
+    looks_again = any(project.inlet_retries[name] for name in project.unreachable)
+    if project.changes is True and not looks_again and lands_rows(plan, inlets=done.inlets):
         assert done.ripples == steps(plan), said
     if project.changes is False and not done.inlets:
         assert done.ripples == steps(plan, certain=True), said
@@ -106,25 +107,25 @@ def test_nothing_is_planned_and_nothing_is_asked_for_where_all_is_as_it_was(proj
 
 def test_what_reads_new_rows_depends_on_them(project: RandomProject) -> None:
     project.add_file("a", 1)
-    assert shown(project.plan()) == {"first_0": ("inputs", True), "second_0": ("inputs", True)}
+    assert shown(project.plan()) == {"first_0": ("inputs changed", True), "second_0": ("inputs changed", True)}
 
 
 def test_rows_that_landed_already_decide(project: RandomProject) -> None:
     project.add_file("a", 1)
     project.apply(["a"])
-    assert shown(project.plan()) == {"first_0": ("inputs", False), "second_0": ("inputs", True)}
+    assert shown(project.plan()) == {"first_0": ("inputs changed", False), "second_0": ("inputs changed", True)}
 
 
 def test_a_changed_schema_decides_without_reading(project: RandomProject) -> None:
     project.columns["a"] += 1
     project.write()
-    assert shown(project.plan()) == {"first_0": ("inputs", False), "second_0": ("inputs", True)}
+    assert shown(project.plan()) == {"first_0": ("inputs changed", False), "second_0": ("inputs changed", True)}
 
 
 def test_a_changed_definition_is_certain_and_its_readers_depend_on_its_result(project: RandomProject) -> None:
     project.models["first"].text += 1
     project.write()
-    assert shown(project.plan()) == {"first_0": ("definition", False), "second_0": ("inputs", True)}
+    assert shown(project.plan()) == {"first_0": ("definition changed", False), "second_0": ("inputs changed", True)}
 
 
 def test_a_new_model_is_certain_and_so_is_one_that_always_runs(project: RandomProject) -> None:
@@ -140,7 +141,7 @@ def test_an_interrupted_execution_is_certain(project: RandomProject) -> None:
     project.interrupted_at = 1
     assert project.apply().interrupted
     project.interrupted_at = None
-    assert shown(project.plan()) == {"first_0": ("unfinished", False), "second_0": ("inputs", True)}
+    assert shown(project.plan()) == {"first_0": ("interrupted", False), "second_0": ("inputs changed", True)}
 
 
 def test_what_is_behind_a_source_that_cannot_be_read_is_not_planned(project: RandomProject) -> None:
@@ -181,6 +182,9 @@ def test_demand_that_waits_is_part_of_the_plan_of_other_pipelines(project: Rando
     with project.opened() as opened:
         ask(opened, "other", "pulse")
     plan = project.plan(["first"])
-    assert (landing(plan), shown(plan)) == ({"a", "b"}, {"first_0": ("inputs", True), "other_0": ("new", False)})
+    assert (landing(plan), shown(plan)) == (
+        {"a", "b"},
+        {"first_0": ("inputs changed", True), "other_0": ("new", False)},
+    )
     done = project.apply(["first"])
     assert (done.inlets, done.ripples) == ({"a", "b"}, {("first", "first_0"), ("other", "other_0")})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +18,10 @@ from headwater.catalog.inbox import take
 from headwater.catalog.lookup import CatalogView, table_versions
 from headwater.manifest.load import LoadedPipeline
 from headwater.runtime.apply_events import Event, RunBegan, RunFinished, SliceBegan, SliceEnded, SliceRetried, Waiting
-from headwater.runtime.compile import compile_pipelines
+from headwater.runtime.compile import Compiled, compile_pipelines
 from headwater.runtime.engine import resolved
 from headwater.runtime.open_sources import PipelineJob
-from headwater.runtime.plan import PipelinePlan, Plan, failed_plan
+from headwater.runtime.plan import Plan, failed_plan
 from headwater.runtime.results import ApplyResult, PipelineResult
 from headwater.runtime.steps import EngineFacts, inlets_reached, plan_steps
 
@@ -44,27 +43,13 @@ __all__ = [
 Jobs = Mapping[str, PipelineJob | HeadwaterError]
 
 
-@dataclass(frozen=True)
-class Looked:
-    """The steps of an apply, and what is needed to do them. `asked` are the chosen pipelines and all that they read, in
-    the manifest's order; `jobs` are the Inlets that run, as they were looked at."""
-
-    facts: EngineFacts
-    asked: tuple[str, ...]
-    jobs: Jobs
-    plan: Plan
-
-    def close(self) -> None:
-        _close(self.jobs)
-
-
 def plan(workspace: Workspace, pipelines: Sequence[str] = ()) -> Plan:
     """What apply would do. Writes nothing, starts no Spark."""
     chosen = workspace.chosen(pipelines)
     view = _view(workspace.existing_store())
-    looked = _look(workspace, chosen, view)
-    looked.close()
-    return looked.plan
+    jobs, plan_, _, _ = _look(workspace, chosen, view)
+    _close(jobs)
+    return plan_
 
 
 def apply(
@@ -86,29 +71,26 @@ def apply(
 
         take_dropped(workspace, on_dropped)
     view = _view(workspace.existing_store())
-    looked = _look(workspace, chosen, view)
-    jobs, demand = looked.jobs, looked.plan.demand
+    jobs, plan_, asked, compiled = _look(workspace, chosen, view)
     try:
-        _check_plan(looked.plan, plan_file)
-        if not demand:
+        _check_plan(plan_, plan_file)
+        if not plan_.demand:
             _mend_views(workspace, view)
-            return ApplyResult(tuple(_unchanged(name, jobs) for name in looked.asked))
+            return ApplyResult(tuple(_unchanged(name, jobs) for name in asked))
         if (
             workspace.existing_store() is None
             and jobs
             and all(isinstance(job, HeadwaterError) for job in jobs.values())
         ):
             # no store is made for sources that cannot be read
-            return ApplyResult(tuple(_unchanged(name, jobs) for name in looked.asked))
+            return ApplyResult(tuple(_unchanged(name, jobs) for name in asked))
         from headwater.app.wait import Settling
 
         store = workspace.store()
-        settling = Settling(
-            workspace, looked.facts.compiled, looked.asked, demand, trigger=trigger, wait=wait, on_event=on_event
-        )
+        settling = Settling(workspace, compiled, asked, plan_.demand, trigger=trigger, wait=wait, on_event=on_event)
         done = settling.settle({name: unless_refused(store, job) for name, job in jobs.items()})
     finally:
-        looked.close()
+        _close(jobs)
     project = workspace.project
     is_old = any(result.changed for result in done.values()) or not is_current(store, project, view.tables)
     return ApplyResult(tuple(done.values()), refresh_landed(store, project) if is_old else None)
@@ -133,28 +115,23 @@ def _view(store: Store | None) -> CatalogView:
     return CatalogView(seq=0) if store is None else view_now(store)
 
 
-def _look(workspace: Workspace, chosen: Sequence[LoadedPipeline], view: CatalogView) -> Looked:
+def _look(
+    workspace: Workspace, chosen: Sequence[LoadedPipeline], view: CatalogView
+) -> tuple[Jobs, Plan, tuple[str, ...], Compiled]:
     """Look at every source, also of what the chosen pipelines read, and make the list of steps; what cannot be looked
-    at is an error in its place."""
+    at is an error in its place. With them all pipelines that are asked for."""
     asked = _with_sources(workspace, chosen)
     facts = _facts(workspace)
     reached = {*asked, *inlets_reached(facts, asked)}
     inlets = [each for each in workspace.project.pipelines if each.spec.is_inlet and each.spec.id in reached]
     jobs = {loaded.spec.id: look_at(workspace, loaded, view) for loaded in inlets}
-    try:
-        return Looked(facts, asked, jobs, plan_steps(facts, asked, _plans(jobs, view), view))
-    except BaseException:
-        _close(jobs)
-        raise
-
-
-def _plans(jobs: Jobs, view: CatalogView) -> dict[str, PipelinePlan]:
-    return {
+    plans = {
         name: job.planned.plan
         if isinstance(job, PipelineJob)
         else failed_plan(name, job, is_new=name not in view.last_runs)
         for name, job in jobs.items()
     }
+    return jobs, plan_steps(facts, asked, plans, view), asked, facts.compiled
 
 
 def _facts(workspace: Workspace) -> EngineFacts:

@@ -108,8 +108,6 @@ SMALL_INPUT_FILES = 32
 SMALL_RESULT_ROWS = 50_000
 """A larger result of small inputs is written by Spark's tasks after all."""
 
-PLAN_WAITS = 1_000
-"""How often a plan lets time pass until a source that was just looked at may be looked at again."""
 REPLANS = 3
 """How often a pipeline is planned again because its source moved under a slice."""
 SLICES_QUEUED = 32

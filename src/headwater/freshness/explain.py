@@ -116,14 +116,6 @@ def explain(state: State, name: str, *, clock: Callable[[int], str] = seconds) -
             return _explain_waiting(state, pond, clock, "idle") if pond.has_pull else _explain_idle(pond, clock)
 
 
-def may_go_on(state: State) -> bool:
-    """Whether time alone, and not much of it, lets something start: a source that was looked at a moment ago. One that
-    is fresh until later, by a window that it had, is not waited for."""
-    inlets = [pond for pond in state.ponds.values() if pond.is_inlet and pond.start_freshness <= state.now]
-    waiting = [pond.name for pond in inlets if pond.needed_freshness is not None]
-    return any(explain(state, name).rule == "min-interval" for name in waiting)
-
-
 def origins(pond: Pond) -> tuple[Origin, ...]:
     """The ponds furthest downstream whose unsatisfied demand reaches this one."""
     found: dict[str, Origin] = {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import chain, tee
 
 
 class Windows:
@@ -22,11 +21,6 @@ class Windows:
     def __init__(self, windows: Iterable[tuple[int, int]]) -> None:
         self._rest: Iterator[tuple[int, int]] = iter(windows)
         self._ahead: deque[tuple[int, int]] = deque()
-
-    def copy(self) -> Windows:
-        """The same windows, to be forgotten on their own."""
-        self._rest, rest = tee(self._rest)
-        return Windows(chain(tuple(self._ahead), rest))
 
     def current(self, now: int) -> tuple[int, int] | None:
         """The window with start <= now < end."""

@@ -9,7 +9,7 @@ from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.catalog.lease import ENGINE, lease_seconds, renew
 from headwater.catalog.wakeups import Waker, changes
-from headwater.freshness.explain import may_go_on
+from headwater.freshness.explain import explain
 from headwater.runtime.engine import Engine
 from headwater.runtime.worker import Worker
 from headwater.runtime.worker_threads import WorkerThreads
@@ -64,7 +64,15 @@ class Drive:
             self.engine.advance()
             workers.poke()
             workers.check()
-            if not self.engine.busy() and not may_go_on(self.engine.state) and not stay():
+            if not self.engine.busy() and not self._may_go_on() and not stay():
                 return
             waker.wait(patience(self.engine.wake_us))
             renewal.renew(self.engine)
+
+    def _may_go_on(self) -> bool:
+        """Whether time alone, and not much of it, lets something start: a source that was looked at a moment ago. One
+        that is fresh until later, by a window that it had, is not waited for."""
+        state = self.engine.state
+        waiting = [pond for pond in state.ponds.values() if pond.is_inlet and pond.needed_freshness is not None]
+        recent = [pond.name for pond in waiting if pond.start_freshness <= state.now]
+        return any(explain(state, name).rule == "min-interval" for name in recent)

@@ -23,9 +23,8 @@ from headwater.runtime.bad_items import bad_items_warning, check_bad_items
 from headwater.runtime.inlet import Inlet, InletTable
 from headwater.runtime.observed_columns import shown_to
 
-Reason = Literal["new", "definition", "inputs", "always_run", "unfinished"]
-"""Why a ripple is executed: it never was, its definition or what it reads has changed, its pipeline says so, or an
-execution was interrupted."""
+Reason = Literal["new", "definition changed", "inputs changed", "always_run", "interrupted"]
+"""Why a ripple is executed."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,9 @@ class TablePlan:
     table: str
     mode: str
     is_new: bool
-    slices: int
-    estimated_rows: int | None
-    estimated_bytes: int | None
+    slices: int = 0
+    estimated_rows: int | None = None
+    estimated_bytes: int | None = None
     shown_slices: tuple[str, ...] = ()
     schema_changes: tuple[SchemaChange, ...] = ()
     refused: tuple[SchemaChange, ...] = ()
@@ -95,12 +94,7 @@ class Plan:
         return any(p.action != "nothing" for p in self.pipelines)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "hash": self.hash,
-            "has_changes": self.has_changes,
-            "pipelines": [asdict(p) for p in self.pipelines],
-            "demand": self.demand,
-        }
+        return asdict(self) | {"has_changes": self.has_changes}
 
 
 @dataclass(frozen=True)

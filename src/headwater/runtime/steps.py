@@ -8,17 +8,15 @@ executes in both is certain; what executes in the first alone depends on what is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from headwater.base import limits
 from headwater.base.clock import to_text
 from headwater.catalog.engine_state import SavedEngine
 from headwater.catalog.lookup import CatalogView
-from headwater.freshness.events import Cleared, Completed, Demand, Event, Failed, StartRipple, Tick
-from headwater.freshness.explain import may_go_on
-from headwater.freshness.graph import PondSpec, depths
+from headwater.freshness.events import Cleared, Completed, Demand, Event, Failed, StartRipple
+from headwater.freshness.graph import depths
 from headwater.freshness.machine import step
 from headwater.freshness.runs import has_new_definition
 from headwater.freshness.state import Pond, State
@@ -103,9 +101,6 @@ def _model(pipeline: CompiledPipeline, most: _Played, least: _Played, view: Cata
                 table=ripple.name,
                 mode="view" if ripple.kind == "view" else ripple.mode,
                 is_new=ripple.name not in view.tables and ripple.name not in view.views,
-                slices=0,
-                estimated_rows=None,
-                estimated_bytes=None,
                 runs=reason is not None,
                 reason=reason,
                 depends_on_read=reason is not None and (pipeline.id, ripple.name) not in least.started,
@@ -128,27 +123,24 @@ class _Played:
 
     def tell(self, events: Sequence[Event]) -> None:
         """Everything that comes of these events, until only a window or more demand could bring more."""
-        before = [(ripple, ripple.start_freshness) for ripple in _ripples(self.state) if ripple.running]
+        ripples = [ripple for pond in self.state.ponds.values() for ripple in pond.ripples if ripple.running]
+        before = [(ripple, ripple.start_freshness) for ripple in ripples]
         ends = self._step(events)
         for ripple, freshness in before:
             if ripple.running and ripple.start_freshness == freshness:
-                ends.append(self._end(ripple.pond, ripple.spec.name, freshness, "unfinished"))
-        for _ in range(limits.PLAN_WAITS):
-            while ends:
-                ends += self._step([ends.popleft()])
-            if not may_go_on(self.state) or self.state.announced is None:
-                return
-            self.now = max(self.now, self.state.announced)
-            ends = self._step([Tick()])
+                ends.append(self._end(ripple.pond, ripple.spec.name, freshness, "interrupted"))
+        while ends:
+            ends += self._step([ends.popleft()])
 
     def _step(self, events: Sequence[Event]) -> deque[Event]:
+        self.now += 1
         effects, _ = step(self.state, events, self.now)
-        starts = [effect for effect in effects if isinstance(effect, StartRipple)]
-        return deque(
-            self._end(pond, start.ripple, start.freshness, _reason(pond, start.ripple))
-            for start in starts
-            for pond in [self.state.ponds[start.pond]]
-        )
+        ends: deque[Event] = deque()
+        for start in effects:
+            if isinstance(start, StartRipple):
+                pond = self.state.ponds[start.pond]
+                ends.append(self._end(pond, start.ripple, start.freshness, _reason(pond, start.ripple)))
+        return ends
 
     def _end(self, pond: Pond, ripple: str, freshness: int, reason: Reason) -> Completed | Failed:
         """How the execution ends. A source that could not be looked at may be there again when a retry looks."""
@@ -163,26 +155,18 @@ class _Played:
 
 
 def _play(
-    facts: EngineFacts, demand: Iterable[Sequence[str]], expected: Mapping[str, Expected], *, changes: bool
+    facts: EngineFacts, demand: Sequence[Sequence[str]], expected: Mapping[str, Expected], *, changes: bool
 ) -> _Played:
-    ponds = [_with_own_windows(pond) for pond in facts.compiled.ponds]
+    # Apply waits until a source that was just looked at may be looked at again; here that takes no time.
+    ponds = [replace(pond, min_interval=1) for pond in facts.compiled.ponds]
     state = restored(ponds, facts.saved)
     played = _Played(state, max(facts.now_us, state.now), expected, facts.versions, changes)
-    first, target = [*opening(state, ponds), *facts.arrived], played.now
+    first, target = [*opening(state, ponds), *facts.arrived], played.now + 1
     for names in demand:
         cleared = [Cleared(name) for name in names]
         played.tell([*first, *cleared, *(Demand(name, "pulse", target) for name in names)])
         first = []
     return played
-
-
-def _with_own_windows(pond: PondSpec) -> PondSpec:
-    """Windows forget what is over, and a play may go ahead in time."""
-    return pond if pond.windows is None else replace(pond, windows=pond.windows.copy())
-
-
-def _ripples(state: State) -> list[Any]:
-    return [ripple for pond in state.ponds.values() for ripple in pond.ripples]
 
 
 def _reason(pond: Pond, name: str) -> Reason:
@@ -191,7 +175,7 @@ def _reason(pond: Pond, name: str) -> Reason:
         return "always_run"
     if ripple.inputs is None:
         return "new"
-    return "definition" if has_new_definition(ripple) else "inputs"
+    return "definition changed" if has_new_definition(ripple) else "inputs changed"
 
 
 def _is_held(record: Mapping[str, Any] | None) -> bool:

@@ -32,16 +32,6 @@ WaitOption = Annotated[
 ]
 
 
-REASONS = {
-    "new": "new",
-    "definition": "its definition has changed",
-    "inputs": "what it reads has changed",
-    "always_run": "always runs",
-    "unfinished": "was interrupted",
-}
-"""Why a ripple is executed, by the plan's word."""
-
-
 def register(app: typer.Typer) -> None:
     app.command()(plan)
     app.command()(apply)
@@ -186,8 +176,8 @@ def _show_plan(plan: Any) -> None:
 
 def _show_table_plan(table: Any) -> None:
     if table.runs:
-        why = "" if table.depends_on_read and table.reason == "inputs" else REASONS[table.reason]
-        show(f"  {table.table} ({table.mode}): {why or 'depends on what is read'}")
+        why = "depends on what is read" if table.depends_on_read else table.reason
+        show(f"  {table.table} ({table.mode}): {why}")
     if table.slices:
         rows = f"about {count_text(table.estimated_rows, 'row')}, " if table.estimated_rows is not None else ""
         size = size_text(table.estimated_bytes)
