@@ -141,7 +141,7 @@ def test_an_interrupted_execution_is_certain(project: RandomProject) -> None:
     project.interrupted_at = 1
     assert project.apply().interrupted
     project.interrupted_at = None
-    assert shown(project.plan()) == {"first_0": ("interrupted", False), "second_0": ("inputs changed", True)}
+    assert shown(project.plan()) == {"first_0": ("under way", False), "second_0": ("inputs changed", True)}
 
 
 def test_what_is_behind_a_source_that_cannot_be_read_is_not_planned(project: RandomProject) -> None:

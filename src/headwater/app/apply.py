@@ -147,14 +147,14 @@ def _facts(workspace: Workspace) -> EngineFacts:
 
 def _with_sources(workspace: Workspace, chosen: Sequence[LoadedPipeline]) -> tuple[str, ...]:
     """The chosen pipelines and everything they read, however far up, in the manifest's order."""
-    reached = list(dict.fromkeys(loaded.spec.id for loaded in chosen))
-    for name in reached:
-        reached += [
-            source.pipeline
-            for source in workspace.project.pipeline(name).spec.sources
-            if source.pipeline not in reached
-        ]
-    workspace.project.refuse_unsupported(reached)
+    by_id = {loaded.spec.id: loaded.spec for loaded in workspace.project.pipelines}
+    queue = [loaded.spec.id for loaded in chosen]
+    reached = set(queue)
+    for name in queue:
+        new = [source.pipeline for source in by_id[name].sources if source.pipeline not in reached]
+        reached.update(new)
+        queue += new
+    workspace.project.refuse_unsupported(queue)
     return tuple(loaded.spec.id for loaded in workspace.project.pipelines if loaded.spec.id in reached)
 
 

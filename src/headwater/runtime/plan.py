@@ -23,7 +23,7 @@ from headwater.runtime.bad_items import bad_items_warning, check_bad_items
 from headwater.runtime.inlet import Inlet, InletTable
 from headwater.runtime.observed_columns import shown_to
 
-Reason = Literal["new", "definition changed", "inputs changed", "always_run", "interrupted"]
+Reason = Literal["new", "definition changed", "inputs changed", "always_run", "under way"]
 """Why a ripple is executed."""
 
 
@@ -124,18 +124,6 @@ class Planned:
     plan: PipelinePlan
     inlet: Inlet
     tables: tuple[PlannedTable, ...] = field(default=())
-
-
-def model_plan(pipeline: str, tables: tuple[TablePlan, ...], *, is_new: bool) -> PipelinePlan:
-    """The plan of a pipeline that reads pipelines: which of its ripples would be executed."""
-    due = [[table.table, table.depends_on_read] for table in tables if table.runs]
-    return PipelinePlan(
-        pipeline=pipeline,
-        action="run" if due else "nothing",
-        is_new=is_new,
-        tables=tables,
-        fingerprint=hashlib.sha256(json.dumps([pipeline, due]).encode()).hexdigest(),
-    )
 
 
 def plan_inlet(inlet: Inlet, source: Source, view: CatalogView) -> Planned:

@@ -7,10 +7,12 @@ executes in both is certain; what executes in the first alone depends on what is
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from functools import cached_property
 
 from headwater.base.clock import to_text
 from headwater.catalog.engine_state import SavedEngine
@@ -22,13 +24,7 @@ from headwater.freshness.runs import has_new_definition
 from headwater.freshness.state import Pond, State
 from headwater.runtime.compile import Compiled, CompiledPipeline
 from headwater.runtime.engine import opening, restored
-from headwater.runtime.plan import PipelinePlan, Plan, Reason, TablePlan, model_plan, plan_of
-
-Expected = Literal["same", "read", "changed", "failed"]
-"""What a look at the source of an Inlet said of its next run; `read`: only reading tells."""
-
-EXPECTED: Mapping[str, Expected] = {"nothing": "same", "evolve": "changed", "fail": "failed", "refuse": "failed"}
-"""By the action of its plan; all others read."""
+from headwater.runtime.plan import PipelinePlan, Plan, Reason, TablePlan, plan_of
 
 
 @dataclass(frozen=True)
@@ -46,23 +42,23 @@ class EngineFacts:
 def inlets_reached(facts: EngineFacts, asked: Sequence[str]) -> set[str]:
     """The Inlets that run if these pipelines are asked for: also those of demand that the engine holds already."""
     played = _play(facts, _demand(facts, asked), {}, changes=True)
-    return {pond for pond, _ in played.started if played.state.ponds[pond].is_inlet}
+    return {name for name in played.ponds if played.state.ponds[name].is_inlet}
 
 
 def plan_steps(facts: EngineFacts, asked: Sequence[str], looked: Mapping[str, PipelinePlan], view: CatalogView) -> Plan:
     """The plan of an apply that asks for these pipelines (and everything that they read), given what was seen of the
     sources of its Inlets. Pure."""
-    demand = _demand(facts, asked)
-    expected = {name: EXPECTED.get(plan.action, "read") for name, plan in looked.items()}
-    most = _play(facts, demand, expected, changes=True)
-    least = _play(facts, demand, expected, changes=False)
+    demand, chosen = _demand(facts, asked), set(asked)
+    most = _play(facts, demand, looked, changes=True)
+    least = _play(facts, demand, looked, changes=False)
     plans = [_unless_it_waits(plan, most) for plan in looked.values()]
     for name, pipeline in facts.compiled.pipelines.items():
-        if pipeline.ripples and (name in asked or any(pond == name for pond, _ in most.started)):
+        if pipeline.ripples and (name in chosen or name in most.ponds):
             plans.append(_model(pipeline, most, least, view))
-    unfinished = any(_is_unfinished(facts.saved.ponds.get(name)) for name in asked)
-    if not unfinished and all(plan.action == "nothing" for plan in plans if plan.pipeline in asked):
-        return plan_of([plan for plan in plans if plan.pipeline in asked], ())
+    saved = [facts.saved.ponds[name] for name in asked if name in facts.saved.ponds]
+    unfinished = any(pond["failed"] or any(each["running"] for each in pond["ripples"].values()) for pond in saved)
+    if not unfinished and all(plan.action == "nothing" for plan in plans if plan.pipeline in chosen):
+        return plan_of([plan for plan in plans if plan.pipeline in chosen], ())
     return plan_of(plans, demand)
 
 
@@ -75,7 +71,8 @@ def _demand(facts: EngineFacts, asked: Sequence[str]) -> tuple[tuple[str, ...], 
     group: dict[str, int] = {}
     for name in sorted(asked, key=lambda each: depth[each]):
         pond = ponds[name]
-        held = int(bool(pond.sources) and _is_held(facts.saved.ponds.get(name)))
+        record = facts.saved.ponds.get(name, {})
+        held = int(bool(pond.sources and (record.get("failed") or record.get("blocked"))))
         after = [*(group[source] for source in pond.required), *(group[source] + 1 for source in pond.optional)]
         group[name] = max([held, *after])
     return tuple(
@@ -86,7 +83,7 @@ def _demand(facts: EngineFacts, asked: Sequence[str]) -> tuple[tuple[str, ...], 
 def _unless_it_waits(plan: PipelinePlan, played: _Played) -> PipelinePlan:
     """A source that must not be read now: its window is closed, or was used."""
     pond = played.state.ponds[plan.pipeline]
-    if plan.action not in ("land", "resume", "evolve") or any(name == plan.pipeline for name, _ in played.started):
+    if plan.action not in ("land", "resume", "evolve") or plan.pipeline in played.ponds:
         return plan
     opens = pond.spec.windows.next_start(played.now, pond.end_freshness + 1) if pond.spec.windows is not None else None
     return replace(plan, action="wait", waits_until=to_text(opens) if opens is not None else None)
@@ -106,7 +103,14 @@ def _model(pipeline: CompiledPipeline, most: _Played, least: _Played, view: Cata
                 depends_on_read=reason is not None and (pipeline.id, ripple.name) not in least.started,
             )
         )
-    return model_plan(pipeline.id, tuple(tables), is_new=pipeline.id not in view.last_runs)
+    due = [[table.table, table.depends_on_read] for table in tables if table.runs]
+    return PipelinePlan(
+        pipeline=pipeline.id,
+        action="run" if due else "nothing",
+        is_new=pipeline.id not in view.last_runs,
+        tables=tuple(tables),
+        fingerprint=hashlib.sha256(json.dumps([pipeline.id, due]).encode()).hexdigest(),
+    )
 
 
 @dataclass
@@ -115,11 +119,16 @@ class _Played:
 
     state: State
     now: int
-    expected: Mapping[str, Expected]
+    looked: Mapping[str, PipelinePlan]
     versions: Mapping[str, int]
     changes: bool
     started: dict[tuple[str, str], Reason] = field(default_factory=dict)
     failed: set[tuple[str, str]] = field(default_factory=set)
+
+    @cached_property
+    def ponds(self) -> set[str]:
+        """Those of which something began."""
+        return {pond for pond, _ in self.started}
 
     def tell(self, events: Sequence[Event]) -> None:
         """Everything that comes of these events, until only a window or more demand could bring more."""
@@ -128,7 +137,7 @@ class _Played:
         ends = self._step(events)
         for ripple, freshness in before:
             if ripple.running and ripple.start_freshness == freshness:
-                ends.append(self._end(ripple.pond, ripple.spec.name, freshness, "interrupted"))
+                ends.append(self._end(ripple.pond, ripple.spec.name, freshness, "under way"))
         while ends:
             ends += self._step([ends.popleft()])
 
@@ -146,21 +155,21 @@ class _Played:
         """How the execution ends. A source that could not be looked at may be there again when a retry looks."""
         execution = pond.name, ripple
         self.started.setdefault(execution, reason)
-        expected = self.expected.get(pond.name, "read")
-        if expected == "failed" and not (self.changes and execution in self.failed):
+        action = self.looked[pond.name].action if pond.name in self.looked else "run"
+        if action in ("fail", "refuse") and not (self.changes and execution in self.failed):
             self.failed.add(execution)
             return Failed(pond.name, ripple, freshness)
-        is_new = expected == "changed" or (self.changes and expected != "same")
+        is_new = action == "evolve" or (self.changes and action != "nothing")
         return Completed(pond.name, ripple, freshness, True, "new" if is_new else self.versions.get(ripple, 0))
 
 
 def _play(
-    facts: EngineFacts, demand: Sequence[Sequence[str]], expected: Mapping[str, Expected], *, changes: bool
+    facts: EngineFacts, demand: Sequence[Sequence[str]], looked: Mapping[str, PipelinePlan], *, changes: bool
 ) -> _Played:
     # Apply waits until a source that was just looked at may be looked at again; here that takes no time.
     ponds = [replace(pond, min_interval=1) for pond in facts.compiled.ponds]
     state = restored(ponds, facts.saved)
-    played = _Played(state, max(facts.now_us, state.now), expected, facts.versions, changes)
+    played = _Played(state, max(facts.now_us, state.now), looked, facts.versions, changes)
     first, target = [*opening(state, ponds), *facts.arrived], played.now + 1
     for names in demand:
         cleared = [Cleared(name) for name in names]
@@ -176,14 +185,3 @@ def _reason(pond: Pond, name: str) -> Reason:
     if ripple.inputs is None:
         return "new"
     return "definition changed" if has_new_definition(ripple) else "inputs changed"
-
-
-def _is_held(record: Mapping[str, Any] | None) -> bool:
-    return record is not None and bool(record["failed"] or record["blocked"])
-
-
-def _is_unfinished(record: Mapping[str, Any] | None) -> bool:
-    """Whether the engine holds a pipeline for failed, or was interrupted at a run of it."""
-    if record is None:
-        return False
-    return bool(record["failed"]) or any(ripple["running"] for ripple in record["ripples"].values())
