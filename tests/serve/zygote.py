@@ -31,7 +31,7 @@ IMPORTED = (
     "headwater.interfaces.cli.main",
     "headwater.interfaces.http.api",
     "headwater.interfaces.http.server",
-    "headwater.runtime.predict",
+    "headwater.runtime.steps",
     "headwater.runtime.land_slice",
     "headwater.spark.ripples",
     "headwater.spark.write_frame",

@@ -1,4 +1,4 @@
-"""plan, apply, run: see what is to be done, and do it."""
+"""plan, apply, run: one list of steps; see it, and do it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.app.inspect_sources import look_at, unless_refused, view_now
-from headwater.app.model_plan import Models, look_at_models, with_sources
 from headwater.app.refresh_views import is_current, refresh, refresh_landed
 from headwater.app.workspace import Workspace
+from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.catalog.commit import Store
-from headwater.catalog.lookup import CatalogView
+from headwater.catalog.engine_state import SavedEngine, load_engine
+from headwater.catalog.inbox import take
+from headwater.catalog.lookup import CatalogView, table_versions
 from headwater.manifest.load import LoadedPipeline
 from headwater.runtime.apply_events import Event, RunBegan, RunFinished, SliceBegan, SliceEnded, SliceRetried, Waiting
+from headwater.runtime.compile import Compiled, compile_pipelines
+from headwater.runtime.engine import resolved
 from headwater.runtime.open_sources import PipelineJob
-from headwater.runtime.plan import Plan, failed_plan, plan_of
+from headwater.runtime.plan import Plan, failed_plan
 from headwater.runtime.results import ApplyResult, PipelineResult
+from headwater.runtime.steps import EngineFacts, inlets_reached, plan_steps
 
 if TYPE_CHECKING:
     from headwater.app.drop_folder import News
@@ -35,15 +40,15 @@ __all__ = [
     "Waiting",
 ]
 
-Planned = Mapping[str, PipelineJob | HeadwaterError]
+Jobs = Mapping[str, PipelineJob | HeadwaterError]
 
 
 def plan(workspace: Workspace, pipelines: Sequence[str] = ()) -> Plan:
     """What apply would do. Writes nothing, starts no Spark."""
     chosen = workspace.chosen(pipelines)
     view = _view(workspace.existing_store())
-    planned, plan_, _ = _look(workspace, chosen, view)
-    _close(planned)
+    jobs, plan_, _, _ = _look(workspace, chosen, view)
+    _close(jobs)
     return plan_
 
 
@@ -66,27 +71,26 @@ def apply(
 
         take_dropped(workspace, on_dropped)
     view = _view(workspace.existing_store())
-    planned, plan_, models = _look(workspace, chosen, view)
+    jobs, plan_, asked, compiled = _look(workspace, chosen, view)
     try:
         _check_plan(plan_, plan_file)
-        if not plan_.has_changes and not models.unfinished:
+        if not plan_.demand:
             _mend_views(workspace, view)
-            return ApplyResult(tuple(_unchanged(name, planned) for name in models.asked))
+            return ApplyResult(tuple(_unchanged(name, jobs) for name in asked))
         if (
             workspace.existing_store() is None
-            and planned
-            and all(isinstance(job, HeadwaterError) for job in planned.values())
-        ):  # no store is made for sources that cannot be read
-            return ApplyResult(tuple(_unchanged(name, planned) for name in models.asked))
+            and jobs
+            and all(isinstance(job, HeadwaterError) for job in jobs.values())
+        ):
+            # no store is made for sources that cannot be read
+            return ApplyResult(tuple(_unchanged(name, jobs) for name in asked))
         from headwater.app.wait import Settling
 
         store = workspace.store()
-        settling = Settling(
-            workspace, models.compiled(), models.asked, held=models.held, trigger=trigger, wait=wait, on_event=on_event
-        )
-        done = settling.settle({name: unless_refused(store, job) for name, job in planned.items()})
+        settling = Settling(workspace, compiled, asked, plan_.demand, trigger=trigger, wait=wait, on_event=on_event)
+        done = settling.settle({name: unless_refused(store, job) for name, job in jobs.items()})
     finally:
-        _close(planned)
+        _close(jobs)
     project = workspace.project
     is_old = any(result.changed for result in done.values()) or not is_current(store, project, view.tables)
     return ApplyResult(tuple(done.values()), refresh_landed(store, project) if is_old else None)
@@ -99,9 +103,9 @@ def _mend_views(workspace: Workspace, view: CatalogView) -> None:
         refresh(workspace.store(), workspace.project)
 
 
-def _unchanged(name: str, planned: Planned) -> PipelineResult:
+def _unchanged(name: str, jobs: Jobs) -> PipelineResult:
     """What there is to say of a pipeline where nothing can be done: a source may be out of reach."""
-    job = planned.get(name)
+    job = jobs.get(name)
     if isinstance(job, HeadwaterError):
         return PipelineResult(name, "failed", error=job)
     return PipelineResult(name, "unchanged")
@@ -111,26 +115,51 @@ def _view(store: Store | None) -> CatalogView:
     return CatalogView(seq=0) if store is None else view_now(store)
 
 
-def _look(workspace: Workspace, chosen: Sequence[LoadedPipeline], view: CatalogView) -> tuple[Planned, Plan, Models]:
-    """Look at every source, also of what the chosen pipelines read; what cannot be looked at is an error in its
-    place."""
-    chosen = with_sources(workspace, chosen)
-    inlets = [loaded for loaded in chosen if loaded.spec.is_inlet]
-    planned = {loaded.spec.id: look_at(workspace, loaded, view) for loaded in inlets}
-    plans = [
-        job.planned.plan if isinstance(job, PipelineJob) else failed_plan(name, job, is_new=name not in view.last_runs)
-        for name, job in planned.items()
-    ]
-    try:
-        models = look_at_models(workspace, chosen, plans)
-    except BaseException:
-        _close(planned)
-        raise
-    return planned, plan_of([*plans, *models.plans(view)]), models
+def _look(
+    workspace: Workspace, chosen: Sequence[LoadedPipeline], view: CatalogView
+) -> tuple[Jobs, Plan, tuple[str, ...], Compiled]:
+    """Look at every source, also of what the chosen pipelines read, and make the list of steps; what cannot be looked
+    at is an error in its place. With them all pipelines that are asked for."""
+    asked = _with_sources(workspace, chosen)
+    facts = _facts(workspace)
+    reached = {*asked, *inlets_reached(facts, asked)}
+    inlets = [each for each in workspace.project.pipelines if each.spec.is_inlet and each.spec.id in reached]
+    jobs = {loaded.spec.id: look_at(workspace, loaded, view) for loaded in inlets}
+    plans = {
+        name: job.planned.plan
+        if isinstance(job, PipelineJob)
+        else failed_plan(name, job, is_new=name not in view.last_runs)
+        for name, job in jobs.items()
+    }
+    return jobs, plan_steps(facts, asked, plans, view), asked, facts.compiled
 
 
-def _close(planned: Planned) -> None:
-    for job in planned.values():
+def _facts(workspace: Workspace) -> EngineFacts:
+    now = now_us()
+    compiled = compile_pipelines(workspace.project, now_us=now)
+    store = workspace.existing_store()
+    if store is None:
+        return EngineFacts(compiled, SavedEngine(None, {}, 0), now)
+    with store.catalog.snapshot() as connection:
+        versions = table_versions(connection)
+        return EngineFacts(compiled, load_engine(connection), now, resolved(take(connection), versions), versions)
+
+
+def _with_sources(workspace: Workspace, chosen: Sequence[LoadedPipeline]) -> tuple[str, ...]:
+    """The chosen pipelines and everything they read, however far up, in the manifest's order."""
+    by_id = {loaded.spec.id: loaded.spec for loaded in workspace.project.pipelines}
+    queue = [loaded.spec.id for loaded in chosen]
+    reached = set(queue)
+    for name in queue:
+        new = [source.pipeline for source in by_id[name].sources if source.pipeline not in reached]
+        reached.update(new)
+        queue += new
+    workspace.project.refuse_unsupported(queue)
+    return tuple(loaded.spec.id for loaded in workspace.project.pipelines if loaded.spec.id in reached)
+
+
+def _close(jobs: Jobs) -> None:
+    for job in jobs.values():
         if isinstance(job, PipelineJob):
             job.source.close()
 

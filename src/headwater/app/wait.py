@@ -43,10 +43,9 @@ class Settling:
     workspace: Workspace
     compiled: Compiled
     asked: Sequence[str]
+    demand: Sequence[Sequence[str]]
+    """They as the plan groups them: a group is cleared and asked for when the one before it has settled."""
     trigger: str
-    held: Sequence[str] = ()
-    """Models among them that failed, or are blocked. They are cleared only when what they read has been looked at
-    again: else they would go on at once with the rows that made them fail."""
     wait: bool = False
     """Whether to stay when a closed window is all that is waited for."""
     on_event: OnEvent = lambda _event: None
@@ -58,13 +57,14 @@ class Settling:
         tracing()  # refuses what the environment asks and cannot be had, before there is demand
         store = self.workspace.store()
         began_us = now_us()
-        first = [name for name in self.asked if name not in self.held]
+        first = self.demand[0] if self.demand else ()
         reserved = ReservedJobs(max(1, worker_threads() - 1))
         asked = direct_demand(first, cause=self.trigger, actor=actor())
         engine = open_engine(store, self.compiled, holder=self.holder, asked=asked, reserved=reserved)
         if engine is not None:
             return self._drive(engine, answered_request(first, engine.answered), looked, began_us, reserved)
-        request = send_demand(store.catalog, first, "pulse", cause=self.trigger, actor=actor(), clear=True)
+        request = Request({}, {})
+        self._ask_next(request)
         told = False
         heard = _last_heard(store)
         waker = changes(store.catalog)
@@ -78,7 +78,7 @@ class Settling:
                     told = True
                 heard = self._pass_on(store, heard)
                 found = self._seen(request, began_us)
-                if found is not None and not self._ask_the_held(request):
+                if found is not None and not self._ask_next(request):
                     return found
                 waker.wait(limits.WAKE_RETRY_SECONDS)
                 time.sleep(limits.POLL_SECONDS)  # a busy engine makes news faster than anybody can read
@@ -97,8 +97,9 @@ class Settling:
             return self.wait and any(self._window(engine.state, request, name) is not None for name in self.asked)
 
         try:
-            Drive(engine, worker, worker_threads(), reserved, leaves=not self.held).until_settled(stay=stay)
-            if self._ask_the_held(request):
+            leaves = len(self.demand) <= 1
+            Drive(engine, worker, worker_threads(), reserved, leaves=leaves).until_settled(stay=stay)
+            while self._ask_next(request):
                 Drive(engine, worker, worker_threads()).until_settled(stay=stay)
             request.listen(engine.store.catalog)
             found = {name: worker.result_of(name) for name in self.asked}
@@ -109,18 +110,16 @@ class Settling:
         finally:
             engine.release()
 
-    def _ask_the_held(self, request: Request) -> bool:
-        """Clears and asks for the models that were held back, for data as fresh as what they read is by now. True if
-        there were any that had not been asked for."""
-        if not self.held or any(name in request.sent for name in self.held):
+    def _ask_next(self, request: Request) -> bool:
+        """Clears and asks for the next group, for data as fresh as the first was asked for. False if there is none."""
+        group = next((group for group in self.demand if group[0] not in request.sent), None)
+        if group is None:
             return False
         catalog = self.workspace.store().catalog
         request.listen(catalog)
         target = max((found for name in request.sent if (found := request.target(name)) is not None), default=None)
-        later = send_demand(
-            catalog, list(self.held), "pulse", cause=self.trigger, actor=actor(), clear=True, target_us=target
-        )
-        request.sent.update(later.sent)
+        sent = send_demand(catalog, group, "pulse", cause=self.trigger, actor=actor(), clear=True, target_us=target)
+        request.sent.update(sent.sent)
         return True
 
     def _pass_on(self, store: Store, after: int) -> int:
@@ -143,7 +142,7 @@ class Settling:
             return None
         with store.catalog.snapshot() as connection:
             saved = load_engine(connection)
-        state = restored(self.compiled, saved)
+        state = restored(self.compiled.ponds, saved)
         for name in request.sent:
             if request.refused(name) is None and outcome(state, name, request.target(name)) == "under way":
                 window = self._window(state, request, name)

@@ -121,7 +121,7 @@ def why(workspace: Workspace, pipeline: str) -> Why:
         return Why(pipeline, "queued", "not-taken", sentence)
     if pipeline not in saved.ponds:
         return _never(pipeline)
-    state = restored(compile_pipelines(workspace.project, now_us=now_us()), saved)
+    state = restored(compile_pipelines(workspace.project, now_us=now_us()).ponds, saved)
     found = explain(state, pipeline, clock=to_text)
     sentence = found.sentence
     if found.state in ("running", "queued") and not served:

@@ -135,6 +135,18 @@ def load(start: Path, overlay: Mapping[str, str | None] | None = None) -> Projec
     return project
 
 
+def check_project(start: Path) -> Project:
+    """The manifest of the project that `start` is in, and the SQL and Python that its ripples name. Raises all that is
+    wrong with them."""
+    project = load(start)
+    if any(loaded.spec.ripples for loaded in project.pipelines):
+        from headwater.base.clock import now_us
+        from headwater.runtime.compile import compile_pipelines
+
+        compile_pipelines(project, now_us=now_us())
+    return project
+
+
 def nothing_landed() -> HeadwaterError:
     return HeadwaterError("HW-T07", "nothing has landed yet", hint="run `headwater apply` first")
 

@@ -117,6 +117,11 @@ def complete_ripple_run(state: State, ripple: Ripple, *, version: Version) -> No
     _advance(state, ripple)
 
 
+def has_new_definition(ripple: Ripple) -> bool:
+    """Whether another definition of it was executed last."""
+    return ripple.inputs is not None and not ripple.inputs.startswith(repr((ripple.spec.fingerprint,))[:-1])
+
+
 def is_startable(ripple: Ripple) -> bool:
     """Not running, there is demand, its parents have reached what it needs, and a run of that freshness is in flight.
 

@@ -78,10 +78,9 @@ class Drive:
             renewal.renew(self.engine)
 
     def _may_go_on(self) -> bool:
-        """Whether time alone, and not much of it, lets something start: a source that was looked at a moment ago."""
-        waiting = [
-            name
-            for name, pond in self.engine.state.ponds.items()
-            if pond.is_inlet and pond.needed_freshness is not None
-        ]
-        return any(explain(self.engine.state, name).rule == "min-interval" for name in waiting)
+        """Whether time alone, and not much of it, lets something start: a source that was looked at a moment ago. One
+        that is fresh until later, by a window that it had, is not waited for."""
+        state = self.engine.state
+        waiting = [pond for pond in state.ponds.values() if pond.is_inlet and pond.needed_freshness is not None]
+        recent = [pond.name for pond in waiting if pond.start_freshness <= state.now]
+        return any(explain(state, name).rule == "min-interval" for name in recent)

@@ -24,6 +24,7 @@ from headwater.catalog.lookup import table_versions
 from headwater.catalog.queue import OPEN, jobs, take_over
 from headwater.catalog.standing_triggers import CHANGED, standing
 from headwater.freshness.events import CancelRipple, Completed, Demand, Effect, Event, GraphChanged, StartRipple
+from headwater.freshness.graph import PondSpec
 from headwater.freshness.machine import step
 from headwater.freshness.saving import graph_change, load, save_header, save_pond
 from headwater.freshness.state import State
@@ -91,7 +92,7 @@ class Engine:
             versions = table_versions(connection, completed) if completed else {}
         if any(isinstance(each.event, Demand) for each in arrived) and (compiled := self.newest()) is not None:
             return [*self.change_graph(compiled), *self.advance(told, causes=causes, news=news, asked=asked)]
-        events = [*told, *(event for each in arrived if (event := _resolved(each, versions)) is not None)]
+        events = [*told, *resolved(arrived, versions)]
         if self.runs_triggers and any(each.kind == CHANGED for each in arrived):
             events += self.trigger_changes()
         self.run_history.asked.update(causes or {})
@@ -269,7 +270,7 @@ def open_engine(
             saved = load_engine(connection)
             under_way = pond_runs(connection, states=RUNNING, limit=None)
             newest = newest_runs(connection)
-        state = restored(compiled, saved)
+        state = restored(compiled.ponds, saved)
         kept = RunHistory(trace=heard.begin_run, on_end=heard.end_run)
         for run in under_way:
             published = state.ponds[run.pond].published if run.pond in state.ponds else None
@@ -279,11 +280,8 @@ def open_engine(
         unclaimed = Lease(kind=ENGINE, id="", attempt=0, epoch=0, holder=holder)
         engine = Engine(store, unclaimed, compiled, state, runs_triggers, kept, clock=EngineClock(state.now))
         engine.follows, engine.reserved = saved.step, reserved
-        change = graph_change(state, compiled.ponds)
         try:
-            if not _take_engine(
-                engine, [*([change] if change is not None else []), *([] if runs_triggers else sleeping(state))], asked
-            ):
+            if not _take_engine(engine, opening(state, compiled.ponds, runs_triggers=runs_triggers), asked):
                 return None
         except LeaseLost:
             return None
@@ -311,17 +309,25 @@ def _take_engine(engine: Engine, told: Sequence[Event], asked: Sequence[Arrived]
     return True
 
 
-def restored(compiled: Compiled, saved: SavedEngine) -> State:
+def restored(ponds: Iterable[PondSpec], saved: SavedEngine) -> State:
     """The engine as its last step left it; one that knows no pond, if there was none."""
     if saved.header is None:
         return State()
-    return load(compiled.ponds, {**saved.header, "ponds": saved.ponds})
+    return load(ponds, {**saved.header, "ponds": saved.ponds})
 
 
-def _resolved(arrived: Arrived, versions: dict[str, int]) -> Event | None:
-    """A completion names what its table holds now: the sequence that last changed it. Only its own ripple changes a
-    table, and that runs again only after this step."""
-    event = arrived.event
-    if isinstance(event, Completed):
-        return event._replace(version=versions.get(event.ripple, 0))
-    return event
+def opening(state: State, ponds: Iterable[PondSpec], *, runs_triggers: bool = False) -> list[Event]:
+    """What an owner tells a restored engine first: the graph as it is declared now, and that triggers sleep unless it
+    runs them."""
+    change = graph_change(state, ponds)
+    return [*([change] if change is not None else []), *([] if runs_triggers else sleeping(state))]
+
+
+def resolved(arrived: Iterable[Arrived], versions: Mapping[str, int]) -> list[Event]:
+    """The engine's events of the inbox. A completion names what its table holds now: the sequence that last changed
+    it. Only its own ripple changes a table, and that runs again only after this step."""
+    return [
+        event._replace(version=versions.get(event.ripple, 0)) if isinstance(event, Completed) else event
+        for each in arrived
+        if (event := each.event) is not None
+    ]

@@ -1,4 +1,4 @@
-"""What apply would do, as data: `plan` shows these records, `apply` does exactly what they say.
+"""What apply would do, as data: `plan` shows these records, `apply` does what they say.
 
 Planning reads the catalog and looks at the sources; it writes nothing, reads no rows and starts no Spark.
 """
@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
@@ -22,6 +22,9 @@ from headwater.connectors.protocol import Cursor, CursorKind, Item, Observed, Sl
 from headwater.runtime.bad_items import bad_items_warning, check_bad_items
 from headwater.runtime.inlet import Inlet, InletTable
 from headwater.runtime.observed_columns import shown_to
+
+Reason = Literal["new", "definition changed", "inputs changed", "always_run", "under way"]
+"""Why a ripple is executed."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,9 @@ class TablePlan:
     table: str
     mode: str
     is_new: bool
-    slices: int
-    estimated_rows: int | None
-    estimated_bytes: int | None
+    slices: int = 0
+    estimated_rows: int | None = None
+    estimated_bytes: int | None = None
     shown_slices: tuple[str, ...] = ()
     schema_changes: tuple[SchemaChange, ...] = ()
     refused: tuple[SchemaChange, ...] = ()
@@ -52,12 +55,16 @@ class TablePlan:
     """Columns of the source that are left out."""
     runs: bool = False
     """A ripple that would be executed."""
+    reason: Reason | None = None
+    depends_on_read: bool = False
+    """It is executed only if what is read before, of a source or of another ripple, changes what it reads."""
 
 
 @dataclass(frozen=True)
 class PipelinePlan:
     """`action`: land (slices are pending), resume (a run was interrupted), evolve (only a schema changes), refuse (a
-    decision is needed first), fail (the source cannot be looked at), run (ripples would be executed), nothing."""
+    decision is needed first), fail (the source cannot be looked at), wait (there is something to land, and no window of
+    the source for it), run (ripples would be executed), nothing."""
 
     pipeline: str
     action: str
@@ -68,6 +75,7 @@ class PipelinePlan:
     """A run of an older definition, or a half-stored one, that was left open; it ends when this one begins."""
     units_pending: int = 0
     units_done: int = 0
+    waits_until: str | None = None
     error: Mapping[str, Any] | None = None
     fingerprint: str = ""
     """A hash of all that decides what this pipeline's part of an apply does."""
@@ -75,15 +83,18 @@ class PipelinePlan:
 
 @dataclass(frozen=True)
 class Plan:
+    """`demand` are the pipelines that apply asks for, in groups: each when the one before it has settled."""
+
     pipelines: tuple[PipelinePlan, ...]
     hash: str
+    demand: tuple[tuple[str, ...], ...]
 
     @property
     def has_changes(self) -> bool:
         return any(p.action != "nothing" for p in self.pipelines)
 
     def as_json(self) -> dict[str, Any]:
-        return {"hash": self.hash, "has_changes": self.has_changes, "pipelines": [asdict(p) for p in self.pipelines]}
+        return asdict(self) | {"has_changes": self.has_changes}
 
 
 @dataclass(frozen=True)
@@ -113,18 +124,6 @@ class Planned:
     plan: PipelinePlan
     inlet: Inlet
     tables: tuple[PlannedTable, ...] = field(default=())
-
-
-def model_plan(pipeline: str, tables: tuple[TablePlan, ...], *, is_new: bool) -> PipelinePlan:
-    """The plan of a pipeline that reads pipelines: which of its ripples would be executed."""
-    due = [table.table for table in tables if table.runs]
-    return PipelinePlan(
-        pipeline=pipeline,
-        action="run" if due else "nothing",
-        is_new=is_new,
-        tables=tables,
-        fingerprint=hashlib.sha256(json.dumps([pipeline, due]).encode()).hexdigest(),
-    )
 
 
 def plan_inlet(inlet: Inlet, source: Source, view: CatalogView) -> Planned:
@@ -161,9 +160,9 @@ def failed_plan(pipeline: str, error: HeadwaterError, *, is_new: bool) -> Pipeli
     return PipelinePlan(pipeline=pipeline, action="fail", is_new=is_new, error=error.as_json(), fingerprint=digest)
 
 
-def plan_of(pipelines: list[PipelinePlan]) -> Plan:
-    text = json.dumps([[p.pipeline, p.action, p.fingerprint] for p in pipelines], sort_keys=True)
-    return Plan(tuple(pipelines), "sha256:" + hashlib.sha256(text.encode()).hexdigest())
+def plan_of(pipelines: list[PipelinePlan], demand: tuple[tuple[str, ...], ...]) -> Plan:
+    text = json.dumps([[[p.pipeline, p.action, p.fingerprint] for p in pipelines], demand])
+    return Plan(tuple(pipelines), "sha256:" + hashlib.sha256(text.encode()).hexdigest(), demand)
 
 
 def evolve_table(entry: TableEntry | None, table: InletTable, shown: Shown) -> Evolution:

@@ -124,8 +124,7 @@ def _apply(
 
 def _show_result(result: Any) -> None:
     if result.state == "waiting":
-        until = f"it opens at {result.waits_until}" if result.waits_until else "none will open any more"
-        show(f"{result.pipeline}: waits for a window of its source: {until}")
+        show(f"{result.pipeline}: {_waits_text(result)}")
         return
     for name in result.evolved:
         show(f"{result.pipeline}: the schema of {name} changed")
@@ -145,6 +144,11 @@ def _show_result(result: Any) -> None:
         show_error(result.error, as_json=False)
 
 
+def _waits_text(waiting: Any) -> str:
+    until = f"it opens at {waiting.waits_until}" if waiting.waits_until else "none will open any more"
+    return f"waits for a window of its source: {until}"
+
+
 def _show_plan(plan: Any) -> None:
     words = {
         "land": color("land", "green"),
@@ -153,6 +157,7 @@ def _show_plan(plan: Any) -> None:
         "run": color("run", "green"),
         "refuse": color("needs a decision", "red"),
         "fail": color("its source cannot be read", "red"),
+        "wait": _waits_text(plan),
         "nothing": "nothing to do",
     }
     new = " (new)" if plan.is_new and plan.action in ("land", "run") else ""
@@ -170,7 +175,8 @@ def _show_plan(plan: Any) -> None:
 
 def _show_table_plan(table: Any) -> None:
     if table.runs:
-        show(f"  {table.table} ({table.mode})")
+        why = "depends on what is read" if table.depends_on_read else table.reason
+        show(f"  {table.table} ({table.mode}): {why}")
     if table.slices:
         rows = f"about {count_text(table.estimated_rows, 'row')}, " if table.estimated_rows is not None else ""
         size = size_text(table.estimated_bytes)
@@ -215,6 +221,7 @@ def _plan_summary(plan: Any) -> str:
         "run": "to run",
         "refuse": "to decide about",
         "fail": "with a source that cannot be read",
+        "wait": "to wait for",
     }
     parts = [f"{count} {words[action]}" for action, count in by_action.items() if action != "nothing"]
     done = by_action.get("nothing", 0)

@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
 
 def validate(context: typer.Context, json_: JsonOption = False) -> None:
     """Check every manifest file and say everything that is wrong; list the parts that do nothing yet."""
-    from headwater.app.model_plan import check_project
+    from headwater.app.workspace import check_project
 
     face: Face = context.obj
     project = check_project(face.start)

@@ -1,0 +1,187 @@
+"""The steps of an apply: one list, made once. `plan` shows it, `apply` sends the demand that it was made for.
+
+The list is found by the engine itself, in memory: it gets what apply would send, and every execution is taken to
+end at once. It is played twice: once every read and every execution brings something new, once none does. What
+executes in both is certain; what executes in the first alone depends on what is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from headwater.base.clock import to_text
+from headwater.catalog.engine_state import SavedEngine
+from headwater.catalog.lookup import CatalogView
+from headwater.freshness.events import Cleared, Completed, Demand, Event, Failed, StartRipple
+from headwater.freshness.graph import depths
+from headwater.freshness.machine import step
+from headwater.freshness.runs import has_new_definition
+from headwater.freshness.state import Pond, State
+from headwater.runtime.compile import Compiled, CompiledPipeline
+from headwater.runtime.engine import opening, restored
+from headwater.runtime.plan import PipelinePlan, Plan, Reason, TablePlan, plan_of
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """What is known of the engine before an apply. `arrived` is what waits in its inbox, `versions` are those of all
+    tables."""
+
+    compiled: Compiled
+    saved: SavedEngine
+    now_us: int
+    arrived: Sequence[Event] = ()
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+
+def inlets_reached(facts: EngineFacts, asked: Sequence[str]) -> set[str]:
+    """The Inlets that run if these pipelines are asked for: also those of demand that the engine holds already."""
+    played = _play(facts, _demand(facts, asked), {}, changes=True)
+    return {name for name in played.ponds if played.state.ponds[name].is_inlet}
+
+
+def plan_steps(facts: EngineFacts, asked: Sequence[str], looked: Mapping[str, PipelinePlan], view: CatalogView) -> Plan:
+    """The plan of an apply that asks for these pipelines (and everything that they read), given what was seen of the
+    sources of its Inlets. Pure."""
+    demand, chosen = _demand(facts, asked), set(asked)
+    most = _play(facts, demand, looked, changes=True)
+    least = _play(facts, demand, looked, changes=False)
+    plans = [_unless_it_waits(plan, most) for plan in looked.values()]
+    for name, pipeline in facts.compiled.pipelines.items():
+        if pipeline.ripples and (name in chosen or name in most.ponds):
+            plans.append(_model(pipeline, most, least, view))
+    saved = [facts.saved.ponds[name] for name in asked if name in facts.saved.ponds]
+    unfinished = any(pond["failed"] or any(each["running"] for each in pond["ripples"].values()) for pond in saved)
+    if not unfinished and all(plan.action == "nothing" for plan in plans if plan.pipeline in chosen):
+        return plan_of([plan for plan in plans if plan.pipeline in chosen], ())
+    return plan_of(plans, demand)
+
+
+def _demand(facts: EngineFacts, asked: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The pipelines in the groups in which they are asked for, each when those before it have settled. A model that has
+    failed comes after what it reads: else it would go on at once with the rows that made it fail. A reader comes after
+    its optional sources: no run waits for those, and what it reads of them would be a matter of luck."""
+    ponds = {name: facts.compiled.pipelines[name].pond for name in asked}
+    depth = depths(ponds, {name: pond.sources for name, pond in ponds.items()})
+    group: dict[str, int] = {}
+    for name in sorted(asked, key=lambda each: depth[each]):
+        pond = ponds[name]
+        record = facts.saved.ponds.get(name, {})
+        held = int(bool(pond.sources and (record.get("failed") or record.get("blocked"))))
+        after = [*(group[source] for source in pond.required), *(group[source] + 1 for source in pond.optional)]
+        group[name] = max([held, *after])
+    return tuple(
+        tuple(name for name in asked if group[name] == each) for each in range(max(group.values(), default=-1) + 1)
+    )
+
+
+def _unless_it_waits(plan: PipelinePlan, played: _Played) -> PipelinePlan:
+    """A source that must not be read now: its window is closed, or was used."""
+    pond = played.state.ponds[plan.pipeline]
+    if plan.action not in ("land", "resume", "evolve") or plan.pipeline in played.ponds:
+        return plan
+    opens = pond.spec.windows.next_start(played.now, pond.end_freshness + 1) if pond.spec.windows is not None else None
+    return replace(plan, action="wait", waits_until=to_text(opens) if opens is not None else None)
+
+
+def _model(pipeline: CompiledPipeline, most: _Played, least: _Played, view: CatalogView) -> PipelinePlan:
+    tables = []
+    for ripple in pipeline.ripples:
+        reason = most.started.get((pipeline.id, ripple.name))
+        tables.append(
+            TablePlan(
+                table=ripple.name,
+                mode="view" if ripple.kind == "view" else ripple.mode,
+                is_new=ripple.name not in view.tables and ripple.name not in view.views,
+                runs=reason is not None,
+                reason=reason,
+                depends_on_read=reason is not None and (pipeline.id, ripple.name) not in least.started,
+            )
+        )
+    due = [[table.table, table.depends_on_read] for table in tables if table.runs]
+    return PipelinePlan(
+        pipeline=pipeline.id,
+        action="run" if due else "nothing",
+        is_new=pipeline.id not in view.last_runs,
+        tables=tuple(tables),
+        fingerprint=hashlib.sha256(json.dumps([pipeline.id, due]).encode()).hexdigest(),
+    )
+
+
+@dataclass
+class _Played:
+    """The engine and its executions. `started` are those that began, by pond and ripple, with the reason."""
+
+    state: State
+    now: int
+    looked: Mapping[str, PipelinePlan]
+    versions: Mapping[str, int]
+    changes: bool
+    started: dict[tuple[str, str], Reason] = field(default_factory=dict)
+    failed: set[tuple[str, str]] = field(default_factory=set)
+
+    @cached_property
+    def ponds(self) -> set[str]:
+        """Those of which something began."""
+        return {pond for pond, _ in self.started}
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """Everything that comes of these events, until only a window or more demand could bring more."""
+        ripples = [ripple for pond in self.state.ponds.values() for ripple in pond.ripples if ripple.running]
+        before = [(ripple, ripple.start_freshness) for ripple in ripples]
+        ends = self._step(events)
+        for ripple, freshness in before:
+            if ripple.running and ripple.start_freshness == freshness:
+                ends.append(self._end(ripple.pond, ripple.spec.name, freshness, "under way"))
+        while ends:
+            ends += self._step([ends.popleft()])
+
+    def _step(self, events: Sequence[Event]) -> deque[Event]:
+        self.now += 1
+        effects, _ = step(self.state, events, self.now)
+        ends: deque[Event] = deque()
+        for start in effects:
+            if isinstance(start, StartRipple):
+                pond = self.state.ponds[start.pond]
+                ends.append(self._end(pond, start.ripple, start.freshness, _reason(pond, start.ripple)))
+        return ends
+
+    def _end(self, pond: Pond, ripple: str, freshness: int, reason: Reason) -> Completed | Failed:
+        """How the execution ends. A source that could not be looked at may be there again when a retry looks."""
+        execution = pond.name, ripple
+        self.started.setdefault(execution, reason)
+        action = self.looked[pond.name].action if pond.name in self.looked else "run"
+        if action in ("fail", "refuse") and not (self.changes and execution in self.failed):
+            self.failed.add(execution)
+            return Failed(pond.name, ripple, freshness)
+        is_new = action == "evolve" or (self.changes and action != "nothing")
+        return Completed(pond.name, ripple, freshness, "new" if is_new else self.versions.get(ripple, 0))
+
+
+def _play(
+    facts: EngineFacts, demand: Sequence[Sequence[str]], looked: Mapping[str, PipelinePlan], *, changes: bool
+) -> _Played:
+    # Apply waits until a source that was just looked at may be looked at again; here that takes no time.
+    ponds = [replace(pond, min_interval=1) for pond in facts.compiled.ponds]
+    state = restored(ponds, facts.saved)
+    played = _Played(state, max(facts.now_us, state.now), looked, facts.versions, changes)
+    first, target = [*opening(state, ponds), *facts.arrived], played.now + 1
+    for names in demand:
+        cleared = [Cleared(name) for name in names]
+        played.tell([*first, *cleared, *(Demand(name, "pulse", target) for name in names)])
+        first = []
+    return played
+
+
+def _reason(pond: Pond, name: str) -> Reason:
+    ripple = next(each for each in pond.ripples if each.spec.name == name)
+    if pond.spec.always_run:
+        return "always_run"
+    if ripple.inputs is None:
+        return "new"
+    return "definition changed" if has_new_definition(ripple) else "inputs changed"
