@@ -2,7 +2,8 @@
 
 Order: check what the commit requires, take the next sequence, write the rows, commit the transaction, write the
 log record, answer. The store's row is locked first, so commits happen one after the other and `seq` is gapless
-and in commit order. A commit that comes back has survived a power cut.
+and in commit order; a commit's time is never before that of the last one. A commit that comes back has survived a power
+cut.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from headwater.catalog.engine_state import write_step
 from headwater.catalog.inbox import put
 from headwater.catalog.lease import JOB, Lease, hold
 from headwater.catalog.ledger import taken_keys
+from headwater.catalog.levels import decided
 from headwater.catalog.log import decode_record, encode_record, heal_log, write_log
 from headwater.catalog.queue import JobLease, end_job, hold_job
 from headwater.catalog.replay import apply_changes
@@ -42,6 +44,7 @@ _NEXT_SEQ = (
     .returning(t.store.c.seq)
 )
 _INSERT_COMMIT = insert(t.commit)
+_LAST_TIME = select(t.commit.c.at_us).order_by(t.commit.c.seq.desc()).limit(1)
 _SCHEMA_ID = select(t.table.c.schema_id).where(t.table.c.name == bindparam("of_table"))
 
 
@@ -75,10 +78,11 @@ class Store:
             record = r.LogRecord(
                 seq=seq,
                 commit_id=uuid7(),
-                at_us=now_us(),
+                at_us=max(now_us(), connection.execute(_LAST_TIME).scalar() or 0),
                 actor=commit.actor,
                 node=this_node(),
-                changes=commit.changes,
+                changes=decided(connection, commit.changes),
+                format=t.FORMAT_VERSION,
             )
             body = encode_record(record)
             insert_commit(connection, record, body)

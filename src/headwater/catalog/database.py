@@ -24,6 +24,7 @@ from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
 from headwater.catalog import sql_tables as t
+from headwater.catalog.levels import settle_levels
 from headwater.catalog.migrations import MIGRATIONS, SERIAL
 
 TELLS = "tells"
@@ -149,6 +150,8 @@ def _migrate_once(catalog: Catalog) -> int:
                 connection.exec_driver_sql(statement.replace("$SERIAL", SERIAL[connection.dialect.name]))
             version += 1
             connection.execute(update(t.store).values(format_version=version))
+            if version == t.FORMAT_VERSION:
+                settle_levels(connection)
     return version
 
 

@@ -18,10 +18,10 @@ from headwater.base.table_schema import Column, TableSchema
 from headwater.base.types import Type, converts
 from headwater.catalog.table_state import TableState
 from headwater.duck.duck_types import default_value
-from headwater.duck.table_select import column_names, split_base
+from headwater.duck.table_select import column_names
 from headwater.spark.promoted import promoted_value
 from headwater.storage.file_record import LiveFile
-from headwater.storage.system_columns import COMMIT_SEQ, CONTENT_HASH, INGESTED_AT, RUN_ID, SOURCE_ID
+from headwater.storage.system_columns import COMMIT_SEQ, CONTENT_HASH, INGESTED_AT, RUN_ID, SOURCE_ID, SOURCE_POS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,7 @@ def table_frame(spark: SparkSession, root: Path, state: TableState, *, commit_se
         frame = spark.createDataFrame([], _shown_schema(state.schema))
         return frame if commit_seq else frame.drop(COMMIT_SEQ.name)
     spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
-    ranked = state.mode == "upsert" and bool(state.schema.primary_key) and bool(split_base(state)[1])
+    ranked = state.mode == "upsert" and bool(state.schema.primary_key) and not all(file.level for file in state.files)
     groups = [
         _group_frame(spark, root.absolute(), state, schema_id, list(files), placed=ranked or commit_seq)
         for schema_id, files in groupby(sorted(state.files, key=_by_schema), key=lambda file: file.schema_id)
@@ -90,10 +90,11 @@ def _group_frame(
     if placed:
         raw = _with_places(spark, raw, root, files)
     raw = _with_promoted(raw, state.schema, written)
+    position = [SOURCE_POS.name] if any(file.positions for file in state.files) else []
     if not placed:
-        return raw.selectExpr(*shown)
+        return raw.selectExpr(*shown, *position)
     seq = "coalesce(`_commit_seq`, `_hw_seq`)" if merged else "`_hw_seq`"
-    return raw.selectExpr(*shown, f"{seq} as `_commit_seq`", "`_hw_ordinal`", "`_hw_row`")
+    return raw.selectExpr(*shown, f"{seq} as `_commit_seq`", *position, "`_hw_ordinal`", "`_hw_row`")
 
 
 def _with_places(spark: SparkSession, raw: DataFrame, root: Path, files: list[LiveFile]) -> DataFrame:
@@ -135,6 +136,7 @@ def _read_schema(written: TableSchema, *, merged: bool) -> StructType:
 
     fields = [(column.id, _raw_name(column), _file_type(column.type)) for column in written.columns]
     fields += [(c.id, c.name, type_) for c, type_ in _SYSTEM_TYPES.items() if merged or c is not COMMIT_SEQ]
+    fields.append((SOURCE_POS.id, SOURCE_POS.name, "bigint"))  # null where a file has no such column
     return StructType(
         [StructField(name, _parsed(type_), metadata={"parquet.field.id": id_}) for id_, name, type_ in fields]
     )

@@ -1,0 +1,157 @@
+"""The level of a file: 1 for the base of a table, 0 for what is newer. Decided once, by the commit that adds the file.
+
+Two things hold for an upsert table at every cut, and views and frames trust them: no key is twice among its files of
+level 1, and of a key that is also in a file of level 0 the row there is the newer one. So a commit gets level 1 if it
+holds no key twice and its keys touch no live file's, and a merge also if all that it replaces is of the base. A table of
+mode `replace` has nothing but a base. A commit that changes the key or the mode of a table takes its files back to
+level 0 (`catalog.replay`), which is always true."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import accumulate, groupby
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Select, bindparam, func, or_, select, update
+
+from headwater.base import limits
+from headwater.base.table_schema import TableSchema
+from headwater.catalog import records as r
+from headwater.catalog import sql_tables as t
+from headwater.catalog.lookup import live_file, table_entries, table_schemas
+from headwater.storage.file_record import LiveFile
+from headwater.storage.key_text import KeyRange, joined_range, key_columns, key_of, stats_range
+
+_BEFORE_ALL, _AFTER_ALL = "", "\U0010ffff"
+_TABLE = select(t.table.c.mode, t.table.c.schema_id).where(t.table.c.name == bindparam("of_table"))
+
+
+def decided(connection: Connection, changes: Sequence[r.Change]) -> tuple[r.Change, ...]:
+    """The changes of a commit with the levels of the files that they add. Holds as long as the transaction does."""
+    if not any(isinstance(change, r.FilesAdded | r.FilesMerged) for change in changes):
+        return tuple(changes)
+    return tuple(
+        msgspec.structs.replace(change, level=_level(connection, change, changes))
+        if isinstance(change, r.FilesAdded | r.FilesMerged)
+        else change
+        for change in changes
+    )
+
+
+def key_at(connection: Connection, table: str, schema_id: int) -> list[tuple[int, str]]:
+    """The key of a table in one of its schemas."""
+    c = t.table_schema.c
+    body = connection.execute(select(c.body).where(c.table_name == table, c.schema_id == schema_id)).scalar()
+    return key_of(TableSchema.from_json(json.loads(body))) if body is not None else []
+
+
+def settle_levels(connection: Connection) -> None:
+    """Decide the levels and keys of live files that were committed before format 6, as views inferred them then: a
+    prefix of commits, by the bounds of the key columns. Of a table whose key or mode has changed nothing is inferred."""
+    undecided = {name for (name,) in connection.execute(select(t.file.c.table_name).where(t.file.c.level.is_(None)))}
+    event = t.schema_event.c
+    moved = select(event.table_name).where(event.kind.in_(["change_key", "change_mode"]))
+    unsure = {name for (name,) in connection.execute(moved)}
+    for table in table_entries(connection, undecided).values():
+        query = select(t.file).where(t.file.c.table_name == table.name, t.file.c.removed_seq.is_(None))
+        rows = connection.execute(query.order_by(t.file.c.added_seq, t.file.c.ordinal))
+        files = [live_file(row) for row in rows if row.level is None]
+        schemas = {id_: schema for id_, (_, schema) in table_schemas(connection, [table.name])[table.name].items()}
+        base: Iterable[LiveFile] = ()
+        if table.mode == "replace":
+            base = files
+        elif table.mode == "upsert" and table.name not in unsure:
+            base = inferred_base(files, table.schema, schemas)
+        paths, keys = {file.path for file in base}, key_columns(table.schema)
+        for file in files:
+            first, last = stats_range(file.stats, file.rows, schemas[file.schema_id], keys) or (None, None)
+            here = (t.file.c.path == file.path) & t.file.c.removed_seq.is_(None)
+            values = {"level": int(file.path in paths), "first_key": first, "last_key": last}
+            connection.execute(update(t.file).where(here).values(values))
+    connection.execute(update(t.file).where(t.file.c.level.is_(None)).values(level=0))
+
+
+def inferred_base(files: Sequence[LiveFile], schema: TableSchema, schemas: Mapping[int, TableSchema]) -> list[LiveFile]:
+    """The longest known prefix of commits that hold no key twice and are older than all others."""
+    commits = [tuple(group) for _, group in groupby(files, key=lambda file: file.added_seq)]
+    commits.sort(key=lambda commit: (max(file.row_seqs[1] for file in commit), commit[0].added_seq))
+    firsts = [min(file.row_seqs[0] for file in commit) for commit in commits]
+    later = [*accumulate(reversed(firsts[1:]), min, initial=1 << 62)][::-1]
+    keys, best = key_columns(schema), 0
+    for columns in (keys, *([key] for key in keys if len(keys) > 1)):
+        taken: list[KeyRange] = []
+        for place, commit in enumerate(commits):
+            found = joined_range([stats_range(f.stats, f.rows, schemas[f.schema_id], columns) for f in commit])
+            known = found is not None and len(taken) == place and _fits(found, taken)
+            if not all(file.unique_keys for file in commit) or (place and not known):
+                break
+            if found is not None:
+                insort(taken, found)
+            if max(file.row_seqs[1] for file in commit) < later[place]:
+                best = max(best, place + 1)
+    return [file for commit in commits[:best] for file in commit]
+
+
+def _fits(found: KeyRange, taken: Sequence[KeyRange]) -> bool:
+    """Whether a range touches none of those taken, which touch none of each other."""
+    place = bisect_left(taken, found)
+    before, after = taken[:place][-1:], taken[place:][:1]
+    return all(last < found[0] for _, last in before) and all(first > found[1] for first, _ in after)
+
+
+def _level(connection: Connection, change: r.FilesAdded | r.FilesMerged, changes: Sequence[r.Change]) -> int:
+    table = connection.execute(_TABLE, {"of_table": change.table}).one_or_none()
+    mine = [each for each in changes if getattr(each, "table", None) == change.table]
+    modes = [each.mode for each in mine if isinstance(each, r.TableCreated | r.TableModeSet)]
+    mode = modes[-1] if modes else table.mode if table is not None else None
+    if mode == "replace":
+        return 1
+    if mode != "upsert" or not change.unique_keys:
+        return 0
+    if sum(isinstance(each, r.FilesAdded | r.FilesMerged) for each in mine) > 1:
+        return 0
+    if table is not None and change.schema_id != table.schema_id:
+        new = {each.schema_id: each.schema for each in mine if isinstance(each, r.SchemaSet)}.get(change.schema_id)
+        key = key_at(connection, change.table, change.schema_id) if new is None else key_of(TableSchema.from_json(new))
+        if key != key_at(connection, change.table, table.schema_id):
+            return 0
+    if isinstance(change, r.FilesMerged) and _are_base(connection, change):
+        return 1
+    return int(not _touches(connection, change))
+
+
+def _are_base(connection: Connection, merge: r.FilesMerged) -> bool:
+    """Whether all files that a merge replaces are of the base."""
+    newer = select(func.count()).select_from(t.file).where(t.file.c.removed_seq.is_(None), t.file.c.level == 0)
+    size = limits.SQL_PARAMETERS
+    chunks = [merge.replaces[i : i + size] for i in range(0, len(merge.replaces), size)]
+    return not any(connection.execute(newer.where(t.file.c.path.in_(chunk))).scalar_one() for chunk in chunks)
+
+
+def _touches(connection: Connection, change: r.FilesAdded | r.FilesMerged) -> bool:
+    """Whether a live file that stays may hold a key of these."""
+    known = joined_range(
+        [
+            (f.first_key, f.last_key) if f.first_key is not None and f.last_key is not None else None
+            for f in change.files
+        ]
+    )
+    first, last = known or (_BEFORE_ALL, _AFTER_ALL)
+    replaced = change.replaces if isinstance(change, r.FilesMerged) else ()
+    values = {"of_table": change.table, "first": first, "last": last, "most": len(replaced) + 1}
+    found = connection.execute(_touching(connection.dialect.name), values)
+    return not {path for (path,) in found} <= set(replaced)
+
+
+@cache
+def _touching(dialect: str) -> Select[Any]:
+    """Live files whose keys are between two; texts compare by their bytes on both databases."""
+    bytewise = "BINARY" if dialect == "sqlite" else "C"
+    starts = t.file.c.first_key.collate(bytewise) <= bindparam("last")
+    ends = t.file.c.last_key.collate(bytewise) >= bindparam("first")
+    live = (t.file.c.table_name == bindparam("of_table")) & t.file.c.removed_seq.is_(None)
+    return select(t.file.c.path).where(live, or_(t.file.c.first_key.is_(None), starts & ends)).limit(bindparam("most"))
