@@ -15,7 +15,7 @@ from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store, insert_commit
 from headwater.catalog.gc import collect
-from headwater.catalog.levels import settle_levels
+from headwater.catalog.inferred_levels import settle_levels
 from headwater.catalog.log import encode_record, write_log
 from headwater.catalog.lookup import table_entry, table_states
 from headwater.catalog.rebuild import dump, rebuild_catalog

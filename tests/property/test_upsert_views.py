@@ -15,8 +15,8 @@ from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import parse_type
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
+from headwater.catalog.inferred_levels import inferred_base
 from headwater.catalog.landing import Landing
-from headwater.catalog.levels import inferred_base
 from headwater.catalog.lookup import table_states
 from headwater.catalog.push_writers import new_writer
 from headwater.catalog.table_state import TableState

@@ -24,7 +24,7 @@ from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
 from headwater.catalog import sql_tables as t
-from headwater.catalog.levels import settle_levels
+from headwater.catalog.inferred_levels import settle_levels
 from headwater.catalog.migrations import MIGRATIONS, SERIAL
 
 TELLS = "tells"

@@ -97,7 +97,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         " AND v.state <> 'done'), count(*)), sum(u.rows), sum(u.bytes),"
         " CASE WHEN sum(CASE WHEN u.state = 'done' THEN 1 ELSE 0 END) > 0 THEN -1 END"
         " FROM work_unit u GROUP BY u.run_id, u.table_name",
-        # A file's life is a row. `level` and the keys of files are decided by `levels.settle_levels` afterwards.
+        # A file's life is a row. `level` and the keys of files are decided by `inferred_levels` afterwards.
         "ALTER TABLE work_unit ADD COLUMN planned_seq BIGINT NOT NULL DEFAULT 0",
         "UPDATE work_unit SET planned_seq ="
         " coalesce((SELECT r.started_seq FROM run r WHERE r.run_id = work_unit.run_id), 0)",

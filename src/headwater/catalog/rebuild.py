@@ -19,7 +19,7 @@ from headwater.base.errors import HeadwaterError, StoreDamaged
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import insert_commit
 from headwater.catalog.database import Catalog, open_catalog
-from headwater.catalog.levels import settle_levels
+from headwater.catalog.inferred_levels import settle_levels
 from headwater.catalog.log import log_records, unlogged, write_missing
 from headwater.catalog.replay import apply_changes
 from headwater.catalog.slice_jobs import queue_open_slices

@@ -301,7 +301,9 @@ class _Unit:
         files = state.files if state is not None else ()
         hit = []
         for place, file in enumerate(f for f in files if f.source_count or gone & f.sources.keys()):
-            if state is None or file.sources and file.sources.keys() <= gone and sum(file.sources.values()) == file.rows:
+            if state is None or (
+                file.sources and file.sources.keys() <= gone and sum(file.sources.values()) == file.rows
+            ):
                 hit.append(file)
                 continue
             kept = rewrite_without(

@@ -21,7 +21,7 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import parse_type
-from headwater.catalog.levels import inferred_base
+from headwater.catalog.inferred_levels import inferred_base
 from headwater.catalog.table_state import TableState
 from headwater.duck.unique_keys import stored_keys
 from headwater.duck.view_files import column_names, refresh_views, view_file_text, views_seq
