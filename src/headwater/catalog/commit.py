@@ -41,10 +41,12 @@ _NEXT_SEQ = (
     update(t.store)
     .where(t.store.c.format_version == bindparam("of_format"))
     .values(seq=t.store.c.seq + 1)
-    .returning(t.store.c.seq)
+    .returning(
+        t.store.c.seq,
+        select(t.commit.c.at_us).order_by(t.commit.c.seq.desc()).limit(1).scalar_subquery().label("last_us"),
+    )
 )
 _INSERT_COMMIT = insert(t.commit)
-_LAST_TIME = select(t.commit.c.at_us).order_by(t.commit.c.seq.desc()).limit(1)
 _SCHEMA_ID = select(t.table.c.schema_id).where(t.table.c.name == bindparam("of_table"))
 
 
@@ -71,14 +73,14 @@ class Store:
         """The same for a worker that goes on with the first of the jobs that the commit queues."""
         crash_point("commit.before")
         with self.catalog.transaction() as connection:
-            seq = _next_seq(connection)
+            seq, last_us = _next_seq(connection)
             self._check_log(seq)
             for requirement in commit.requires:
                 _check(connection, requirement)
             record = r.LogRecord(
                 seq=seq,
                 commit_id=uuid7(),
-                at_us=max(now_us(), connection.execute(_LAST_TIME).scalar() or 0),
+                at_us=max(now_us(), last_us),
                 actor=commit.actor,
                 node=this_node(),
                 changes=decided(connection, commit.changes),
@@ -186,17 +188,18 @@ def _apply_transient(connection: Connection, commit: r.Commit, holder: str | Non
     return claimed
 
 
-def _next_seq(connection: Connection) -> int:
-    """The next sequence. Locks the store's row until the transaction ends: commits come one after the other."""
-    seq: int | None = connection.execute(_NEXT_SEQ, {"of_format": t.FORMAT_VERSION}).scalar_one_or_none()
-    if seq is None:
+def _next_seq(connection: Connection) -> tuple[int, int]:
+    """The next sequence, and the time of the last commit. Locks the store's row until the transaction ends: commits come
+    one after the other."""
+    store = connection.execute(_NEXT_SEQ, {"of_format": t.FORMAT_VERSION}).one_or_none()
+    if store is None:
         raise HeadwaterError(
             "HW-T02",
             "the catalog was rebuilt or upgraded while it was open",
             hint="run the same command again",
             retryable=True,
         )
-    return seq
+    return store.seq, store.last_us or 0
 
 
 def _check(connection: Connection, requirement: r.Requirement) -> None:

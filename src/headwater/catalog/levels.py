@@ -20,22 +20,17 @@ from headwater.base import limits
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
-from headwater.storage.key_text import joined_range, key_of
+from headwater.storage.key_text import key_of
 
-_BEFORE_ALL, _AFTER_ALL = "", "\U0010ffff"
+Adding = r.FilesAdded | r.FilesMerged
+_AFTER_ALL = "\U0010ffff"
 _TABLE = select(t.table.c.mode, t.table.c.schema_id).where(t.table.c.name == bindparam("of_table"))
 
 
 def decided(connection: Connection, changes: Sequence[r.Change]) -> tuple[r.Change, ...]:
-    """The changes of a commit with the levels of the files that they add. Holds as long as the transaction does."""
-    if not any(isinstance(change, r.FilesAdded | r.FilesMerged) for change in changes):
-        return tuple(changes)
-    return tuple(
-        msgspec.structs.replace(change, level=_level(connection, change, changes))
-        if isinstance(change, r.FilesAdded | r.FilesMerged)
-        else change
-        for change in changes
-    )
+    """The changes of a commit with the levels of the files that they add, and without keys that are not the table's any
+    more. Holds as long as the transaction does."""
+    return tuple(_decided(connection, change, changes) if isinstance(change, Adding) else change for change in changes)
 
 
 def key_at(connection: Connection, table: str, schema_id: int) -> list[tuple[int, str]]:
@@ -45,25 +40,33 @@ def key_at(connection: Connection, table: str, schema_id: int) -> list[tuple[int
     return key_of(TableSchema.from_json(json.loads(body))) if body is not None else []
 
 
-def _level(connection: Connection, change: r.FilesAdded | r.FilesMerged, changes: Sequence[r.Change]) -> int:
+def _decided(connection: Connection, change: Adding, changes: Sequence[r.Change]) -> Adding:
     table = connection.execute(_TABLE, {"of_table": change.table}).one_or_none()
     mine = [each for each in changes if getattr(each, "table", None) == change.table]
     modes = [each.mode for each in mine if isinstance(each, r.TableCreated | r.TableModeSet)]
     mode = modes[-1] if modes else table.mode if table is not None else None
+    schemas = {each.schema_id: each.schema for each in mine if isinstance(each, r.SchemaSet)}
+    before = table.schema_id if table is not None else 0
+    after = max(schemas, default=before)
+
+    def key(schema_id: int) -> list[tuple[int, str]]:
+        new = schemas.get(schema_id)
+        return key_at(connection, change.table, schema_id) if new is None else key_of(TableSchema.from_json(new))
+
+    is_same = before in (0, after) or key(before) == key(after)
+    if change.schema_id != after and key(change.schema_id) != key(after):
+        files = tuple(msgspec.structs.replace(file, first_key=None, last_key=None) for file in change.files)
+        change, is_same = msgspec.structs.replace(change, files=files), False
+    is_alone = sum(isinstance(each, Adding) for each in mine) == 1
     if mode == "replace":
-        return 1
-    if mode != "upsert" or not change.unique_keys:
-        return 0
-    if sum(isinstance(each, r.FilesAdded | r.FilesMerged) for each in mine) > 1:
-        return 0
-    if table is not None and change.schema_id != table.schema_id:
-        new = {each.schema_id: each.schema for each in mine if isinstance(each, r.SchemaSet)}.get(change.schema_id)
-        key = key_at(connection, change.table, change.schema_id) if new is None else key_of(TableSchema.from_json(new))
-        if key != key_at(connection, change.table, table.schema_id):
-            return 0
-    if isinstance(change, r.FilesMerged) and _are_base(connection, change):
-        return 1
-    return int(not _touches(connection, change))
+        level = 1
+    elif mode != "upsert" or not (change.unique_keys and is_same and is_alone):
+        level = 0
+    elif isinstance(change, r.FilesMerged) and _are_base(connection, change):
+        level = 1
+    else:
+        level = int(not _touches(connection, change))
+    return msgspec.structs.replace(change, level=level)
 
 
 def _are_base(connection: Connection, merge: r.FilesMerged) -> bool:
@@ -74,15 +77,11 @@ def _are_base(connection: Connection, merge: r.FilesMerged) -> bool:
     return not any(connection.execute(newer.where(t.file.c.path.in_(chunk))).scalar_one() for chunk in chunks)
 
 
-def _touches(connection: Connection, change: r.FilesAdded | r.FilesMerged) -> bool:
+def _touches(connection: Connection, change: Adding) -> bool:
     """Whether a live file that stays may hold a key of these."""
-    known = joined_range(
-        [
-            (f.first_key, f.last_key) if f.first_key is not None and f.last_key is not None else None
-            for f in change.files
-        ]
-    )
-    first, last = known or (_BEFORE_ALL, _AFTER_ALL)
+    firsts, lasts = [file.first_key for file in change.files], [file.last_key for file in change.files]
+    first = min((key for key in firsts if key is not None), default="") if None not in firsts else ""
+    last = max((key for key in lasts if key is not None), default="") if None not in lasts else _AFTER_ALL
     replaced = change.replaces if isinstance(change, r.FilesMerged) else ()
     values = {"of_table": change.table, "first": first, "last": last, "most": len(replaced) + 1}
     found = connection.execute(_touching(connection.dialect.name), values)

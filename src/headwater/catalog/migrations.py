@@ -116,7 +116,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         " 0, FALSE, content_sum, unique_keys, merged, NULL, NULL, NULL, partition, sort_order, key_version, index_ids,"
         " added_seq, removed_seq, removed_us, origin_node, origin_seq FROM file_entry_5",
         "DROP TABLE file_entry_5",
-        "CREATE INDEX file_entry_table ON file_entry (table_name, removed_seq)",
+        "CREATE INDEX file_entry_table ON file_entry (table_name, removed_seq, first_key, last_key)",
         "CREATE UNIQUE INDEX file_entry_live ON file_entry (path) WHERE removed_seq IS NULL",
     ),
 }

@@ -302,10 +302,6 @@ def _add_schema_events(
 
 
 def _add_files(connection: Connection, record: r.LogRecord, change: r.FilesAdded | r.FilesMerged) -> None:
-    current = connection.execute(select(t.table.c.schema_id).where(t.table.c.name == change.table)).scalar()
-    keyed = current == change.schema_id or (
-        key_at(connection, change.table, current or 0) == key_at(connection, change.table, change.schema_id)
-    )
     rows = [
         {
             "path": f.path,
@@ -324,8 +320,8 @@ def _add_files(connection: Connection, record: r.LogRecord, change: r.FilesAdded
             "unique_keys": change.unique_keys,
             "merged": f.merged,
             "level": change.level,
-            "first_key": f.first_key if keyed else None,
-            "last_key": f.last_key if keyed else None,
+            "first_key": f.first_key,
+            "last_key": f.last_key,
             "partition": f.partition,
             "sort_order": _json(list(f.sort_order)) if f.sort_order else None,
             "key_version": f.key_version,

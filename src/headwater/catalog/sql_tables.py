@@ -124,7 +124,7 @@ file = Table(  # a row is one life of a file: it may leave a table and come back
     Column("origin_node", Text, nullable=False),
     Column("origin_seq", BigInteger, nullable=False),
     PrimaryKeyConstraint("path", "added_seq"),
-    Index("file_entry_table", "table_name", "removed_seq"),
+    Index("file_entry_table", "table_name", "removed_seq", "first_key", "last_key"),
     Index("file_entry_live", "path", unique=True, sqlite_where=_LIVE, postgresql_where=_LIVE),
 )
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 KeyRange = tuple[str, str]
 """The first and the last key."""
 _ORDERED = ("bool", "int", "long", "date", "timestamp", "string")
+_MOST = 600
+"""Characters of both keys: an entry of an index in PostgreSQL has at most 2,704 bytes."""
 _NULL, _VALUE, _TEXT_END = "0", "1", "\x01"
 _ESCAPES = {0: "\x02\x01", 1: "\x02\x02", 2: "\x02\x03"}
 """Nothing in a text sorts before its end. PostgreSQL keeps no NUL."""
@@ -89,7 +91,8 @@ def _edge(table: pa.Table, columns: Sequence[Column], *, last: bool) -> list[obj
 def _whole(firsts: Sequence[object], lasts: Sequence[object]) -> KeyRange | None:
     if any(isinstance(value, str) and len(value.encode()) > BOUND_BYTES for value in (*firsts, *lasts)):
         return None
-    return "".join(map(_piece, firsts)), "".join(map(_piece, lasts))
+    first, last = "".join(map(_piece, firsts)), "".join(map(_piece, lasts))
+    return (first, last) if len(first) + len(last) <= _MOST else None
 
 
 def _piece(value: object) -> str:
