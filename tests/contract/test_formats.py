@@ -143,9 +143,16 @@ def test_opening_an_old_store_keeps_what_it_holds(old: Place) -> None:
     assert (left["job_id"], left["state"], left["attempt"]) == (rows["work_unit"][1]["unit_id"], "cancelled", 1)
     (counted,) = rows["run_table"]
     assert [counted[name] for name in ("slices", "pending", "done", "prefix", "rows")] == [3, 2, 1, 1, 10]
+    assert [row["planned_seq"] for row in rows["work_unit"]] == [2, 2, 2]
+    assert [(row["level"], row["added_seq"]) for row in rows["file_entry"]] == [(0, 3)]
     assert commit(store, NOTE) == 5
     store.close()
     assert rebuild_catalog(old.root, project=PROJECT, catalog_url=old.url).commits == 5
+    store = old.open()
+    after = dump(store.catalog)
+    for name in ("file_entry", "table_entry", "work_unit", "run_table"):
+        assert after[name] == rows[name]
+    store.close()
 
 
 def test_a_reader_brings_an_old_store_up_too(old: Place) -> None:

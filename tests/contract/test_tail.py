@@ -6,14 +6,16 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from contract.children import pool
 from contract.engine_home import Paused, code_of, later
 from contract.ingesting import push
-from contract.stores import ACTOR, PROJECT, Place, commit, quick_directory
+from contract.stores import ACTOR, PROJECT, Place, commit, create_table, quick_directory
 from contract.tailing import (
     CRASH_POINTS,
     KILLS,
@@ -32,14 +34,16 @@ from headwater.app.ingest import Ingestor
 from headwater.app.refresh_views import is_current, refresh, refresh_landed
 from headwater.app.workspace import workspace
 from headwater.base import limits
+from headwater.base.table_schema import schema_of
 from headwater.base.types import parse_type
 from headwater.catalog.commit import Store
 from headwater.catalog.evolution import DeclaredColumn
 from headwater.catalog.gc import collect, data_files
 from headwater.catalog.lease import Lease
 from headwater.catalog.lookup import table_entries, table_states, table_versions
+from headwater.catalog.push_writers import new_writer
 from headwater.catalog.rebuild import dump, rebuild_catalog
-from headwater.catalog.records import FilesRemoved
+from headwater.catalog.records import FilesAdded, FilesRemoved
 from headwater.catalog.verify import verify
 from headwater.duck.merge_files import Merge, merge_files
 from headwater.duck.merge_files import _rows as rows_to_merge
@@ -47,6 +51,7 @@ from headwater.duck.table_info import table_infos
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.push_records import PushTable
 from headwater.ingest.tail import Tails
+from headwater.storage.part_writer import PartWriter
 
 KEYED = PushTable(
     "keyed",
@@ -142,6 +147,23 @@ def test_keys_that_stand_once_in_what_was_merged_are_known_to(one: Store) -> Non
     assert [file.unique_keys for file in state_of(one, "keyed").files] == [False]
     assert table_infos([state_of(one, "keyed")], {})[0].rows is None
     assert shown(one, "keyed", "SELECT count(*) FROM t") == [(2 * FULL + 1,)]
+
+
+def test_a_merge_keeps_source_positions(one: Store) -> None:
+    schema = schema_of({"a": "long"})
+    create_table(one, "t", schema=schema)
+    values: dict[str, Any] = {"schema": schema, "partition": 0, "run_id": "r", "ingested_at_us": 1}
+    for number, positions in enumerate([[5], None, [None]]):
+        columns = {"a": pa.array([number])} | ({"_source_pos": pa.array(positions, pa.int64())} if positions else {})
+        with PartWriter(one.root, "tables/t/data", task_attempt=number, **values) as writer:
+            writer.write(pa.record_batch(columns))
+        commit(one, FilesAdded(table="t", schema_id=1, run_id="r", files=writer.close()))
+    state, sql = state_of(one, "t"), "SELECT a, _source_pos, _commit_seq FROM t ORDER BY a"
+    before = shown(one, "t", sql)
+    options: dict[str, Any] = {"directory": "tables/t/data/merged", "number": 0, "actor": ACTOR}
+    assert merge_files(one, state, Merge(state.files, 1), writer=new_writer(one.catalog), **options) is not None
+    assert [(file.merged, file.positions) for file in state_of(one, "t").files] == [(True, True)]
+    assert shown(one, "t", sql) == before == [(0, 5, 2), (1, None, 3), (2, None, 4)]
 
 
 def test_reads_as_of_a_sequence_are_what_they_were(store: Store) -> None:

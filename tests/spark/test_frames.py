@@ -21,6 +21,7 @@ from headwater.spark.frames import table_frame
 from headwater.spark.write_frame import WriteTarget, write_frame
 from spark.children import finished, python
 from spark.scenario import Project, check_store
+from unit.duck.tables import HandMade
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +44,18 @@ def files_project(root: Path, format_: str, *settings: str) -> Project:
     project.write_manifest(["[[pipeline]]", 'id = "t"', source, "[[pipeline.tables]]", 'name = "t"', *settings])
     (root / "data").mkdir()
     return project
+
+
+def test_a_source_position_is_shown_where_a_file_has_one(tmp_path: Path, spark: SparkSession) -> None:
+    table = HandMade(tmp_path, schema_of({"id": "long"}, ("id",)), mode="upsert")
+    table.commit([{"id": 1}, {"id": 2}], unique_keys=True)
+    assert "_source_pos" not in table_frame(spark, tmp_path, table.state()).columns
+    placed = pa.record_batch({"id": pa.array([2, 3]), "_source_pos": pa.array([7, 2**40])})
+    table.commit(placed, unique_keys=True)
+    for commit_seq in (True, False):
+        frame = table_frame(spark, tmp_path, table.state(), commit_seq=commit_seq)
+        found = frame.orderBy("id").select("id", "_source_pos").collect()
+        assert [tuple(row) for row in found] == [(1, None), (2, 7), (3, 2**40)]
 
 
 def test_a_frame_has_sparks_own_types(tmp_path: Path, spark: SparkSession) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,27 @@ def test_second_apply_writes_nothing_and_starts_no_jvm(tmp_path: Path, spark: Sp
     assert err.split("\n")[-2] == "0 [] []"
     assert json.loads(out)["changed"] is False
     assert tree(tmp_path) == before
+
+
+def test_a_changed_file_retires_its_rows_from_files_that_list_no_source_ids(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    project = Project(tmp_path)
+    project.write_manifest(ORDERS)
+    for name, ids in (("a", [1]), ("b", [2, 3])):
+        project.write(f"data/{name}.ndjson", [f'{{"id": {id_}, "v": 0}}' for id_ in ids])
+    assert project.command("apply").exit == 0
+    project.write("data/c.ndjson", ['{"id": 4, "v": 0}'])
+    assert project.command("apply").exit == 0
+    with sqlite3.connect(next((tmp_path / ".headwater").rglob("meta.sqlite"))) as catalog:  # as if there were more
+        catalog.execute("UPDATE file_entry SET sources = NULL, source_count = 1001")
+    project.write("data/b.ndjson", ['{"id": 2, "v": 1}'])
+    assert project.command("apply").exit == 0
+    assert project.query("SELECT id, v FROM orders ORDER BY id") == [[1, 0], [2, 1], [4, 0]]
+    query = "SELECT rows, merged, source_count FROM file_entry WHERE removed_seq IS NULL ORDER BY added_seq, merged"
+    found = [(1, 0, 1001), (1, 0, 0), (1, 1, 0)]
+    assert catalog.execute(query).fetchall() == found, "the file with `c` was read, and stayed"
+    catalog.close()
 
 
 def test_a_file_that_is_written_twice_in_one_tick_of_the_clock_lands_twice(tmp_path: Path, spark: SparkSession) -> None:

@@ -196,6 +196,19 @@ def test_rows_that_were_only_written_again_have_not_arrived(models: Models) -> N
     assert rows(models, code, models.input("t", since_seq=first - 1)) == [(1, "a"), (2, "b"), (3, "c")]
 
 
+def test_after_a_table_was_rewritten_all_its_rows_have_changed(models: Models) -> None:
+    columns = {"id": "long", "v": "string"}
+    first = models.put("t", columns, [(1, "a")])
+    (file,) = models.state("t").files
+    models.put("t", columns, [(2, "b")])
+    models.commit(r.FilesRemoved(table="t", paths=(file.path,), rewrites=True))
+    last = models.put("t", columns, [(3, "c")])
+    code = models.code("models/m.py", CHANGED)
+    assert rows(models, code, models.input("t", since_seq=first)) == [(2, "b"), (3, "c")]
+    assert rows(models, code, models.input("t", since_seq=first + 1)) == [(2, "b"), (3, "c")]
+    assert rows(models, code, models.input("t", since_seq=last - 1)) == [(3, "c")]
+
+
 def test_a_table_that_the_ripple_does_not_read_has_no_changed_rows(models: Models) -> None:
     error = failure(models, models.code("models/m.py", "\n" + CHANGED))
     assert error.message == "the ripple does not read a table `t`"

@@ -21,7 +21,9 @@ PIPELINE_ID = re.compile(r"[a-z_][a-z0-9_-]{0,62}")
 TRIGGER_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}")
 """The name that a user gives to standing demand."""
 RESCUED = "_rescued"
-RESERVED_COLUMNS = frozenset({"_run_id", "_ingested_at", "_commit_seq", "_content_hash", "_source_id", RESCUED})
+RESERVED_COLUMNS = frozenset(
+    {"_run_id", "_ingested_at", "_commit_seq", "_content_hash", "_source_id", "_source_pos", RESCUED}
+)
 RESERVED_PREFIX = "_hw_"
 RESERVED_TABLES = frozenset({"_dead_letters"})
 """Names that no pipeline and no table of a user has."""

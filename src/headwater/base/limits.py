@@ -287,6 +287,8 @@ MEASURED_JOBS = 1_000
 """So many of the newest jobs of a pond are looked at."""
 SQL_PARAMETERS = 500
 """Databases bound the number of parameters of a statement."""
+FILE_SOURCE_IDS = 1_000
+"""So many source ids are listed in the record of a file; of a file with more, only their number."""
 LOG_WRITE_TRIES = 5
 """How often a record is written whose half-written file another machine's clean-up took away."""
 

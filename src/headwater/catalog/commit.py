@@ -2,7 +2,8 @@
 
 Order: check what the commit requires, take the next sequence, write the rows, commit the transaction, write the
 log record, answer. The store's row is locked first, so commits happen one after the other and `seq` is gapless
-and in commit order. A commit that comes back has survived a power cut.
+and in commit order; a commit's time is never before that of the last one. A commit that comes back has survived a power
+cut.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from headwater.catalog.engine_state import write_step
 from headwater.catalog.inbox import put
 from headwater.catalog.lease import JOB, Lease, hold
 from headwater.catalog.ledger import taken_keys
+from headwater.catalog.levels import decided
 from headwater.catalog.log import decode_record, encode_record, heal_log, write_log
 from headwater.catalog.queue import JobLease, end_job, hold_job
 from headwater.catalog.replay import apply_changes
@@ -39,7 +41,10 @@ _NEXT_SEQ = (
     update(t.store)
     .where(t.store.c.format_version == bindparam("of_format"))
     .values(seq=t.store.c.seq + 1)
-    .returning(t.store.c.seq)
+    .returning(
+        t.store.c.seq,
+        select(t.commit.c.at_us).order_by(t.commit.c.seq.desc()).limit(1).scalar_subquery().label("last_us"),
+    )
 )
 _INSERT_COMMIT = insert(t.commit)
 _SCHEMA_ID = select(t.table.c.schema_id).where(t.table.c.name == bindparam("of_table"))
@@ -68,17 +73,18 @@ class Store:
         """The same for a worker that goes on with the first of the jobs that the commit queues."""
         crash_point("commit.before")
         with self.catalog.transaction() as connection:
-            seq = _next_seq(connection)
+            seq, last_us = _next_seq(connection)
             self._check_log(seq)
             for requirement in commit.requires:
                 _check(connection, requirement)
             record = r.LogRecord(
                 seq=seq,
                 commit_id=uuid7(),
-                at_us=now_us(),
+                at_us=max(now_us(), last_us),
                 actor=commit.actor,
                 node=this_node(),
-                changes=commit.changes,
+                changes=decided(connection, commit.changes),
+                format=t.FORMAT_VERSION,
             )
             body = encode_record(record)
             insert_commit(connection, record, body)
@@ -182,17 +188,18 @@ def _apply_transient(connection: Connection, commit: r.Commit, holder: str | Non
     return claimed
 
 
-def _next_seq(connection: Connection) -> int:
-    """The next sequence. Locks the store's row until the transaction ends: commits come one after the other."""
-    seq: int | None = connection.execute(_NEXT_SEQ, {"of_format": t.FORMAT_VERSION}).scalar_one_or_none()
-    if seq is None:
+def _next_seq(connection: Connection) -> tuple[int, int]:
+    """The next sequence, and the time of the last commit. Locks the store's row until the transaction ends: commits come
+    one after the other."""
+    store = connection.execute(_NEXT_SEQ, {"of_format": t.FORMAT_VERSION}).one_or_none()
+    if store is None:
         raise HeadwaterError(
             "HW-T02",
             "the catalog was rebuilt or upgraded while it was open",
             hint="run the same command again",
             retryable=True,
         )
-    return seq
+    return store.seq, store.last_us or 0
 
 
 def _check(connection: Connection, requirement: r.Requirement) -> None:

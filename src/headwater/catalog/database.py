@@ -24,6 +24,7 @@ from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
 from headwater.catalog import sql_tables as t
+from headwater.catalog.inferred_levels import settle_levels
 from headwater.catalog.migrations import MIGRATIONS, SERIAL
 
 TELLS = "tells"
@@ -147,6 +148,8 @@ def _migrate(catalog: Catalog) -> None:
             for statement in MIGRATIONS[step]:
                 connection.exec_driver_sql(statement.replace("$SERIAL", SERIAL[connection.dialect.name]))
         connection.execute(update(t.store).values(format_version=max(version, t.FORMAT_VERSION)))
+        if version < t.FORMAT_VERSION:
+            settle_levels(connection)
 
 
 def _version(catalog: Catalog) -> int:

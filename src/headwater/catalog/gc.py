@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -44,6 +44,7 @@ def collect(
     before_us = now_us() - int(retention_seconds * 1e6)
     retired = _retired(store, before_us)
     orphans = _orphans(store, before_us)
+    forgotten = sorted({path for files in retired.values() for path, _ in files})
     fenced = 0
     if not dry_run:
         if retired:
@@ -53,7 +54,7 @@ def collect(
         with store.catalog.snapshot() as connection:
             named = named_paths(connection)
         orphans = [path for path in orphans if path not in named]
-    forgotten = sorted(path for files in retired.values() for path, _ in files)
+        forgotten = [path for path in forgotten if path not in named]
     doomed = [*forgotten, *orphans]
     size = sum(_size(store.root / path) for path in doomed)
     if not dry_run:
@@ -72,8 +73,9 @@ def data_files(layout: Layout) -> Iterator[str]:
 
 
 def _retired(store: Store, before_us: int) -> dict[str, list[tuple[str, int]]]:
-    """Paths and the sequence that removed them, by table."""
-    old = (t.file.c.removed_seq.is_not(None), t.file.c.removed_us <= before_us)
+    """Paths whose last life has ended, and the sequences that ended their lives, by table."""
+    kept = or_(t.file.c.removed_seq.is_(None), t.file.c.removed_us > before_us)
+    old = (t.file.c.removed_us <= before_us, t.file.c.path.not_in(select(t.file.c.path).where(kept)))
     found: dict[str, list[tuple[str, int]]] = {}
     with store.catalog.snapshot() as connection:
         for row in connection.execute(select(t.file).where(*old).order_by(t.file.c.path)):
@@ -83,7 +85,9 @@ def _retired(store: Store, before_us: int) -> dict[str, list[tuple[str, int]]]:
 
 def _forget(store: Store, retired: dict[str, list[tuple[str, int]]], actor: str) -> None:
     changes = tuple(
-        FilesForgotten(table=table, paths=tuple(path for path, _ in files), oldest_seq=max(seq for _, seq in files))
+        FilesForgotten(
+            table=table, paths=tuple(sorted({path for path, _ in files})), oldest_seq=max(seq for _, seq in files)
+        )
         for table, files in sorted(retired.items())
     )
     store.commit(Commit(changes=changes, actor=actor))

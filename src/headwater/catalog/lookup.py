@@ -32,6 +32,8 @@ class TableEntry:
     oldest_seq: int
     files_seq: int
     """The last commit that changed its rows, its schema, or only the files that hold the rows."""
+    rewritten_seq: int = 0
+    """A reader that has got to a commit before this one must read the whole table."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,7 @@ def table_entries(connection: Connection, names: Collection[str] | None = None) 
             changed_seq=row.changed_seq,
             oldest_seq=row.oldest_seq,
             files_seq=row.files_seq,
+            rewritten_seq=row.rewritten_seq,
         )
         for row in rows
     }
@@ -242,13 +245,13 @@ def table_states(
     if not 0 <= cut <= now:
         raise HeadwaterError("HW-T07", f"there is no sequence {cut}", hint=f"the store is at sequence {now}")
     entries = table_entries(connection, names).values()
-    schemas = _schemas(connection, names)
+    schemas = table_schemas(connection, names)
     seen_at = {entry.name: cut if entry.changed_seq > cut else now for entry in entries}
     files: dict[str, list[LiveFile]] = {}
     for at in sorted(set(seen_at.values())):
         for row in connection.execute(_live_files(at, names)):
             if seen_at[row.table_name] == at:
-                files.setdefault(row.table_name, []).append(_live_file(row))
+                files.setdefault(row.table_name, []).append(live_file(row))
     states = []
     for entry in sorted(entries, key=lambda e: e.name):
         known = schemas[entry.name]
@@ -275,6 +278,7 @@ def table_states(
                 files=live,
                 seq=cut,
                 changed_seq=_changed_at(connection, entry, cut) if moved else entry.changed_seq,
+                rewritten_seq=entry.rewritten_seq,
             )
         )
     return states
@@ -374,7 +378,10 @@ def _changed_at(connection: Connection, entry: TableEntry, cut: int) -> int:
     return max(entry.oldest_seq, *(connection.execute(query).scalar() or 0 for query in seqs))
 
 
-def _schemas(connection: Connection, names: Collection[str] | None) -> dict[str, dict[int, tuple[int, TableSchema]]]:
+def table_schemas(
+    connection: Connection, names: Collection[str] | None
+) -> dict[str, dict[int, tuple[int, TableSchema]]]:
+    """Every schema that these tables (None: all) have had, by its id, with the sequence from which on it was theirs."""
     found: dict[str, dict[int, tuple[int, TableSchema]]] = {}
     query = select(t.table_schema)
     for row in connection.execute(
@@ -394,7 +401,8 @@ def _live_files(cut: int, names: Collection[str] | None) -> Select[Any]:
     return query if names is None else query.where(t.file.c.table_name.in_(list(names)))
 
 
-def _live_file(row: Row[Any]) -> LiveFile:
+def live_file(row: Row[Any]) -> LiveFile:
+    """A row of `file_entry` as readers of its table know it."""
     return LiveFile(
         path=row.path,
         schema_id=row.schema_id,
@@ -405,8 +413,12 @@ def _live_file(row: Row[Any]) -> LiveFile:
         run_id=row.run_id,
         unique_keys=row.unique_keys,
         merged=row.merged,
+        level=row.level or 0,
+        key_range=(row.first_key, row.last_key) if row.first_key is not None else None,
         sha256=row.sha256,
         stats=msgspec.json.decode(row.stats, type=dict[str, ColumnStats]) if row.stats else {},
         sources=msgspec.json.decode(row.sources) if row.sources else {},
+        source_count=row.source_count,
+        positions=row.positions,
         content_sum=row.content_sum,
     )

@@ -105,6 +105,27 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "UPDATE run SET state = (SELECT CASE WHEN sum(pending) = 1 THEN 'committing' ELSE 'writing' END FROM run_table r"
         " WHERE r.run_id = run.run_id) WHERE state = 'reading' AND run_id IN"
         " (SELECT run_id FROM run_table GROUP BY run_id HAVING sum(pending) > 0 AND sum(done) > 0)",
+        # A file's life is a row. `level` and the keys of files are decided by `inferred_levels` afterwards.
+        "ALTER TABLE work_unit ADD COLUMN planned_seq BIGINT NOT NULL DEFAULT 0",
+        "UPDATE work_unit SET planned_seq ="
+        " coalesce((SELECT r.started_seq FROM run r WHERE r.run_id = work_unit.run_id), 0)",
+        "ALTER TABLE table_entry ADD COLUMN rewritten_seq BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE table_entry ADD COLUMN purge_number BIGINT NOT NULL DEFAULT 0",
+        "DROP INDEX file_entry_table",
+        "ALTER TABLE file_entry RENAME TO file_entry_5",
+        "CREATE TABLE file_entry (path TEXT NOT NULL, table_name TEXT NOT NULL, schema_id INTEGER NOT NULL,"
+        " run_id TEXT NOT NULL, rows BIGINT NOT NULL, bytes BIGINT NOT NULL, ordinal INTEGER NOT NULL, sha256 TEXT,"
+        " stats TEXT, sources TEXT, source_count BIGINT NOT NULL, positions BOOLEAN NOT NULL, content_sum TEXT,"
+        " unique_keys BOOLEAN NOT NULL, merged BOOLEAN NOT NULL, level INTEGER, first_key TEXT, last_key TEXT,"
+        " partition TEXT, sort_order TEXT, key_version INTEGER, index_ids TEXT, added_seq BIGINT NOT NULL,"
+        " removed_seq BIGINT, removed_us BIGINT, origin_node TEXT NOT NULL, origin_seq BIGINT NOT NULL,"
+        " PRIMARY KEY (path, added_seq))",
+        "INSERT INTO file_entry SELECT path, table_name, schema_id, run_id, rows, bytes, ordinal, sha256, stats, sources,"
+        " 0, FALSE, content_sum, unique_keys, merged, NULL, NULL, NULL, partition, sort_order, key_version, index_ids,"
+        " added_seq, removed_seq, removed_us, origin_node, origin_seq FROM file_entry_5",
+        "DROP TABLE file_entry_5",
+        "CREATE INDEX file_entry_table ON file_entry (table_name, removed_seq, first_key, last_key)",
+        "CREATE UNIQUE INDEX file_entry_live ON file_entry (path) WHERE removed_seq IS NULL",
     ),
 }
 """Format n -> the statements that make it n + 1. A new store is made at the newest format directly. `$SERIAL` is a

@@ -19,6 +19,7 @@ from headwater.base.errors import HeadwaterError, StoreDamaged
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import insert_commit
 from headwater.catalog.database import Catalog, open_catalog
+from headwater.catalog.inferred_levels import settle_levels
 from headwater.catalog.log import log_records, unlogged, write_missing
 from headwater.catalog.replay import apply_changes
 from headwater.catalog.slice_jobs import queue_open_slices
@@ -57,10 +58,14 @@ def replay_log(catalog: Catalog, layout: Layout) -> int:
         write_missing(layout, unlogged(connection))
         for table in (*t.DATA, *t.TRANSIENT):
             connection.execute(delete(table))
+        format_ = 0
         for record, body in log_records(layout):
+            if record.format > format_:
+                settle_levels(connection)  # where the store was brought to a newer format
             insert_commit(connection, record, body)
             apply_changes(connection, record)
-            commits = record.seq
+            commits, format_ = record.seq, record.format
+        settle_levels(connection)
         if not commits:
             raise HeadwaterError(
                 "HW-T04", f"there is no log in `{layout.log}`", hint="nothing was landed in this store yet"

@@ -63,23 +63,29 @@ class SchemaRefused(Record, frozen=True, kw_only=True, tag="schema_refused"):
 
 
 class FilesAdded(Record, frozen=True, kw_only=True, tag="files_added"):
-    """Files that join a table. `unique_keys` means that no primary key stands twice among all of them."""
+    """Files that join a table, also files that were part of it before. `unique_keys` means that no primary key stands
+    twice among all of them. The commit decides their `level` (`catalog.levels`); records before format 6 have none."""
 
     table: str
     schema_id: int
     run_id: str
     files: tuple[FileRecord, ...]
     unique_keys: bool = False
+    level: int | None = None
 
 
 class FilesRemoved(Record, frozen=True, kw_only=True, tag="files_removed"):
+    """Files that leave a table. `rewrites`: what is left is not what was there with more rows after it, so that a reader
+    that has got to an earlier commit must read the whole table."""
+
     table: str
     paths: tuple[str, ...]
+    rewrites: bool = False
 
 
 class FilesMerged(Record, frozen=True, kw_only=True, tag="files_merged"):
     """Files that take the place of others and hold the same rows, each with its commit sequence: the table is what it
-    was, and nothing that reads it need run again. `unique_keys` as for files that are added."""
+    was, and nothing that reads it need run again. `unique_keys` and `level` as for files that are added."""
 
     table: str
     schema_id: int
@@ -87,6 +93,7 @@ class FilesMerged(Record, frozen=True, kw_only=True, tag="files_merged"):
     files: tuple[FileRecord, ...]
     replaces: tuple[str, ...]
     unique_keys: bool = False
+    level: int | None = None
 
 
 class FilesForgotten(Record, frozen=True, kw_only=True, tag="files_forgotten"):
@@ -350,7 +357,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine decided together with these changes; refused (HW-T03) if its ownership was lost."""
 
 
-class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
+class LogRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A commit as the log keeps it."""
 
     seq: int
@@ -359,3 +366,5 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
     actor: str
     node: str
     changes: tuple[Change, ...]
+    format: int = 5
+    """The format of the catalog that wrote it; records before format 6 do not say."""

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from typing import Any, assert_never
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Update, bindparam, delete, func, insert, select, update
 
 from headwater.base import limits
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
+from headwater.catalog.levels import key_at
 from headwater.catalog.upserts import upsert
+from headwater.storage.key_text import key_of
 
 # What pushed rows do many times a second is built once: building a statement costs more than running it.
 _FREE_KEY = delete(t.ledger_key).where(
@@ -46,10 +48,11 @@ def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> Non
         case r.TableCreated():
             values = {"name": change.table, "pipeline": change.pipeline, "mode": change.mode, "schema_id": 0}
             seqs = {"created_seq": record.seq, "changed_seq": record.seq, "oldest_seq": 0, "files_seq": record.seq}
-            connection.execute(insert(t.table).values(**values, **seqs))
+            connection.execute(insert(t.table).values(**values, **seqs))  # what else there is begins at 0
             _drop_view(connection, change.table)
         case r.TableModeSet():
             _touch(connection, change.table, record.seq, mode=change.mode)
+            connection.execute(_live_of(change.table).values(level=0))
         case r.SchemaSet():
             _set_schema(connection, record, change)
         case r.SchemaRefused():
@@ -59,7 +62,7 @@ def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> Non
             _touch(connection, change.table, record.seq)
         case r.FilesRemoved():
             _remove_files(connection, record, change.paths)
-            _touch(connection, change.table, record.seq)
+            _touch(connection, change.table, record.seq, **({"rewritten_seq": record.seq} if change.rewrites else {}))
         case r.FilesMerged():
             _add_files(connection, record, change)
             _remove_files(connection, record, change.replaces)
@@ -168,6 +171,9 @@ def _apply_units(
 ) -> None:
     match change:
         case r.UnitsPlanned():
+            # All parts of a plan were made for what was there when its first part was stored.
+            begun = select(t.run.c.started_seq).where(t.run.c.run_id == change.run_id)
+            planned_seq = connection.execute(begun).scalar() or record.seq
             rows = [
                 {
                     "unit_id": u.unit_id,
@@ -180,6 +186,7 @@ def _apply_units(
                     "state": "pending",
                     "rows": 0,
                     "bytes": 0,
+                    "planned_seq": planned_seq,
                 }
                 for u in change.units
             ]
@@ -256,6 +263,9 @@ def _staged(change: r.UnitDone) -> str | None:
 
 
 def _set_schema(connection: Connection, record: r.LogRecord, change: r.SchemaSet) -> None:
+    current = connection.execute(select(t.table.c.schema_id).where(t.table.c.name == change.table)).scalar()
+    if current and key_at(connection, change.table, current) != key_of(TableSchema.from_json(change.schema)):
+        connection.execute(_live_of(change.table).values(level=0, first_key=None, last_key=None))
     connection.execute(
         insert(t.table_schema).values(
             table_name=change.table,
@@ -305,9 +315,14 @@ def _add_files(connection: Connection, record: r.LogRecord, change: r.FilesAdded
             "sha256": f.sha256,
             "stats": _json(msgspec.to_builtins(f.stats)) if f.stats is not None else None,
             "sources": _json(f.sources) if f.sources else None,
+            "source_count": f.source_count,
+            "positions": f.positions,
             "content_sum": f.content_sum,
             "unique_keys": change.unique_keys,
             "merged": f.merged,
+            "level": change.level,
+            "first_key": f.first_key,
+            "last_key": f.last_key,
             "partition": f.partition,
             "sort_order": _json(list(f.sort_order)) if f.sort_order else None,
             "key_version": f.key_version,
@@ -322,8 +337,14 @@ def _add_files(connection: Connection, record: r.LogRecord, change: r.FilesAdded
         connection.execute(_INSERT_FILE, rows)
 
 
+def _live_of(table: str) -> Update:
+    """Its live files, but for those of old records: their levels are decided where the old records end."""
+    live = t.file.c.removed_seq.is_(None) & t.file.c.level.is_not(None)
+    return update(t.file).where(t.file.c.table_name == table, live)
+
+
 def _remove_files(connection: Connection, record: r.LogRecord, paths: Sequence[str]) -> None:
-    """A file leaves a table once: what reads as of an older sequence show does not change afterwards."""
+    """A life ends once: what reads as of an older sequence show does not change afterwards."""
     removed = update(t.file).where(t.file.c.removed_seq.is_(None))
     for chunk in _chunks(paths):
         where = t.file.c.path.in_(chunk)
@@ -331,9 +352,10 @@ def _remove_files(connection: Connection, record: r.LogRecord, paths: Sequence[s
 
 
 def _forget_files(connection: Connection, change: r.FilesForgotten) -> None:
-    """Only removed files can be forgotten, and of two gcs the one that forgot more counts."""
+    """Only lives that have ended can be forgotten, and of two gcs the one that forgot more counts."""
     for chunk in _chunks(change.paths):
-        connection.execute(delete(t.file).where(t.file.c.path.in_(chunk), t.file.c.removed_seq.is_not(None)))
+        ended = t.file.c.removed_seq <= change.oldest_seq
+        connection.execute(delete(t.file).where(t.file.c.path.in_(chunk), ended))
     older = (t.table.c.name == change.table) & (t.table.c.oldest_seq < change.oldest_seq)
     connection.execute(update(t.table).where(older).values(oldest_seq=change.oldest_seq))
 

@@ -24,6 +24,7 @@ FORMAT_VERSION = 6
 """Raised with every change of a table; `migrations` has the way from the format before."""
 
 metadata = MetaData()
+_LIVE = text("removed_seq IS NULL")
 
 store = Table(
     "store",
@@ -59,6 +60,8 @@ table = Table(
     Column("changed_seq", BigInteger, nullable=False),
     Column("oldest_seq", BigInteger, nullable=False),
     Column("files_seq", BigInteger, nullable=False, server_default=text("0")),
+    Column("rewritten_seq", BigInteger, nullable=False, server_default=text("0")),
+    Column("purge_number", BigInteger, nullable=False, server_default=text("0")),
 )
 
 table_schema = Table(
@@ -90,10 +93,10 @@ schema_event = Table(
     Index("schema_event_table", "table_name", "seq"),
 )
 
-file = Table(
+file = Table(  # a row is one life of a file: it may leave a table and come back
     "file_entry",
     metadata,
-    Column("path", Text, primary_key=True),
+    Column("path", Text, nullable=False),
     Column("table_name", Text, nullable=False),
     Column("schema_id", Integer, nullable=False),
     Column("run_id", Text, nullable=False),
@@ -103,9 +106,14 @@ file = Table(
     Column("sha256", Text),
     Column("stats", Text),
     Column("sources", Text),
+    Column("source_count", BigInteger, nullable=False),
+    Column("positions", Boolean, nullable=False),
     Column("content_sum", Text),
     Column("unique_keys", Boolean, nullable=False),
     Column("merged", Boolean, nullable=False),
+    Column("level", Integer),
+    Column("first_key", Text),
+    Column("last_key", Text),
     Column("partition", Text),
     Column("sort_order", Text),
     Column("key_version", Integer),
@@ -115,7 +123,9 @@ file = Table(
     Column("removed_us", BigInteger),
     Column("origin_node", Text, nullable=False),
     Column("origin_seq", BigInteger, nullable=False),
-    Index("file_entry_table", "table_name", "removed_seq"),
+    PrimaryKeyConstraint("path", "added_seq"),
+    Index("file_entry_table", "table_name", "removed_seq", "first_key", "last_key"),
+    Index("file_entry_live", "path", unique=True, sqlite_where=_LIVE, postgresql_where=_LIVE),
 )
 
 view = Table(
@@ -231,6 +241,7 @@ unit = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("staged", Text),
     Column("done_seq", BigInteger),
+    Column("planned_seq", BigInteger, nullable=False, server_default=text("0")),
     Index("work_unit_place", "run_id", "table_name", "ordinal"),
 )
 

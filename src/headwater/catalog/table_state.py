@@ -27,6 +27,8 @@ class TableState:
     changed_seq: int
     """The last commit at or before `seq` that changed this table's rows or schema; of a cut before the last one, a
     merge of its files may count too."""
+    rewritten_seq: int = 0
+    """A reader that has got to a commit before this one must read the whole table."""
 
     @property
     def files_seq(self) -> int:

@@ -46,7 +46,9 @@ def verify(
     that are missing or damaged are written again from the catalog, with the bytes that they had."""
     with store.catalog.snapshot() as connection:
         files = connection.execute(
-            select(t.file.c.path, t.file.c.table_name, t.file.c.bytes, t.file.c.sha256).order_by(t.file.c.path)
+            select(t.file.c.path, t.file.c.table_name, t.file.c.bytes, t.file.c.sha256)
+            .distinct()
+            .order_by(t.file.c.path)
         ).all()
         commits = [seq for (seq,) in connection.execute(select(t.commit.c.seq).order_by(t.commit.c.seq))]
         named = named_paths(connection)

@@ -169,7 +169,8 @@ class ArrowRead:
     """A read that executors do with a plain function.
 
     `read(partition, schema)` yields record batches with the columns of `schema` (those it has; the rest is null)
-    in their Arrow types and, where the connector has it, `_source_id`; it may yield `ItemRead`s and `CursorRead`s
+    in their Arrow types and, where the connector has them, `_source_id` (the item that a row comes from) and
+    `_source_pos` (a long, its place in the item); it may yield `ItemRead`s and `CursorRead`s
     between them, and `BadRow`s if rows may be bad. Of a partition with items that cannot be read it yields a `BadItem` for each of them;
     the caller then discards what it has read and reads again without them: `without(partitions, source_ids)` gives the
     partitions for that. `read` must be picklable (a module-level function or a frozen dataclass with `__call__`),

@@ -111,7 +111,8 @@ def _rows(root: Path, state: TableState, files: Sequence[LiveFile], schema: Tabl
     """The rows of all files, in as few batches as memory lets them be: small files would make many small ones."""
     import pyarrow as pa
 
-    target = pa.schema([*schema.to_arrow(), *arrow_fields(merged=True)])
+    positions = any(file.positions for file in files)
+    target = pa.schema([*schema.to_arrow(), *arrow_fields(merged=True, positions=positions)])
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for file in files:
@@ -130,10 +131,10 @@ def _in_schema(batch: pa.RecordBatch, old: TableSchema, new: TableSchema, target
     import pyarrow as pa
 
     names = {column.name: kept.name for column in new.columns if (kept := old.by_id(column.id)) is not None}
-    own = set(new.names())
+    own, held = set(new.names()), set(batch.schema.names)
     columns = [
         batch.column(names.get(field.name, field.name))
-        if field.name in names or field.name not in own
+        if field.name in names or field.name in held - own
         else pa.nulls(batch.num_rows, field.type)
         for field in target
     ]

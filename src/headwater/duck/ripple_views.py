@@ -20,7 +20,7 @@ from headwater.catalog.records import VIEW_INPUT, ViewDefinition
 from headwater.catalog.table_state import TableState
 from headwater.duck.duck_types import literal, quote, shown_type
 from headwater.duck.table_select import column_names, meta_name, view_select
-from headwater.storage.system_columns import SYSTEM_COLUMNS
+from headwater.storage.system_columns import shown_columns
 
 _Source = Callable[[str], str]
 """How a table or view is named in a FROM."""
@@ -181,7 +181,8 @@ class Visible:
             columns = [column for column, _ in self.views[name].definition.columns]
         elif name in self.tables:
             names, exacts = column_names(self.tables[name].schema)
-            further = [*exacts.values(), *(column.name for column in SYSTEM_COLUMNS)]
+            system = shown_columns(positions=any(file.positions for file in self.tables[name].files))
+            further = [*exacts.values(), *(column.name for column in system)]
             columns = [*names.values(), *(column for column in further if column.lower() in view.named)]
         elif name in view.declared:
             nulls = [f"CAST(NULL AS {_duck_type(type_)}) AS {quote(column)}" for column, type_ in view.declared[name]]

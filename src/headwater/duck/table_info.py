@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from headwater.catalog.lookup import TableInfo
 from headwater.catalog.table_state import TableState
 from headwater.duck.ripple_views import ViewState
-from headwater.duck.table_select import base_prefix
 
 VIEW = "view"
 """What stands for the mode of a view."""
@@ -48,6 +47,6 @@ def table_infos(
 
 def _rows(state: TableState) -> int | None:
     """Exact, or None: a key that stands in several files of an upsert table is one row, and only reading tells."""
-    if state.mode == "upsert" and base_prefix(state) < len(state.files):
+    if state.mode == "upsert" and not all(file.level for file in state.files):
         return None
     return sum(file.rows for file in state.files)

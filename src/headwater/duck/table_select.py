@@ -10,17 +10,17 @@ the columns' permanent ids, which takes longer to bind.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 
 from headwater.base.table_schema import Column, TableSchema
 from headwater.catalog.table_state import TableState
 from headwater.duck.duck_types import default_value, exact, literal, nanoseconds, quote, shown, shown_type, stored_type
 from headwater.duck.json_paths import floored_micros, value_at
 from headwater.storage.file_record import LiveFile
-from headwater.storage.system_columns import COMMIT_SEQ, RUN_ID, SYSTEM_COLUMNS
+from headwater.storage.key_text import joined_range
+from headwater.storage.system_columns import COMMIT_SEQ, RUN_ID, SOURCE_POS, SYSTEM_COLUMNS, shown_columns
 
 _POSITION, _ROW = "_hw_file", "_hw_row"
 _NEWER = "_hw_newer"
@@ -56,16 +56,17 @@ def view_select(state: TableState, *, root: str | None) -> str:
     base, newer = split_base(state)
     if not newer:
         return select.rows(base)
-    winners = select.rows(newer) if _duplicate_free(newer, state) else select.winners(newer)
-    apart, near = _split_near(base, newer, state)
+    winners = select.rows(newer) if _duplicate_free(newer) else select.winners(newer)
+    apart, near = _split_near(base, newer)
     parts = [select.rows(apart)] if apart else []
     parts += [select.rows_without(near, newer)] if near else []
     return "\nUNION ALL\n".join([*parts, winners])
 
 
-def base_prefix(state: TableState) -> int:
-    """How many of the table's files are known to hold no key twice, and to be older than all others."""
-    return len(split_base(state)[0])
+def split_base(state: TableState) -> tuple[list[LiveFile], list[LiveFile]]:
+    """The files of an upsert table in two parts: a base in which no key stands twice, and the files whose rows win over
+    it. The commits have decided that (`catalog.levels`)."""
+    return [file for file in state.files if file.level], [file for file in state.files if not file.level]
 
 
 def column_names(schema: TableSchema) -> tuple[dict[int, str], dict[int, str]]:
@@ -80,160 +81,33 @@ def column_names(schema: TableSchema) -> tuple[dict[int, str], dict[int, str]]:
     return names, exacts
 
 
-def split_base(state: TableState) -> tuple[list[LiveFile], list[LiveFile]]:
-    """The files of an upsert table in two parts: a base in which no key stands twice, and the files that are newer
-    than all of it. What is not known (no statistics, a text too long for a bound) counts as an overlap."""
-    commits = sorted(_commits(state.files), key=lambda c: (c.last_seq, c.files[0].added_seq))
-    best = 0
-    for name in state.schema.primary_key:
-        key = state.schema.column(name)
-        ranges = _Ranges()
-        for place, commit in enumerate(commits):
-            if key is None or not commit.unique or not ranges.add(_key_range(commit, key, state)):
-                break
-            newer = commits[place + 1 :]
-            if place + 1 > best and commit.last_seq < min((c.first_seq for c in newer), default=commit.last_seq + 1):
-                best = place + 1
-    base = [file for commit in commits[:best] for file in commit.files]
-    chosen = {file.path for file in base}
-    return base, [file for file in state.files if file.path not in chosen]
-
-
-def _split_near(
-    base: Sequence[LiveFile], newer: Sequence[LiveFile], state: TableState
-) -> tuple[list[LiveFile], list[LiveFile]]:
+def _split_near(base: Sequence[LiveFile], newer: Sequence[LiveFile]) -> tuple[list[LiveFile], list[LiveFile]]:
     """The files of a base in two parts: those that are known to share no key with the newer ones, and all others."""
-    apart: set[str] = set()
-    for name in state.schema.primary_key:
-        key = state.schema.column(name)
-        theirs = [_key_range(commit, key, state) for commit in _commits(newer)] if key is not None else [None]
-        if key is None or None in theirs:
-            continue
-        for file in base:
-            ours = _key_range(_CommitFiles((file,), 0, 0), key, state)
-            if ours is not None and not any(other is not None and ours.touches(other) for other in theirs):
-                apart.add(file.path)
-    return [file for file in base if file.path in apart], [file for file in base if file.path not in apart]
+    ranges = sorted(file.key_range for file in newer if file.key_range is not None)
+    starts, ends = [first for first, _ in ranges], list(accumulate((last for _, last in ranges), max))
+
+    def is_apart(file: LiveFile) -> bool:
+        if file.key_range is None or len(ranges) < len(newer):
+            return False
+        place = bisect_right(starts, file.key_range[1])
+        return place == 0 or ends[place - 1] < file.key_range[0]
+
+    return [file for file in base if is_apart(file)], [file for file in base if not is_apart(file)]
 
 
-def _duplicate_free(files: Sequence[LiveFile], state: TableState) -> bool:
+def _duplicate_free(files: Sequence[LiveFile]) -> bool:
     """True if these files are known to hold no key twice."""
-    commits = _commits(files)
-    for name in state.schema.primary_key:
-        key = state.schema.column(name)
-        ranges = _Ranges()
-        if key is not None and all(c.unique and ranges.add(_key_range(c, key, state)) for c in commits):
-            return True
-    return False
-
-
-@dataclass(frozen=True)
-class _CommitFiles:
-    """The files of one commit; its rows were committed between the two sequences (merged files hold older rows)."""
-
-    files: tuple[LiveFile, ...]
-    first_seq: int
-    last_seq: int
-
-    @property
-    def unique(self) -> bool:
-        return all(file.unique_keys for file in self.files)
-
-
-def _commits(files: Sequence[LiveFile]) -> list[_CommitFiles]:
-    found = []
-    for seq, group in groupby(files, key=lambda file: file.added_seq):
-        members = tuple(group)
-        bounds = [_row_seqs(file) if file.merged else (seq, seq) for file in members]
-        found.append(_CommitFiles(members, min(low for low, _ in bounds), max(high for _, high in bounds)))
-    return found
+    commits = [list(group) for _, group in groupby(files, key=lambda file: file.added_seq)]
+    ranges = sorted(found for group in commits if (found := joined_range([f.key_range for f in group])) is not None)
+    known = len(commits) == 1 or len(ranges) == len(commits)
+    apart = all(before[1] < after[0] for before, after in pairwise(ranges))
+    return known and apart and all(file.unique_keys for file in files)
 
 
 def _first_row(file: LiveFile) -> tuple[int, int, int]:
     """Where a file's first row stands in the order in which rows were committed: merged files hold older rows than
     their own commit, and stand before what came while they were made."""
-    return _row_seqs(file)[0] if file.merged else file.added_seq, file.added_seq, file.ordinal
-
-
-def _row_seqs(file: LiveFile) -> tuple[int, int]:
-    stats = file.stats.get(str(COMMIT_SEQ.id))
-    low, high = (stats.min, stats.max) if stats else (None, None)
-    return (low if isinstance(low, int) else 0), (high if isinstance(high, int) else file.added_seq)
-
-
-@dataclass(frozen=True)
-class _KeyRange:
-    """The values of one key column in one commit; `kind` says with what they compare."""
-
-    kind: str
-    low: int | str
-    high: int | str
-    nulls: bool
-
-    def touches(self, other: _KeyRange) -> bool:
-        """Whether both may hold the same value."""
-        if self.kind != other.kind or (self.nulls and other.nulls):
-            return True
-        return self.low <= other.high and other.low <= self.high  # type: ignore[operator]
-
-
-def _key_range(commit: _CommitFiles, key: Column, state: TableState) -> _KeyRange | None:
-    """None if it is not known. Reals are not used: a NaN is in no bounds."""
-    lows: list[int | str] = []
-    highs: list[int | str] = []
-    kinds, nulls = set(), False
-    for file in commit.files:
-        column = state.schemas[file.schema_id].by_id(key.id)
-        stats = file.stats.get(str(key.id))
-        if column is None or stats is None or not _comparable(column, key):
-            return None
-        nulls = nulls or stats.nulls > 0
-        if stats.nulls == file.rows:
-            continue
-        if not isinstance(stats.min, int | str) or not isinstance(stats.max, int | str):
-            return None
-        lows.append(stats.min)
-        highs.append(stats.max)
-        kinds.add("text" if isinstance(stats.min, str) else "number")
-    if len(kinds) != 1:
-        return None
-    return _KeyRange(kinds.pop(), min(lows), max(highs), nulls)
-
-
-def _comparable(old: Column, new: Column) -> bool:
-    """Whether bounds of the file's column say something about the table's: same values, same order."""
-    if old.type.kind in ("decimal", "real"):
-        return False
-    return old.type == new.type or (old.type.kind, new.type.kind) == ("int", "long")
-
-
-class _Ranges:
-    """Ranges of one column that do not touch each other."""
-
-    def __init__(self) -> None:
-        self._kind: str | None = None
-        self._lows: list[int | str] = []
-        self._highs: list[int | str] = []
-        self._nulls = False
-        self._open = True
-
-    def add(self, found: _KeyRange | None) -> bool:
-        """Take one more range; False if it may share a value with those that are here. The first one, known or
-        not, shares nothing with anybody."""
-        first = self._open and not self._lows
-        if found is None:
-            self._open = False
-            return first
-        if not first and (not self._open or found.kind != self._kind or (self._nulls and found.nulls)):
-            return False
-        place = bisect_left(self._highs, found.low)
-        if place < len(self._lows) and self._lows[place] <= found.high:  # type: ignore[operator]
-            return False
-        self._kind = found.kind
-        self._lows.insert(place, found.low)
-        self._highs.insert(place, found.high)
-        self._nulls = self._nulls or found.nulls
-        return True
+    return file.row_seqs[0], file.added_seq, file.ordinal
 
 
 class _Select:
@@ -243,8 +117,9 @@ class _Select:
         self._state, self._root = state, root
         self._names, self._exact_names = column_names(state.schema)
         order = [*(self._names[c.id] for c in state.schema.columns), *self._exact_names.values()]
-        self._outputs = [*order, *(column.name for column in SYSTEM_COLUMNS)]
-        self._positions = {file.path: place for place, file in enumerate(state.files)}
+        self._positions = any(file.positions for file in state.files)
+        self._outputs = [*order, *(column.name for column in shown_columns(positions=self._positions))]
+        self._places = {file.path: place for place, file in enumerate(state.files)}
         self._named = {i: _found_by_name(state.schemas[i]) for i in {file.schema_id for file in state.files}}
 
     def rows(self, files: Sequence[LiveFile]) -> str:
@@ -275,7 +150,7 @@ class _Select:
         nanoseconds), so that a filter on a key goes down to the files."""
         parts = []
         for group in _groups(files):
-            extra = [f"{self._positions[group[0].path]} + file_index AS {_POSITION}", f"file_row_number AS {_ROW}"]
+            extra = [f"{self._places[group[0].path]} + file_index AS {_POSITION}", f"file_row_number AS {_ROW}"]
             parts.append(f"SELECT\n{_lines([*self._columns(group), *extra])}\nFROM {self._scan(group)}")
         inner = "\nUNION ALL\n".join(parts)
         columns = [self._state.schema.column(name) for name in self._state.schema.primary_key]
@@ -324,8 +199,11 @@ class _Select:
             columns.append(f"{value} AS {quote(self._names[column.id])}")
             if column.id in self._exact_names:
                 exacts.append(f"{ns} AS {quote(self._exact_names[column.id])}")
-        system = [quote(column.name) for column in SYSTEM_COLUMNS if column is not COMMIT_SEQ]
-        return [*columns, *exacts, *system, f"{_commit_seq(group)} AS {quote(COMMIT_SEQ.name)}"]
+        system = [quote(column.name) for column in SYSTEM_COLUMNS if column not in (COMMIT_SEQ, SOURCE_POS)]
+        system.append(f"{_commit_seq(group)} AS {quote(COMMIT_SEQ.name)}")
+        if self._positions:
+            system.append(SOURCE_POS.name if group[0].positions else f"CAST(NULL AS BIGINT) AS {SOURCE_POS.name}")
+        return [*columns, *exacts, *system]
 
     def _inside(self, column: Column, group: Sequence[LiveFile]) -> str | None:
         """What a promoted column shows of the `dynamic` one that it comes from, if these files have that one. A
@@ -348,7 +226,7 @@ class _Select:
         keys = {c.id for c in self._state.schema.columns if c.name in self._state.schema.primary_key}
         columns = [column for column in stored.columns if not keys_only or column.id in keys]
         fields = [(column.id, _name(column), stored_type(column.type)) for column in columns]
-        system = [c for c in SYSTEM_COLUMNS if group[0].merged or c is not COMMIT_SEQ]
+        system = [c for c in shown_columns(positions=group[0].positions) if group[0].merged or c is not COMMIT_SEQ]
         fields += [(column.id, column.name, column.duck) for column in ([] if keys_only else system)]
         schema = ", ".join(
             f"{i}: {{'name': {literal(name)}, 'type': {literal(type_)}, 'default_value': NULL}}"
@@ -366,13 +244,14 @@ def _empty(state: TableState) -> str:
     names, exacts = column_names(state.schema)
     columns = [f"CAST(NULL AS {shown_type(c.type)}) AS {quote(names[c.id])}" for c in state.schema.columns]
     columns += [f"CAST(NULL AS BIGINT) AS {quote(name)}" for name in exacts.values()]
-    columns += [f"CAST(NULL AS {column.duck}) AS {quote(column.name)}" for column in SYSTEM_COLUMNS]
+    system = shown_columns(positions=False)
+    columns += [f"CAST(NULL AS {column.duck}) AS {quote(column.name)}" for column in system]
     return f"SELECT\n{_lines(columns)}\nWHERE false"
 
 
 def _groups(files: Sequence[LiveFile]) -> list[list[LiveFile]]:
-    """Runs of files with one schema that follow each other in the table's order."""
-    return [list(group) for _, group in groupby(files, key=lambda file: (file.schema_id, file.merged))]
+    """Runs of files with the same columns that follow each other in the table's order."""
+    return [list(group) for _, group in groupby(files, key=lambda file: (file.schema_id, file.merged, file.positions))]
 
 
 def _commit_seq(group: Sequence[LiveFile]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from headwater.base.table_schema import TableSchema
 from headwater.catalog.table_state import TableState
 from headwater.duck.duck_types import quote
-from headwater.duck.table_select import base_prefix, column_names, view_select
+from headwater.duck.table_select import column_names, view_select
 from headwater.storage.file_record import FileRecord, LiveFile
 
 
@@ -29,7 +29,7 @@ def stored_keys(root: Path, state: TableState) -> int:
     """How many keys an upsert table has. Reads the key columns of files whose keys may be in other files too."""
     import duckdb
 
-    if base_prefix(state) == len(state.files):
+    if all(file.level for file in state.files):
         return sum(file.rows for file in state.files)
     with duckdb.connect() as connection:
         found = connection.execute(f"SELECT count(*) FROM ({view_select(state, root=str(root))})").fetchone()

@@ -22,13 +22,12 @@ from headwater.catalog.table_state import TableState
 from headwater.duck.duck_types import literal, quote
 from headwater.duck.ripple_views import ViewState, Visible
 from headwater.duck.sandbox import SessionDefinitions, create_views
-from headwater.duck.table_select import META, base_prefix, column_names, meta_name, plain_select, view_select
+from headwater.duck.table_select import META, column_names, meta_name, plain_select, view_select
 
 if TYPE_CHECKING:
     from headwater.catalog.lookup import TableInfo
 
 __all__ = [
-    "base_prefix",
     "column_names",
     "quote",
     "refresh_views",

@@ -291,9 +291,13 @@ class _Unit:
         others are written again without them."""
         gone = set(self.stored.slice.replaces) - self.bad.keys()
         state = self._state() if gone and self._entry() is not None else None
-        hit = [file for file in state.files if gone & file.sources.keys()] if state is not None else []
-        for place, file in enumerate(hit):
-            if state is None or (file.sources.keys() <= gone and sum(file.sources.values()) == file.rows):
+        files = state.files if state is not None else ()
+        hit = []
+        for place, file in enumerate(f for f in files if f.source_count or gone & f.sources.keys()):
+            if state is None or (
+                file.sources and file.sources.keys() <= gone and sum(file.sources.values()) == file.rows
+            ):
+                hit.append(file)
                 continue
             kept = rewrite_without(
                 self.store.root,
@@ -305,7 +309,10 @@ class _Unit:
                 task_attempt=0,
             )
             landing.files += kept
-            landing.add_files(self.ask.name, file.schema_id, self.lease.run_id, kept)
+            # Of a file that does not list its items only reading tells whether it has rows of them.
+            if sum(record.rows for record in kept) < file.rows:
+                hit.append(file)
+                landing.add_files(self.ask.name, file.schema_id, self.lease.run_id, kept)
         if hit:
             landing.remove_files(self.ask.name, [file.path for file in hit])
 

@@ -18,10 +18,10 @@ from headwater.base.table_schema import Column, TableSchema
 from headwater.base.types import Type, converts
 from headwater.catalog.table_state import TableState
 from headwater.duck.duck_types import default_value
-from headwater.duck.table_select import column_names, split_base
+from headwater.duck.table_select import column_names
 from headwater.spark.promoted import promoted_value
 from headwater.storage.file_record import LiveFile
-from headwater.storage.system_columns import COMMIT_SEQ, CONTENT_HASH, INGESTED_AT, RUN_ID, SOURCE_ID
+from headwater.storage.system_columns import COMMIT_SEQ, CONTENT_HASH, INGESTED_AT, RUN_ID, SOURCE_ID, SOURCE_POS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +47,7 @@ def table_frame(spark: SparkSession, root: Path, state: TableState, *, commit_se
         frame = spark.createDataFrame([], _shown_schema(state.schema))
         return frame if commit_seq else frame.drop(COMMIT_SEQ.name)
     spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
-    ranked = state.mode == "upsert" and bool(state.schema.primary_key) and bool(split_base(state)[1])
+    ranked = state.mode == "upsert" and bool(state.schema.primary_key) and not all(file.level for file in state.files)
     groups = [
         _group_frame(spark, root.absolute(), state, schema_id, list(files), placed=ranked or commit_seq)
         for schema_id, files in groupby(sorted(state.files, key=_by_schema), key=lambda file: file.schema_id)
@@ -95,7 +95,8 @@ def _group_frame(
     raw = _with_promoted(raw, state.schema, written)
     if placed:
         seq = "coalesce(`_commit_seq`, `_hw_seq`)" if merged else "`_hw_seq`"
-        shown += [f"{seq} as `_commit_seq`", "`_hw_ordinal`", "`_hw_row`"]
+        shown.append(f"{seq} as `_commit_seq`")
+    shown += [*_position(state), *(["`_hw_ordinal`", "`_hw_row`"] if placed else [])]
     return select_expressions(raw, shown)
 
 
@@ -153,6 +154,7 @@ def _read_schema(written: TableSchema, *, merged: bool) -> StructType:
 
     fields = [(column.id, _raw_name(column), _file_type(column.type)) for column in written.columns]
     fields += [(c.id, c.name, type_) for c, type_ in _SYSTEM_TYPES.items() if merged or c is not COMMIT_SEQ]
+    fields.append((SOURCE_POS.id, SOURCE_POS.name, "bigint"))  # null where a file has no such column
     return StructType(
         [StructField(name, _parsed(type_), metadata={"parquet.field.id": id_}) for id_, name, type_ in fields]
     )
@@ -268,9 +270,13 @@ def _default(column: Column) -> str:
     return f"cast({quoted} as {_file_type(column.type)})"
 
 
-def further_columns(schema: TableSchema) -> list[str]:
+def further_columns(state: TableState) -> list[str]:
     """The columns of `table_frame` beyond the table's own: exact nanoseconds, and Headwater's."""
-    return [*column_names(schema)[1].values(), *[column.name for column in _SYSTEM_TYPES]]
+    return [*column_names(state.schema)[1].values(), *[column.name for column in _SYSTEM_TYPES], *_position(state)]
+
+
+def _position(state: TableState) -> list[str]:
+    return [SOURCE_POS.name] if any(file.positions for file in state.files) else []
 
 
 def _shown_schema(schema: TableSchema) -> str:

@@ -90,11 +90,12 @@ class RippleContext:
     """All frames of inputs that its code has got."""
 
     def changed_rows(self, table: str) -> DataFrame:
-        """The rows of an input that arrived since this ripple last succeeded; all of them the first time. Of an
-        upsert table the newest state of each key that was written, of a replaced table all rows if it was replaced, of a
-        view all rows if anything behind it has changed. Rows that went away are not in it."""
+        """The rows of an input that arrived since this ripple last succeeded; all of them the first time, and after its
+        rows were rewritten. Of an upsert table the newest state of each key that was written, of a replaced table all
+        rows if it was replaced, of a view all rows if anything behind it has changed. Rows that went away are not in
+        it."""
         given = self._input(table)
-        if given.since_seq is None:
+        if given.since_seq is None or (isinstance(given, TableInput) and given.since_seq < given.state.rewritten_seq):
             return self._own_columns(given)
         if isinstance(given, ViewInput):
             frame = self._own_columns(given)
@@ -226,7 +227,7 @@ def _select(frame: DataFrame, given: TableInput, *, also: frozenset[str] | None 
     time is its remainder, hidden by a projection above: `carried_times.py` finds the two."""
     schema = given.state.schema
     names, exacts = column_names(schema)
-    others = [name for name in further_columns(schema) if also is None or name.lower() in also]
+    others = [name for name in further_columns(given.state) if also is None or name.lower() in also]
     shown = [quoted(name) for name in (*names.values(), *others)]
     if exacts:
         remainders = [f"{remainder_of(quoted(name))} as {quoted(REMAINDER + names[i])}" for i, name in exacts.items()]

@@ -8,7 +8,7 @@ from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.table_schema import Column, TableSchema
 from headwater.base.types import Type, to_arrow
 from headwater.coerce.batches import record_batch
-from headwater.storage.system_columns import SOURCE_ID
+from headwater.storage.system_columns import SOURCE_ID, SOURCE_POS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,8 +18,9 @@ _HEX = b"0123456789abcdef"
 
 def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
     """The batch with exactly the schema's columns. A column that is missing is null; one that is not in the schema
-    is an error (`_source_id` is left out: it is not the table's). Values change their type only where nothing is
-    lost: a wider number, a time of another unit, a text of another layout. Raises HW-S03, naming the column."""
+    is an error (`_source_id` and `_source_pos` are left out: they are not the table's). Values change their type only
+    where nothing is lost: a wider number, a time of another unit, a text of another layout. Raises HW-S03, naming the
+    column."""
     import pyarrow as pa
 
     _refuse_strangers(batch, schema)
@@ -46,7 +47,7 @@ def _refuse_strangers(batch: pa.RecordBatch, schema: TableSchema) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise HeadwaterError("HW-S03", f"column `{twice}` stands twice in one batch", hint="rename one of them")
-    known = {*schema.names(), SOURCE_ID.name}
+    known = {*schema.names(), SOURCE_ID.name, SOURCE_POS.name}
     for name in names:
         if name not in known:
             meant = nearest(name, schema.names())

@@ -16,8 +16,8 @@ from headwater.base.blobs import cannot_write, fsync_directory, make_directory
 from headwater.base.crash import crash_point
 from headwater.base.table_schema import TableSchema
 from headwater.base.types import Type
-from headwater.storage.file_record import ColumnStats
-from headwater.storage.system_columns import COMMIT_SEQ, arrow_fields
+from headwater.storage.file_record import BOUND_BYTES, ColumnStats
+from headwater.storage.system_columns import COMMIT_SEQ
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,8 +36,6 @@ PAGE_ROWS = 40_960
 """Twenty vectors of DuckDB: a page that ends within one makes it read two. A page is still small enough to find a
 row in."""
 BUFFER_BYTES = 1024 * 1024
-BOUND_BYTES = 64
-"""A text bound longer than this is not kept."""
 FINGERPRINT_KEY = "headwater.schema_fingerprint"
 
 _ENCODINGS = {
@@ -61,13 +59,10 @@ class PartFile:
     """Owns a file from its first byte to its fsync. `close` makes it durable and says what is in it; `abort`
     leaves nothing behind. Disk trouble is HW-T05."""
 
-    def __init__(self, path: Path, *, schema: TableSchema, merged: bool):
-        import pyarrow as pa
-
+    def __init__(self, path: Path, *, schema: TableSchema, columns: pa.Schema):
         self.path = path
         self._table_schema = schema
-        metadata = {FINGERPRINT_KEY: schema.fingerprint}
-        self.schema = pa.schema([*schema.to_arrow(), *arrow_fields(merged=merged)], metadata=metadata)
+        self.schema = columns.with_metadata({FINGERPRINT_KEY: schema.fingerprint})
         self._rows = 0
         self._nulls = [0] * len(schema.columns)
         self._micros = {place for place, column in enumerate(schema.columns) if column.type.kind == "timestamp"}

@@ -21,8 +21,9 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema
 from headwater.storage.conform import conform
 from headwater.storage.file_record import FileRecord, LiveFile
+from headwater.storage.key_text import KeyRange, joined_range, key_columns, key_range
 from headwater.storage.part_file import PartFile
-from headwater.storage.system_columns import COMMIT_SEQ, CONTENT_HASH, SOURCE_ID, arrow_fields
+from headwater.storage.system_columns import COMMIT_SEQ, CONTENT_HASH, SOURCE_ID, SOURCE_POS, arrow_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +33,8 @@ MANIFEST = "_manifest.json"
 
 class PartWriter:
     """Writes the rows of one partition, in the order they come, into `part-<partition>-<task attempt>.parquet`
-    and, after every `max_rows` rows, into one more file. Holds up to one and a half row groups in memory.
+    and, after every `max_rows` rows, or when rows with a source position follow rows without, into one more file. Holds
+    up to one and a half row groups in memory.
 
     Nothing is durable before `close`, which answers with the records of all files (none, if no row came). `abort`
     removes every file; leaving a `with` block by an exception aborts, leaving it otherwise closes.
@@ -77,8 +79,8 @@ class PartWriter:
         return self._parts.rows
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take the columns of the schema by name, and `_source_id` where the batch has it. What `conform` refuses
-        is raised as HW-S03, and the writer should then be aborted."""
+        """Take the columns of the schema by name, and `_source_id` and `_source_pos` where the batch has them. What
+        `conform` refuses is raised as HW-S03, and the writer should then be aborted."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -86,18 +88,21 @@ class PartWriter:
 
         rows = conform(batch, self._schema)
         hashes = content_hash(rows)
-        sources = _source_ids(batch)
+        sources = [_source_ids(batch)]
+        if SOURCE_POS.name in batch.schema.names:
+            sources.append(batch.column(SOURCE_POS.name).cast(pa.int64()))
         if self._known is not None and len(self._known):
             fresh = pc.invert(pc.is_in(hashes, value_set=self._known))
             self.rows_dropped += fresh.false_count
             if fresh.false_count:
-                rows, hashes, sources = rows.filter(fresh), hashes.filter(fresh), sources.filter(fresh)
+                rows, hashes = rows.filter(fresh), hashes.filter(fresh)
+                sources = [column.filter(fresh) for column in sources]
         count = len(hashes)
         if count == 0:
             return
         run_ids = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), self._run_id)
-        system = [run_ids, pa.repeat(self._ingested_at, count), hashes, sources]
-        self._parts.take(pa.RecordBatch.from_arrays([*rows.columns, *system], schema=self._parts.schema))
+        system = [run_ids, pa.repeat(self._ingested_at, count), hashes, *sources]
+        self._parts.take([*rows.columns, *system], positions=len(sources) > 1)
 
     def close(self) -> tuple[FileRecord, ...]:
         if self._files is None:
@@ -150,8 +155,6 @@ def rewrite(
     """Rows that are in the store already, once more: same values, hashes, runs, times and commit sequences. The batches
     have the columns of `schema` and all that `stored_rows` gives. Answers nothing if no row came, and leaves nothing
     behind if it fails."""
-    import pyarrow as pa
-
     parts = _Parts(
         root,
         directory,
@@ -165,8 +168,9 @@ def rewrite(
     try:
         for batch in batches:
             if batch.num_rows:
-                columns = batch.select(parts.schema.names).columns
-                parts.take(pa.RecordBatch.from_arrays(columns, schema=parts.schema))
+                positions = SOURCE_POS.name in batch.schema.names
+                names = parts.columns(positions=positions).names
+                parts.take(batch.select(names).columns, positions=positions)
         return parts.close()
     except BaseException:
         parts.abort()
@@ -238,25 +242,41 @@ class _Parts:
         merged: bool,
         max_rows: int,
     ):
-        import pyarrow as pa
-
         self._root, self._directory, self._table_schema = root, directory, schema
         self._partition, self._task_attempt = partition, task_attempt
         self._statistics, self._merged, self._max_rows = statistics, merged, max_rows
-        self.schema = pa.schema([*schema.to_arrow(), *arrow_fields(merged=merged)])
+        self._keys = key_columns(schema) if statistics else []
+        self._columns: dict[bool, pa.Schema] = {}
+        self._positions = False
         self.rows = 0
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._open: PartFile | None = None
         self._open_rows = 0
         self._sums: list[str] = []
+        self._ranges: list[KeyRange | None] = []
         self._sources: Counter[str] = Counter()
         self._done: list[FileRecord] = []
         self._made: list[PartFile] = []
 
-    def take(self, batch: pa.RecordBatch) -> None:
+    def columns(self, *, positions: bool) -> pa.Schema:
+        """The columns of a file with or without source positions."""
+        import pyarrow as pa
+
+        if positions not in self._columns:
+            system = arrow_fields(merged=self._merged, positions=positions)
+            self._columns[positions] = pa.schema([*self._table_schema.to_arrow(), *system])
+        return self._columns[positions]
+
+    def take(self, arrays: Sequence[pa.Array], *, positions: bool) -> None:
         """A row group is written when half of another one waits behind it, so that no small one is left for the end:
         each costs a reader as much as a large one."""
+        import pyarrow as pa
+
+        if positions != self._positions:
+            self._finish_file()
+            self._positions = positions
+        batch = pa.RecordBatch.from_arrays(list(arrays), schema=self.columns(positions=positions))
         most = limits.ROW_GROUP_ROWS + limits.ROW_GROUP_ROWS // 2
         while batch.num_rows:
             room = min(most, self._max_rows - self._open_rows) - self._waiting_rows
@@ -272,10 +292,7 @@ class _Parts:
 
     def close(self) -> tuple[FileRecord, ...]:
         try:
-            if self._waiting:
-                self._write_group(self._waiting_rows)
-            if self._open is not None:
-                self._close_file()
+            self._finish_file()
         except BaseException:
             self.abort()
             raise
@@ -285,6 +302,12 @@ class _Parts:
         self._waiting = []
         for part in self._made:
             part.abort()
+
+    def _finish_file(self) -> None:
+        if self._waiting:
+            self._write_group(self._waiting_rows)
+        if self._open is not None:
+            self._close_file()
 
     def _wait(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)
@@ -297,18 +320,20 @@ class _Parts:
 
         from headwater.storage.row_hash import content_sum
 
-        waiting = pa.Table.from_batches(self._waiting, schema=self.schema)
+        columns = self.columns(positions=self._positions)
+        waiting = pa.Table.from_batches(self._waiting, schema=columns)
         table = waiting.slice(0, rows)
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         for batch in waiting.slice(rows).to_batches():
             self._wait(batch)
         if self._open is None:
-            self._open = PartFile(self._root / self._next_path(), schema=self._table_schema, merged=self._merged)
+            self._open = PartFile(self._root / self._next_path(), schema=self._table_schema, columns=columns)
             self._made.append(self._open)
         self._open.write_group(table)
         self._open_rows += table.num_rows
         if self._statistics:
             self._sums.append(content_sum(table.column(CONTENT_HASH.name)))
+        self._ranges.append(key_range(table, self._keys))
         self._sources.update(_counted(table.column(SOURCE_ID.name)))
 
     def _close_file(self) -> None:
@@ -316,6 +341,8 @@ class _Parts:
 
         assert self._open is not None
         closed = self._open.close()
+        first_key, last_key = joined_range(self._ranges) or (None, None)
+        listed = len(self._sources) <= limits.FILE_SOURCE_IDS
         self._done.append(
             FileRecord(
                 path=self._next_path(),
@@ -324,12 +351,16 @@ class _Parts:
                 ordinal=self._partition * limits.FILES_PER_PARTITION + len(self._done),
                 sha256=closed.sha256,
                 stats=closed.stats if self._statistics else None,
-                sources=dict(sorted(self._sources.items())),
+                sources=dict(sorted(self._sources.items())) if listed else {},
+                source_count=0 if listed else len(self._sources),
+                positions=self._positions,
+                first_key=first_key,
+                last_key=last_key,
                 merged=self._merged,
                 content_sum=add_sums(self._sums) if self._statistics else None,
             )
         )
-        self._open, self._open_rows, self._sums, self._sources = None, 0, [], Counter()
+        self._open, self._open_rows, self._sums, self._ranges, self._sources = None, 0, [], [], Counter()
 
     def _next_path(self) -> str:
         rolled = len(self._done)

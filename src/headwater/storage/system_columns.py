@@ -26,12 +26,18 @@ INGESTED_AT = SystemColumn(2_000_000_002, "_ingested_at", "TIMESTAMP WITH TIME Z
 CONTENT_HASH = SystemColumn(2_000_000_003, "_content_hash", "BLOB")
 SOURCE_ID = SystemColumn(2_000_000_004, "_source_id", "VARCHAR")
 COMMIT_SEQ = SystemColumn(2_000_000_005, "_commit_seq", "BIGINT")
-SYSTEM_COLUMNS = (RUN_ID, INGESTED_AT, CONTENT_HASH, SOURCE_ID, COMMIT_SEQ)
+SOURCE_POS = SystemColumn(2_000_000_006, "_source_pos", "BIGINT")
+SYSTEM_COLUMNS = (RUN_ID, INGESTED_AT, CONTENT_HASH, SOURCE_ID, COMMIT_SEQ, SOURCE_POS)
 
 
-def arrow_fields(*, merged: bool) -> list[pa.Field]:
+def shown_columns(*, positions: bool) -> tuple[SystemColumn, ...]:
+    """The system columns of a table's view: `_source_pos` only if one of its files has it."""
+    return SYSTEM_COLUMNS if positions else SYSTEM_COLUMNS[:-1]
+
+
+def arrow_fields(*, merged: bool, positions: bool = False) -> list[pa.Field]:
     """The system columns of a file. Only merged files say `_commit_seq` per row: of a fresh file the catalog
-    knows it."""
+    knows it. `positions`: the source gives each row's place in the item that it comes from."""
     import pyarrow as pa
 
     text = pa.dictionary(pa.int32(), pa.string())
@@ -41,9 +47,10 @@ def arrow_fields(*, merged: bool) -> list[pa.Field]:
         CONTENT_HASH: (pa.binary(16), False),
         SOURCE_ID: (text, True),
         COMMIT_SEQ: (pa.int64(), False),
+        SOURCE_POS: (pa.int64(), True),
     }
     return [
         pa.field(column.name, arrow, nullable=nullable, metadata={"PARQUET:field_id": str(column.id)})
         for column, (arrow, nullable) in types.items()
-        if merged or column is not COMMIT_SEQ
+        if (merged or column is not COMMIT_SEQ) and (positions or column is not SOURCE_POS)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from headwater.catalog.lookup import TableInfo
 from headwater.catalog.table_state import TableState
 from headwater.duck.table_select import view_select
 from headwater.storage.file_record import FileRecord, LiveFile
+from headwater.storage.key_text import joined_range
 from headwater.storage.part_writer import PartWriter
 from unit.storage.batches import batch_of
 
@@ -81,8 +83,16 @@ class HandMade:
         added = [
             live_file(r, seq=self.seq, schema_id=self.schema_id, run_id=run_id, unique=unique_keys) for r in records
         ]
+        if unique_keys and not self.touched(added):
+            added = [replace(file, level=1) for file in added]
         self.files += added
         return added
+
+    def touched(self, added: Sequence[LiveFile]) -> bool:
+        """Whether a file that is there may hold a key of these, as a commit decides it."""
+        mine = joined_range([file.key_range for file in added])
+        ranges = [file.key_range for file in self.files]
+        return any(mine is None or r is None or (r[0] <= mine[1] and mine[0] <= r[1]) for r in ranges)
 
     def state(self, **changed: Any) -> TableState:
         values: dict[str, Any] = {
@@ -128,4 +138,6 @@ def live_file(record: FileRecord, *, seq: int, schema_id: int, run_id: str, uniq
         sha256=record.sha256,
         stats=record.stats or {},
         sources=record.sources,
+        positions=record.positions,
+        key_range=(record.first_key, record.last_key or "") if record.first_key is not None else None,
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from forked import exit_code
@@ -20,10 +21,10 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import parse_type
+from headwater.catalog.inferred_levels import inferred_base
 from headwater.catalog.table_state import TableState
-from headwater.duck.table_select import split_base
 from headwater.duck.unique_keys import stored_keys
-from headwater.duck.view_files import base_prefix, column_names, refresh_views, view_file_text, views_seq
+from headwater.duck.view_files import column_names, refresh_views, view_file_text, views_seq
 from headwater.storage.file_record import ColumnStats, LiveFile
 from headwater.storage.part_writer import rewrite_without
 from unit.duck.tables import INGESTED_AT_US, HandMade, ask
@@ -86,6 +87,18 @@ def test_system_columns_tell_where_a_row_comes_from(tmp_path: Path) -> None:
     assert ask(tmp_path, table.state(), f"SELECT {columns} FROM t ORDER BY a") == [
         (i, f"run-{i + 1}", INGESTED_AT_US, 16, f"f{i}", i + 1) for i in range(3)
     ]
+
+
+def test_a_source_position_is_shown_where_a_file_has_one(tmp_path: Path) -> None:
+    for names in ("id", "filename"):  # found by name, and by its id
+        table = HandMade(tmp_path / names, schema_of({names: "long"}, (names,)), mode="upsert")
+        table.commit([{names: 1}, {names: 2}], unique_keys=True)
+        assert "_source_pos" not in [row[0] for row in ask(table.root, table.state(), "DESCRIBE t")]
+        table.commit(pa.record_batch({names: pa.array([2, 3]), "_source_pos": pa.array([7, None])}), unique_keys=True)
+        table.commit(pa.record_batch({names: pa.array([3]), "_source_pos": pa.array([2**40])}), unique_keys=True)
+        shown = ask(table.root, table.state(), f"SELECT {names}, _source_pos, _commit_seq FROM t ORDER BY 1")
+        assert shown == [(1, None, 1), (2, 7, 2), (3, 2**40, 3)]
+        assert [row[:2] for row in ask(table.root, table.state(), "DESCRIBE t")][-1] == ("_source_pos", "BIGINT")
 
 
 def test_one_view_reads_every_age_of_a_schema(tmp_path: Path) -> None:
@@ -277,11 +290,11 @@ def seqs(values: range) -> dict[str, Any]:
         ([file_at(9, 0, 9, merged=True), file_at(10, 5, 6)], 1),
     ],
 )  # fmt: skip
-def test_the_base_is_the_longest_known_part_without_duplicates(files: list[LiveFile], base: int) -> None:
+def test_the_base_of_an_old_store_is_the_longest_known_part_without_duplicates(
+    files: list[LiveFile], base: int
+) -> None:
     schema = schema_of({"id": "long"}, ("id",))
-    state = TableState("t", "p", "upsert", 1, schema, {1: schema}, tuple(files), 10, 10)
-    assert base_prefix(state) == base
-    assert sorted(f.path for part in split_base(state) for f in part) == sorted(f.path for f in files)
+    assert len(inferred_base(files, schema, {1: schema})) == base
 
 
 def test_only_newer_files_are_ranked(tmp_path: Path) -> None:

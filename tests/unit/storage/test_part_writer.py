@@ -23,7 +23,7 @@ from headwater.base.table_schema import TableSchema, schema_of
 from headwater.storage.file_record import ColumnStats
 from headwater.storage.part_writer import PartWriter, rewrite_without, write_manifest
 from headwater.storage.row_hash import content_hash, content_sum
-from headwater.storage.system_columns import COMMIT_SEQ, SYSTEM_COLUMNS
+from headwater.storage.system_columns import COMMIT_SEQ, shown_columns
 from unit.duck.tables import INGESTED_AT_US, HandMade, live_file
 from unit.storage.batches import batch_of
 from unit.storage.test_row_hash import EVERY_TYPE, ROWS
@@ -77,7 +77,8 @@ def test_the_footer_carries_ids_and_fingerprint(tmp_path: Path) -> None:
     (record,) = write_all(tmp_path, schema, [batch_of([{"a": 1}], {"a": "long"})])
     footer = pq.read_schema(tmp_path / record.path)
     ids = [int(footer.field(name).metadata[b"PARQUET:field_id"]) for name in footer.names]
-    assert ids == [1, 2, *(column.id for column in SYSTEM_COLUMNS if column is not COMMIT_SEQ)]
+    system = shown_columns(positions=False)
+    assert ids == [1, 2, *(column.id for column in system if column is not COMMIT_SEQ)]
     assert footer.metadata[b"headwater.schema_fingerprint"].decode() == schema.fingerprint
 
 
@@ -251,6 +252,40 @@ def test_sources_are_counted(tmp_path: Path) -> None:
     (record,) = write_all(tmp_path, schema, [plain, coded])
     assert record.sources == {"f1": 1, "f2": 2}
     assert pq.read_table(tmp_path / record.path).column("_source_id").to_pylist() == ["f1", None, "f2", "f2"]
+    assert (record.source_count, record.positions) == (0, False)
+
+
+def test_a_record_lists_a_thousand_source_ids_and_counts_more_of_them(tmp_path: Path) -> None:
+    for count, listed in ((1000, 1000), (1001, 0)):
+        ids = [f"f{i}" for i in range(count)]
+        batch = pa.record_batch({"a": pa.array(range(count)), "_source_id": pa.array(ids)})
+        (record,) = write_all(tmp_path / str(count), schema_of({"a": "long"}), [batch])
+        assert (len(record.sources), record.source_count) == (listed, 0 if listed else count)
+
+
+def test_source_positions_are_stored_where_the_source_gives_them(tmp_path: Path) -> None:
+    schema = schema_of({"a": "long"})
+    plain = pa.record_batch({"a": pa.array([1])})
+    placed = pa.record_batch({"a": pa.array([2, 3]), "_source_pos": pa.array([7, None], pa.int32())})
+    first, second, third = write_all(tmp_path, schema, [plain, placed, placed, plain])
+    assert [(r.rows, r.positions, r.ordinal) for r in (first, second, third)] == [
+        (1, False, 3000),
+        (4, True, 3001),
+        (1, False, 3002),
+    ]
+    assert pq.read_table(tmp_path / second.path).column("_source_pos").to_pylist() == [7, None, 7, None]
+    assert "_source_pos" not in pq.read_schema(tmp_path / first.path).names
+    assert pq.read_table(tmp_path / first.path).column("a").to_pylist() == [1]
+    assert content_sum(content_hash(plain)) == first.content_sum == third.content_sum
+
+
+def test_a_record_of_a_keyed_file_has_its_first_and_last_key(tmp_path: Path) -> None:
+    schema = schema_of({"a": "long", "b": "string"}, ("a", "b"))
+    rows = [{"a": a, "b": b} for a, b in ((2, "x"), (1, "z"), (2, "y"), (1, "y"))]
+    (record,) = write_all(tmp_path, schema, [batch_of(rows, {"a": "long", "b": "string"})])
+    assert (record.first_key, record.last_key) == ("18000000000000001" + "1y\x01", "18000000000000002" + "1y\x01")
+    (unkeyed,) = write_all(tmp_path / "x", schema_of({"a": "long"}), [batch_of([{"a": 1}], {"a": "long"})])
+    assert (unkeyed.first_key, unkeyed.last_key) == (None, None)
 
 
 @pytest.mark.parametrize(
