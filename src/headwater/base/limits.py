@@ -293,6 +293,11 @@ MEASURED_JOBS = 1_000
 """So many of the newest jobs of a pond are looked at."""
 SQL_PARAMETERS = 500
 """Databases bound the number of parameters of a statement."""
+CHECKPOINT_COMMITS = 10_000
+"""A checkpoint of the catalog is written after so many commits, and by gc."""
+CHECKPOINTS_KEPT = 2
+CHECKPOINT_ROWS = 1_000
+"""So many rows of a checkpoint are inserted at once."""
 LOG_WRITE_TRIES = 5
 """How often a record is written whose half-written file another machine's clean-up took away."""
 

@@ -97,6 +97,10 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         " AND v.state <> 'done'), count(*)), sum(u.rows), sum(u.bytes),"
         " CASE WHEN sum(CASE WHEN u.state = 'done' THEN 1 ELSE 0 END) > 0 THEN -1 END"
         " FROM work_unit u GROUP BY u.run_id, u.table_name",
+        # The text of a log record can be deleted, the row of its commit stays.
+        "CREATE TABLE log_record (seq BIGINT NOT NULL, body TEXT NOT NULL, cell_values TEXT, PRIMARY KEY (seq))",
+        "INSERT INTO log_record (seq, body) SELECT seq, record FROM commit_record",
+        "ALTER TABLE commit_record DROP COLUMN record",
     ),
 }
 """Format n -> the statements that make it n + 1. A new store is made at the newest format directly. `$SERIAL` is a

@@ -132,7 +132,7 @@ class CursorSet(Record, frozen=True, kw_only=True, tag="cursor_set"):
     table: str
     kind: str
     source_identity: str
-    value: Any
+    value: Any = None
 
 
 class CursorAdvanced(Record, frozen=True, kw_only=True, tag="cursor_advanced"):
@@ -151,7 +151,7 @@ class ItemsLanded(Record, frozen=True, kw_only=True, tag="items_landed"):
 
     pipeline: str
     table: str
-    items: dict[str, Any]
+    items: dict[str, Any] = {}
 
 
 class LedgerKeySet(Record, frozen=True, kw_only=True, tag="ledger_key_set"):
@@ -224,7 +224,7 @@ class UnitSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unit_id: str
     table: str
     ordinal: int
-    payload: dict[str, Any]
+    payload: dict[str, Any] = {}
     serial: bool = False
 
 
@@ -347,8 +347,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine decided together with these changes; refused (HW-T03) if its ownership was lost."""
 
 
-class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit as the log keeps it."""
+class LogRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A commit as the log keeps it; its cell values lie beside it (`cell_values`), in records of before that in it."""
 
     seq: int
     commit_id: str
@@ -356,3 +356,9 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
     actor: str
     node: str
     changes: tuple[Change, ...]
+    previous: str | None = None
+    """The sha256 of the record before this one: the records are a chain."""
+    values_sha256: str | None = None
+    """Of the file with the cell values of this record; None if it has none."""
+    moved: tuple[str, ...] = ()
+    """The names of the fields that are in that file."""
