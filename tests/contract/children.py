@@ -8,10 +8,11 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
-from contract.stores import Place, attempt_path, claim, commit, landed, written
+from contract.stores import ACTOR, Place, attempt_path, claim, commit, landed, written
 from forked import context
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId
+from headwater.catalog import gc
 from headwater.catalog import records as r
 
 if TYPE_CHECKING:
@@ -73,3 +74,12 @@ class Lander:
         os.kill(self.process.pid, signal.SIGCONT)
         self.process.join()
         return str(self.answer.get())
+
+
+def collect_garbage(place: Place) -> None:
+    """gc without any retention."""
+    store = place.open()
+    try:
+        gc.collect(store, actor=ACTOR, retention_seconds=0)
+    finally:
+        store.close()

@@ -464,7 +464,7 @@ def overwrite(path: Path) -> None:
 
 def drop_a_table(path: Path) -> None:
     connection = sqlite3.connect(path)
-    connection.execute("DROP TABLE commit_record")
+    connection.execute("DROP TABLE log_record")
     connection.close()
 
 

@@ -33,6 +33,9 @@ APPLY_POINTS = [
     f"commit.inside{IN_BETWEEN}",
     "commit.after",
     f"commit.after{FIRST_LANDING}",
+    "stats.torn",
+    "stats.after",
+    f"stats.after{FIRST_LANDING}",
     "log.torn",
     f"log.torn{FIRST_LANDING}",
     "log.after",
@@ -40,7 +43,7 @@ APPLY_POINTS = [
 ]
 IN_WORKERS = ["part.mid", "part.before_fsync", "part.after_fsync"]
 VIEW_POINTS = ["view.before", "view.torn", "view.torn@3"]
-GC_POINTS = ["gc.before_delete", "gc.mid_delete"]
+GC_POINTS = ["gc.before_delete", "gc.mid_delete", "checkpoint.torn", "checkpoint.after", "checkpoint.mid_delete"]
 SCHEMA_POINTS = ["schema.before_accept"]
 
 

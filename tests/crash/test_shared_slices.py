@@ -43,10 +43,8 @@ primary_key = ["id"]
 def committed(store: Store) -> Counter[str]:
     """How many slices the processes have landed, by the names of their machines."""
     with store.catalog.snapshot() as connection:
-        records = connection.execute(select(t.commit.c.node, t.commit.c.record)).all()
-    return Counter(
-        node for node, record in records if any(c["do"] == "unit_done" for c in json.loads(record)["changes"])
-    )
+        records = [json.loads(body) for body in connection.execute(select(t.log_record.c.body)).scalars()]
+    return Counter(record["node"] for record in records if any(c["do"] == "unit_done" for c in record["changes"]))
 
 
 def held(store: Store, node: str) -> set[str]:

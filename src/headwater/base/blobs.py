@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,29 +34,30 @@ def make_directory(directory: Path) -> None:
         fsync_directory(made.parent)
 
 
-def write_whole(path: Path, data: bytes, *, torn: str | None = None, durable: bool = True) -> None:
-    """Replace `path` by `data` atomically; a reader sees the old bytes or the new ones. `torn` is a crash point
-    passed when half of the bytes are written."""
+def write_whole(path: Path, data: bytes | Iterable[bytes], *, torn: str | None = None, durable: bool = True) -> None:
+    """Replace `path` by `data` (or its pieces) atomically; a reader sees the old bytes or the new ones. `torn` is a
+    crash point passed when a part of the bytes is written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    pieces = (data[: len(data) // 2], data[len(data) // 2 :]) if isinstance(data, bytes) else data
     try:
         with open(temporary, "wb") as file:
-            if torn is not None:
-                file.write(data[: len(data) // 2])
-                file.flush()
-                crash_point(torn)
-                file.write(data[len(data) // 2 :])
-            else:
-                file.write(data)
+            for number, piece in enumerate(pieces):
+                if number == 1 and torn is not None:
+                    file.flush()
+                    crash_point(torn)
+                file.write(piece)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
         temporary.replace(path)
         if durable:
             fsync_directory(path.parent)
-    except OSError as error:
+    except BaseException as error:
         with suppress(OSError):  # a read-only disk refuses to remove even what is not there
             temporary.unlink(missing_ok=True)
-        raise cannot_write(path, error) from error
+        if isinstance(error, OSError):
+            raise cannot_write(path, error) from error
+        raise
 
 
 def cannot_write(path: Path | str, error: OSError) -> HeadwaterError:

@@ -289,6 +289,11 @@ SQL_PARAMETERS = 500
 """Databases bound the number of parameters of a statement."""
 FILE_SOURCE_IDS = 1_000
 """So many source ids are listed in the record of a file; of a file with more, only their number."""
+CHECKPOINT_COMMITS = 10_000
+"""A checkpoint of the catalog is written after so many commits, and by gc."""
+CHECKPOINTS_KEPT = 2
+CHECKPOINT_ROWS = 1_000
+"""So many rows of a checkpoint are inserted at once."""
 LOG_WRITE_TRIES = 5
 """How often a record is written whose half-written file another machine's clean-up took away."""
 

@@ -9,6 +9,7 @@ cut.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
@@ -24,13 +25,14 @@ from headwater.base.ids import uuid7
 from headwater.base.node import this_node
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
+from headwater.catalog.checkpoint import make_checkpoint
 from headwater.catalog.database import Catalog, open_catalog
 from headwater.catalog.engine_state import write_step
 from headwater.catalog.inbox import put
 from headwater.catalog.lease import JOB, Lease, hold
 from headwater.catalog.ledger import taken_keys
 from headwater.catalog.levels import decided
-from headwater.catalog.log import decode_record, encode_record, heal_log, write_log
+from headwater.catalog.log import LogText, decode_record, encode_record, heal_log, insert_text, last_hash, write_log
 from headwater.catalog.queue import JobLease, end_job, hold_job
 from headwater.catalog.replay import apply_changes
 from headwater.catalog.slice_jobs import abandon_slices, after_end, end_run
@@ -85,16 +87,20 @@ class Store:
                 node=this_node(),
                 changes=decided(connection, commit.changes),
                 format=t.FORMAT_VERSION,
+                previous=last_hash(connection, seq - 1),
             )
-            body = encode_record(record)
-            insert_commit(connection, record, body)
-            apply_changes(connection, decode_record(body))  # as a rebuild will read it
+            text = encode_record(record)
+            insert_commit(connection, record, text)
+            apply_changes(connection, decode_record(text.body, text.values))  # as a rebuild will read it
             claimed = _apply_transient(connection, commit, holder)
             crash_point("commit.inside")
         crash_point("commit.after")
-        write_log(self.layout, seq, body)
+        write_log(self.layout, text)
         if seq % limits.LOG_CHECK_COMMITS == 0:
             heal_log(self.catalog, self.layout, tidy=False)
+        if seq % limits.CHECKPOINT_COMMITS == 0:
+            with suppress(HeadwaterError):  # the commit is durable: the next checkpoint does it
+                make_checkpoint(self.catalog, self.layout)
         return seq, claimed
 
     def _check_log(self, seq: int) -> None:
@@ -110,16 +116,16 @@ class Store:
         self.catalog.close()
 
 
-def insert_commit(connection: Connection, record: r.LogRecord, body: bytes) -> None:
+def insert_commit(connection: Connection, record: r.LogRecord, text: LogText) -> None:
     row = {
         "seq": record.seq,
         "commit_id": record.commit_id,
         "at_us": record.at_us,
         "actor": record.actor,
         "node": record.node,
-        "record": body.decode(),
     }
     connection.execute(_INSERT_COMMIT, row)
+    insert_text(connection, text)
 
 
 def open_store(root: Path, *, project: str, catalog_url: str = "sqlite") -> Store:
@@ -131,12 +137,12 @@ def open_store(root: Path, *, project: str, catalog_url: str = "sqlite") -> Stor
     if catalog is None:
         catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project)
     assert catalog is not None
-    _write_config(layout, project)
     heal_log(catalog, layout)
+    _write_config(layout, catalog, project)
     return Store(layout, catalog)
 
 
-def _write_config(layout: Layout, project: str) -> None:
+def _write_config(layout: Layout, catalog: Catalog, project: str) -> None:
     """`config.toml` tells the format, also after an upgrade; the rest of it stays as it is."""
     format_line = f"format_version = {t.FORMAT_VERSION}"
     if not layout.config.exists():
@@ -145,6 +151,7 @@ def _write_config(layout: Layout, project: str) -> None:
     old = layout.config.read_text()
     new = re.sub(r"^format_version = \d+$", format_line, old, count=1, flags=re.MULTILINE)
     if new != old:
+        make_checkpoint(catalog, layout)  # what a migration made of the rows is in no record
         write_whole(layout.config, new.encode())
 
 

@@ -2,7 +2,7 @@
 
 Order makes it safe. Retired files first leave the catalog by a commit, then the disk. Before the leftovers of an
 attempt are deleted its epoch is raised, so that a writer that was only asleep is refused when it wakes up. A
-crash in between leaves files that the next gc finds.
+crash in between leaves files that the next gc finds. Last, a checkpoint is written and the log trimmed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.catalog import sql_tables as t
+from headwater.catalog.checkpoint import make_checkpoint
 from headwater.catalog.commit import Store
 from headwater.catalog.lease import JOB
 from headwater.catalog.lookup import named_paths
@@ -59,6 +60,7 @@ def collect(
     size = sum(_size(store.root / path) for path in doomed)
     if not dry_run:
         _delete(store.root, doomed)
+        make_checkpoint(store.catalog, store.layout, retention_seconds=retention_seconds)
     return Collected(len(forgotten), len(orphans), size, fenced)
 
 

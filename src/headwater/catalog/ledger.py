@@ -88,9 +88,12 @@ def oldest_expiry(connection: Connection) -> int | None:
 
 
 def cleared_since(connection: Connection, seq: int) -> set[str]:
-    """The tables of which keys were cleared by commits after `seq`."""
-    marked = t.commit.c.record.contains(f'"{LedgerKeysCleared.__struct_config__.tag}"', autoescape=True)
-    records = connection.execute(select(t.commit.c.record).where(t.commit.c.seq > seq, marked)).scalars()
+    """The tables of which keys were cleared by commits after `seq`; all tables, if the records of some are trimmed."""
+    c = t.log_record.c
+    if (connection.execute(select(func.min(c.seq))).scalar() or 0) > seq + 1:
+        return set(connection.execute(select(t.table.c.name)).scalars())
+    marked = c.body.contains(f'"{LedgerKeysCleared.__struct_config__.tag}"', autoescape=True)
+    records = connection.execute(select(c.body).where(c.seq > seq, marked)).scalars()
     changes = [change for record in records for change in decode_record(record.encode()).changes]
     return {change.table for change in changes if isinstance(change, LedgerKeysCleared)}
 

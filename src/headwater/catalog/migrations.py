@@ -126,6 +126,10 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "DROP TABLE file_entry_5",
         "CREATE INDEX file_entry_table ON file_entry (table_name, removed_seq, first_key, last_key)",
         "CREATE UNIQUE INDEX file_entry_live ON file_entry (path) WHERE removed_seq IS NULL",
+        # The text of a log record can be deleted, the row of its commit stays.
+        "CREATE TABLE log_record (seq BIGINT NOT NULL, body TEXT NOT NULL, cell_values TEXT, PRIMARY KEY (seq))",
+        "INSERT INTO log_record (seq, body) SELECT seq, record FROM commit_record",
+        "ALTER TABLE commit_record DROP COLUMN record",
     ),
 }
 """Format n -> the statements that make it n + 1. A new store is made at the newest format directly. `$SERIAL` is a

@@ -1,4 +1,4 @@
-"""`context rebuild-catalog`: an equal catalog from the log alone.
+"""`context rebuild-catalog`: an equal catalog from the log alone: its newest checkpoint and the records after it.
 
 Leases, the engine's state, its inbox and its queue are not part of it, and are emptied: a state that remembers other
 commits than the log could take old data for new. What is asked for next runs again. Slices that were planned and have
@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from headwater.base.blobs import fsync_directory, make_directory
 from headwater.base.errors import HeadwaterError, StoreDamaged
 from headwater.catalog import sql_tables as t
+from headwater.catalog.checkpoint import newest_checkpoint, restore_checkpoint
 from headwater.catalog.commit import insert_commit
 from headwater.catalog.database import Catalog, open_catalog
 from headwater.catalog.inferred_levels import settle_levels
@@ -38,7 +39,8 @@ def rebuild_catalog(root: Path, *, project: str, catalog_url: str = "sqlite") ->
     cannot be read is replaced. Nobody commits meanwhile, and what was committed and not yet logged is logged first, as
     far as the old catalog can be read. A damaged log changes nothing."""
     layout = Layout(root)
-    make_directory(layout.log)
+    for directory in (layout.log, layout.stats):
+        make_directory(directory)
     if catalog_url == "sqlite":
         return _rebuild_sqlite(layout, project)
     catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project)
@@ -51,18 +53,21 @@ def rebuild_catalog(root: Path, *, project: str, catalog_url: str = "sqlite") ->
 
 def replay_log(catalog: Catalog, layout: Layout) -> int:
     """Empty the data tables and fill them from the log, in one transaction. Returns the number of commits."""
-    commits = 0
+    commits, head = 0, None
     with catalog.transaction() as connection:
         t.metadata.create_all(connection)
         connection.execute(select(t.store.c.seq).with_for_update())
         write_missing(layout, unlogged(connection))
-        for table in (*t.DATA, *t.TRANSIENT):
+        for table in (*t.DATA, *t.TRANSIENT, t.log_record):
             connection.execute(delete(table))
         format_ = 0
-        for record, body in log_records(layout):
+        if (checkpoint := newest_checkpoint(layout)) is not None:
+            restore_checkpoint(connection, layout, checkpoint.seq)
+            commits, head = checkpoint.seq, checkpoint.head
+        for record, text in log_records(layout, after=commits, head=head):
             if record.format > format_:
                 settle_levels(connection)  # where the store was brought to a newer format
-            insert_commit(connection, record, body)
+            insert_commit(connection, record, text)
             apply_changes(connection, record)
             commits, format_ = record.seq, record.format
         settle_levels(connection)

@@ -139,7 +139,7 @@ class CursorSet(Record, frozen=True, kw_only=True, tag="cursor_set"):
     table: str
     kind: str
     source_identity: str
-    value: Any
+    value: Any = None
 
 
 class CursorAdvanced(Record, frozen=True, kw_only=True, tag="cursor_advanced"):
@@ -158,7 +158,7 @@ class ItemsLanded(Record, frozen=True, kw_only=True, tag="items_landed"):
 
     pipeline: str
     table: str
-    items: dict[str, Any]
+    items: dict[str, Any] = {}
 
 
 class LedgerKeySet(Record, frozen=True, kw_only=True, tag="ledger_key_set"):
@@ -234,7 +234,7 @@ class UnitSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unit_id: str
     table: str
     ordinal: int
-    payload: dict[str, Any]
+    payload: dict[str, Any] = {}
     serial: bool = False
 
 
@@ -358,7 +358,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A commit as the log keeps it."""
+    """A commit as the log keeps it; its cell values lie beside it (`cell_values`), in records of before that in it."""
 
     seq: int
     commit_id: str
@@ -368,3 +368,9 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     changes: tuple[Change, ...]
     format: int = 5
     """The format of the catalog that wrote it; records before format 6 do not say."""
+    previous: str | None = None
+    """The sha256 of the record before this one: the records are a chain."""
+    values_sha256: str | None = None
+    """Of the file with the cell values of this record; None if it has none."""
+    moved: tuple[str, ...] = ()
+    """The names of the fields that are in that file."""

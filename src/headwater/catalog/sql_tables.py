@@ -46,7 +46,14 @@ commit = Table(
     Column("at_us", BigInteger, nullable=False),
     Column("actor", Text, nullable=False),
     Column("node", Text, nullable=False),
-    Column("record", Text, nullable=False),
+)
+
+log_record = Table(  # neither of the two kinds: what the files of the log hold, until it is trimmed
+    "log_record",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("body", Text, nullable=False),
+    Column("cell_values", Text),
 )
 
 table = Table(

@@ -26,6 +26,10 @@ class Layout:
         return self.root / "log"
 
     @property
+    def stats(self) -> Path:
+        return self.root / "stats"
+
+    @property
     def tables(self) -> Path:
         return self.root / "tables"
 
@@ -39,6 +43,13 @@ class Layout:
 
     def log_record(self, seq: int) -> Path:
         return self.log / f"{seq:012d}.json"
+
+    def values_of(self, seq: int) -> Path:
+        """The cell values of a log record."""
+        return self.stats / f"{seq:012d}.json"
+
+    def checkpoint(self, seq: int) -> Path:
+        return self.log / f"checkpoint-{seq:012d}"
 
 
 def attempt_directory(table: str, *, run_id: str, node: str, unit_id: str, attempt: int) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy import select
 
@@ -19,7 +21,15 @@ from headwater.base.errors import HeadwaterError
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
-from headwater.catalog.log import decode_record, encode_record, heal_log, log_records, read_log_record, write_log
+from headwater.catalog.log import (
+    LogText,
+    decode_record,
+    encode_record,
+    heal_log,
+    log_records,
+    read_log_record,
+    write_log,
+)
 from headwater.storage.file_record import ColumnStats, FileRecord
 from headwater.storage.layout import Layout
 
@@ -52,23 +62,50 @@ def test_a_record_is_one_line_of_json_with_its_hash(store: Store) -> None:
     assert text.endswith("}\n")
     body = json.loads(text)
     assert list(body) == ["sha256", "record"]
-    assert {key: body["record"][key] for key in ("seq", "actor", "changes")} == {
+    assert {key: body["record"][key] for key in ("seq", "actor", "changes", "moved")} == {
         "seq": 1,
         "actor": ACTOR,
-        "changes": [
-            {"do": "items_landed", "pipeline": PROJECT, "table": "orders", "items": {"ä": [1, None, {"b": 0.5}]}}
-        ],
+        "changes": [{"do": "items_landed", "pipeline": PROJECT, "table": "orders"}],
+        "moved": ["items"],
     }
+    values = store.layout.values_of(1).read_bytes()
+    assert json.loads(values) == {"0": {"items": {"ä": [1, None, {"b": 0.5}]}}}
+    assert hashlib.sha256(values).hexdigest() == body["record"]["values_sha256"]
+
+
+def test_each_record_names_the_hash_of_the_one_before_it(store: Store) -> None:
+    for _ in range(3):
+        commit(store, NOTE)
+    files = [json.loads(store.layout.log_record(seq).read_text()) for seq in (1, 2, 3)]
+    assert [file["record"].get("previous") for file in files] == [None, files[0]["sha256"], files[1]["sha256"]]
+
+
+def test_a_record_that_was_replaced_with_its_hash_is_found_by_the_next(store: Store) -> None:
+    for _ in range(3):
+        commit(store, NOTE)
+    body = read_log_record(store.layout, 2)[1].body
+    write_log(store.layout, LogText(2, body.replace(b'"orders"', b'"order5"')))
+    assert read_log_record(store.layout, 2)[0].seq == 2
+    with pytest.raises(HeadwaterError) as found:
+        numbers(store.layout)
+    assert (found.value.code, "does not follow record 2" in found.value.message) == ("HW-T04", True)
 
 
 def test_a_record_read_back_is_the_record_that_was_written(tmp_path: Path) -> None:
     file = FileRecord(path="p", rows=1, bytes=2, ordinal=0, stats={"1": ColumnStats(min=2**63, max=2**70)})
     changes = (NOTE, r.FilesAdded(table="t", schema_id=1, run_id="r", files=(file,)), r.UnitsAbandoned(run_id="r"))
     record = r.LogRecord(seq=7, commit_id="c", at_us=1, actor=ACTOR, node="n", changes=changes)
-    layout = Layout(tmp_path)
+    layout, text = Layout(tmp_path), encode_record(record)
     layout.log.mkdir()
-    write_log(layout, 7, encode_record(record))
-    assert read_log_record(layout.log_record(7)) == record == decode_record(encode_record(record))
+    layout.stats.mkdir()
+    write_log(layout, text)
+    found = read_log_record(layout, 7)[0]
+    assert found.changes == changes == decode_record(text.body, text.values).changes
+    assert found.moved == ("items", "stats")
+    layout.values_of(7).write_bytes(b"{}")
+    with pytest.raises(HeadwaterError) as damaged:
+        read_log_record(layout, 7)
+    assert (damaged.value.code, "stats/000000000007.json" in damaged.value.message) == ("HW-T04", True)
 
 
 def test_a_record_of_the_first_version_can_still_be_read(tmp_path: Path) -> None:
@@ -90,7 +127,7 @@ def test_a_record_of_the_first_version_can_still_be_read(tmp_path: Path) -> None
         "UnitDone",
         "RunSettled",
     ]
-    assert encode_record(record) == body
+    assert msgspec.json.encode(record) == body
 
 
 def test_opening_writes_a_record_that_a_crash_kept_from_the_log(place: Place, store: Store) -> None:
@@ -125,13 +162,14 @@ def test_the_mark_moves_up_by_itself(store: Store, monkeypatch: pytest.MonkeyPat
     assert marks == [0, 0, 3, 3, 3, 6]
 
 
-@pytest.mark.parametrize("point", ["commit.after", "log.torn", "log.after"])
+@pytest.mark.parametrize("point", ["commit.after", "stats.torn", "stats.after", "log.torn", "log.after"])
 def test_a_crash_around_the_log_is_healed_when_the_store_is_opened(place: Place, store: Store, point: str) -> None:
     commit(store, NOTE)
     assert exit_code(commit_items, place, "child", 1, crash_at=point) == -signal.SIGKILL
     left = sorted(path.name for path in store.layout.log.iterdir())
-    assert len(left) == {"commit.after": 1, "log.torn": 2, "log.after": 2}[point]
+    assert len(left) == (2 if point.startswith("log.") else 1)
     again = place.open()
+    assert sorted(path.name for path in again.layout.stats.iterdir()) == ["000000000001.json", "000000000002.json"]
     assert sorted(path.name for path in again.layout.log.iterdir()) == ["000000000001.json", "000000000002.json"]
     assert numbers(again.layout) == [1, 2]
     assert commit(again, NOTE) == 3
@@ -195,7 +233,7 @@ def test_a_damaged_record_is_found(store: Store, kind: str) -> None:
     path = store.layout.log_record(1)
     path.write_bytes(DAMAGE[kind](path.read_bytes()))
     with pytest.raises(HeadwaterError) as found:
-        read_log_record(path)
+        read_log_record(store.layout, 1)
     assert found.value.code == "HW-T04"
     assert path.name in found.value.message
     with pytest.raises(HeadwaterError):
@@ -224,7 +262,7 @@ def test_a_record_of_a_newer_version_says_so(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     layout.log.mkdir()
     body = b'{"seq":1,"commit_id":"c","at_us":5,"actor":"a","node":"n","changes":[{"do":"from_the_future"}]}'
-    write_log(layout, 1, body)
+    write_log(layout, LogText(1, body))
     with pytest.raises(HeadwaterError) as found:
-        read_log_record(layout.log_record(1))
+        read_log_record(layout, 1)
     assert found.value.code == "HW-T01"
