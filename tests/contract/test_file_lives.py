@@ -204,6 +204,7 @@ def test_another_mode_or_another_key_leaves_no_base(store: Store, place: Place) 
     commit(store, added(file("d", "i", "j"), schema_id=3))
     found = state_at(store).files
     assert [(live.level, live.key_range is None) for live in found] == [(0, True), (0, True), (0, True), (0, False)]
+    assert [live.unique_keys for live in found] == [False, False, False, True]
     same_after_rebuild(store, place)
 
 
@@ -253,7 +254,7 @@ def test_nothing_is_inferred_of_an_old_table_whose_key_or_mode_has_changed(store
     old_commit(store, r.TableCreated(table="orders", pipeline=PROJECT, mode="upsert"), created)
     old_commit(store, added(old_file("a", "a", "c")))
     rebuild_catalog(place.root, project=PROJECT, catalog_url=place.url)
-    assert levels(store) == {"a": 0}
+    assert [(live.level, live.unique_keys) for live in state_at(store).files] == [(0, False)]
 
 
 # --- what else records say

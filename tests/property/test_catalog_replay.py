@@ -49,6 +49,7 @@ OPS = st.one_of(
     st.tuples(st.just("land"), STATS),
     st.tuples(st.just("stage"), STATS),
     st.tuples(st.just("remove"), st.integers(0, 5)),
+    st.tuples(st.just("restore"), st.integers(0, 5)),
     st.tuples(st.just("forget"), st.none()),
     st.tuples(st.just("give_up"), st.text(max_size=5).filter(lambda text: "\0" not in text)),
     st.tuples(st.just("items"), st.dictionaries(st.sampled_from("abc"), JSON, max_size=2)),
@@ -105,6 +106,13 @@ class Past:
         paths = tuple(file.path for file in self.table().files[place : place + 2])
         if paths:
             commit(self.store, r.FilesRemoved(table="orders", paths=paths))
+
+    def restore(self, place: int) -> None:
+        live = {file.path for file in self.table().files}
+        gone = sorted({row["path"] for row in dump(self.store.catalog)["file_entry"]} - live)
+        if gone:
+            file = FileRecord(path=gone[place % len(gone)], rows=1, bytes=1, ordinal=place)
+            commit(self.store, r.FilesAdded(table="orders", schema_id=1, run_id="r", files=(file,)))
 
     def forget(self, _: None) -> None:
         gone = [row for row in dump(self.store.catalog)["file_entry"] if row["removed_seq"] is not None]

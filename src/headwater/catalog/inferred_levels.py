@@ -37,7 +37,8 @@ def settle_levels(connection: Connection) -> None:
         for file in files:
             first, last = stats_range(file.stats, file.rows, schemas[file.schema_id], keys) or (None, None)
             here = (t.file.c.path == file.path) & t.file.c.removed_seq.is_(None)
-            values = {"level": int(file.path in paths), "first_key": first, "last_key": last}
+            unique = file.unique_keys and table.name not in unsure
+            values = {"level": int(file.path in paths), "unique_keys": unique, "first_key": first, "last_key": last}
             connection.execute(update(t.file).where(here).values(values))
     connection.execute(update(t.file).where(t.file.c.level.is_(None)).values(level=0))
 

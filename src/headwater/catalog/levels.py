@@ -4,7 +4,7 @@ Two things hold for an upsert table at every cut, and views and frames trust the
 level 1, and of a key that is also in a file of level 0 the row there is the newer one. So a commit gets level 1 if it
 holds no key twice and its keys touch no live file's, and a merge also if all that it replaces is of the base. A table of
 mode `replace` has nothing but a base. A commit that changes the key or the mode of a table takes its files back to
-level 0 (`catalog.replay`), which is always true."""
+level 0 (`catalog.replay`), which is always true; of another key nothing is known of them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _TABLE = select(t.table.c.mode, t.table.c.schema_id).where(t.table.c.name == bin
 
 
 def decided(connection: Connection, changes: Sequence[r.Change]) -> tuple[r.Change, ...]:
-    """The changes of a commit with the levels of the files that they add, and without keys that are not the table's any
-    more. Holds as long as the transaction does."""
+    """The changes of a commit with the levels of the files that they add, and without what files say of a key that is
+    not the table's any more. Holds as long as the transaction does."""
     return tuple(_decided(connection, change, changes) if isinstance(change, Adding) else change for change in changes)
 
 
@@ -56,7 +56,7 @@ def _decided(connection: Connection, change: Adding, changes: Sequence[r.Change]
     is_same = before in (0, after) or key(before) == key(after)
     if change.schema_id != after and key(change.schema_id) != key(after):
         files = tuple(msgspec.structs.replace(file, first_key=None, last_key=None) for file in change.files)
-        change, is_same = msgspec.structs.replace(change, files=files), False
+        change, is_same = msgspec.structs.replace(change, files=files, unique_keys=False), False
     is_alone = sum(isinstance(each, Adding) for each in mine) == 1
     if mode == "replace":
         level = 1

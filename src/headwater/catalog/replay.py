@@ -265,7 +265,8 @@ def _staged(change: r.UnitDone) -> str | None:
 def _set_schema(connection: Connection, record: r.LogRecord, change: r.SchemaSet) -> None:
     current = connection.execute(select(t.table.c.schema_id).where(t.table.c.name == change.table)).scalar()
     if current and key_at(connection, change.table, current) != key_of(TableSchema.from_json(change.schema)):
-        connection.execute(_live_of(change.table).values(level=0, first_key=None, last_key=None))
+        unknown = {"level": 0, "unique_keys": False, "first_key": None, "last_key": None}
+        connection.execute(_live_of(change.table).values(unknown))
     connection.execute(
         insert(t.table_schema).values(
             table_name=change.table,
