@@ -68,7 +68,8 @@ def stored_texts(connection: Connection, *, after: int = 0) -> Iterator[LogText]
 
 
 def write_log(layout: Layout, text: LogText) -> None:
-    """Make one record durable, after its cell values. Statistics are fsynced later, by `write_missing`."""
+    """Make one record durable, after its cell values. Statistics alone are not fsynced: the catalog has them, and a
+    rebuild does without."""
     if text.values is not None:
         log_files.write_values(layout, text.seq, text.values, durable=text.fsync_values)
     log_files.write_record(layout, text.seq, text.body)
@@ -167,16 +168,12 @@ def unlogged(connection: Connection) -> list[LogText]:
 
 
 def write_missing(layout: Layout, texts: Iterable[LogText]) -> int:
-    """Write those of the records that the log has not, or has torn; returns how many. All of them are durable then."""
-    written, values = 0, []
+    """Write those of the records that the log has not, or has torn; returns how many."""
+    written = 0
     for text in texts:
         if not is_whole(layout, text) or log_files.read_values(layout, text.seq) != text.values:
             write_log(layout, text)
             written += 1
-        if text.values is not None and REQUIRED.isdisjoint(decode_record(text.body).moved):
-            values.append(text.seq)
-    if values:
-        log_files.make_durable(layout, values)
     return written
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from headwater.base import limits
-from headwater.base.blobs import fsync_directory, write_whole
+from headwater.base.blobs import write_whole
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
 from headwater.storage.layout import Layout
@@ -51,17 +51,9 @@ def read_body(layout: Layout, seq: int) -> bytes:
 
 
 def read_values(layout: Layout, seq: int) -> bytes | None:
-    """None if they were deleted."""
+    """None if they were deleted. A power cut leaves an empty file of what was not fsynced."""
     path = layout.values_of(seq)
-    return path.read_bytes() if path.is_file() else None
-
-
-def make_durable(layout: Layout, seqs: Iterable[int]) -> None:
-    """Fsync cell values that were written without."""
-    for seq in seqs:
-        with open(layout.values_of(seq), "rb") as file:
-            os.fsync(file.fileno())
-    fsync_directory(layout.stats)
+    return (path.read_bytes() or None) if path.is_file() else None
 
 
 def records_after(layout: Layout, seq: int) -> list[int]:
