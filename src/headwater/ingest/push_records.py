@@ -68,7 +68,7 @@ class Push:
     format: str = "ndjson"
     """As what a dead letter of it is read again."""
     reader: Callable[[TableSchema, int | None], Prepared] | None = None
-    """What makes rows of a batch that is no NDJSON: `body` is then empty. Takes the schema, and how many bad rows are
+    """What makes the rows of a batch that is a file: `body` is then empty. Takes the schema, and how many bad rows are
     borne (None: any number); may be called again."""
 
 

@@ -103,7 +103,7 @@ class Memory:
     def forget(self, tables: Iterable[str]) -> None:
         """The ledgers of these tables were cleared: their files count as new."""
         prefixes = tuple(f"{table}/" for table in tables)
-        for path, known in self._files.items():
+        for path, known in list(self._files.items()):
             known.is_done = known.is_done and not path.startswith(prefixes)
 
     def hash_of(self, file: Dropped) -> str | None:
@@ -119,7 +119,9 @@ class Memory:
     def save(self) -> None:
         """Keep the hashes for the next process. Raises nothing."""
         kept = {
-            path: (known.stamp, known.sha256) for path, known in self._files.items() if known.stamp and known.sha256
+            path: (known.stamp, known.sha256)
+            for path, known in list(self._files.items())
+            if known.stamp and known.sha256
         }
         if kept != self._kept:
             with suppress(OSError, HeadwaterError):
