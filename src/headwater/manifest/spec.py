@@ -208,7 +208,7 @@ class PipelineSpec(Spec):
     retry: RetrySpec | None = None
     timeout: Duration | None = None
     always_run: bool = False
-    transforms: Later = None
+    transforms: Annotated[tuple[JsonValue, ...], Listed] = ()
     backfill: BackfillSpec | None = None
     ripples: Annotated[tuple[RippleSpec, ...], Listed] = ()
 
