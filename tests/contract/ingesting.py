@@ -28,6 +28,8 @@ KILLS = {
     "commit.before": False,
     "commit.inside": False,
     "commit.after": True,
+    "stats.torn": True,
+    "stats.after": True,
     "log.torn": True,
     "log.after": True,
     "ingest.before_answer": True,

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from contract.children import collect_garbage
+from contract.ingesting import push
 from contract.stores import PROJECT, Place, attempt_path, begin_run, commit, create_table, done, landed, written
 from contract.test_gc_verify_rebuild import at_day, collect, furnish, land_one, rebuild, take
 from forked import exit_code
@@ -24,6 +25,7 @@ from headwater.catalog.commit import Store
 from headwater.catalog.database import open_catalog
 from headwater.catalog.rebuild import dump, replay_log
 from headwater.catalog.verify import StoreProblem, verify
+from headwater.ingest.accept import Acceptor
 from headwater.storage.file_record import ColumnStats
 from headwater.storage.log_files import checkpoints, records_after
 
@@ -75,6 +77,11 @@ def test_planted_cell_values_are_in_no_byte_of_the_log(store: Store, place: Plac
     before = dump(store.catalog)
     rebuild(place)
     assert dump(store.catalog) == before
+
+
+def test_pushed_values_are_in_no_byte_of_the_log(store: Store) -> None:
+    Acceptor(store).accept(push(b'{"label": "%s", "n": 1}\n{"label": 7}\n' % PLANTED.encode()))
+    assert (holds(store, "log"), holds(store, "stats")) == ([], ["000000000001.json"])
 
 
 def test_statistics_can_be_deleted_and_a_rebuild_does_without(store: Store, place: Place) -> None:
