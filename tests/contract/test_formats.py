@@ -108,6 +108,19 @@ def test_an_old_store_is_brought_up_in_one_transaction(interrupted: Place, monke
     interrupted.open().close()
 
 
+def test_a_process_that_knows_only_the_old_format_is_refused(
+    interrupted: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = interrupted.open()
+    monkeypatch.setattr(t, "FORMAT_VERSION", 4)
+    with pytest.raises(HeadwaterError, match="has format") as opened:
+        interrupted.open()
+    with pytest.raises(HeadwaterError, match="upgraded while it was open") as committed:
+        commit(store, NOTE)
+    assert (opened.value.code, committed.value.code) == ("HW-T01", "HW-T02")
+    store.close()
+
+
 def test_a_catalog_that_was_brought_up_equals_one_that_is_rebuilt_from_the_log(interrupted: Place) -> None:
     store = interrupted.open()
     known = dump(store.catalog)
