@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
@@ -16,7 +17,7 @@ from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store, insert_commit
 from headwater.catalog.gc import collect
 from headwater.catalog.inferred_levels import settle_levels
-from headwater.catalog.log import encode_record, write_log
+from headwater.catalog.log import LogText, write_log
 from headwater.catalog.lookup import table_entry, table_states
 from headwater.catalog.rebuild import dump, rebuild_catalog
 from headwater.catalog.replay import apply_changes
@@ -212,13 +213,14 @@ def test_another_mode_or_another_key_leaves_no_base(store: Store, place: Place) 
 
 
 def old_commit(store: Store, *changes: r.Change) -> None:
-    """As a version before format 6 did it: no level, no keys, no format in the record."""
+    """As a version before format 6 did it: no level, no keys, no format in the record, and cell values inside."""
     with store.catalog.transaction() as connection:
         seq = connection.execute(update(t.store).values(seq=t.store.c.seq + 1).returning(t.store.c.seq)).scalar_one()
         record = r.LogRecord(seq=seq, commit_id=f"c{seq}", at_us=seq, actor=ACTOR, node="n", changes=changes)
-        insert_commit(connection, record, encode_record(record))
+        text = LogText(seq, msgspec.json.encode(record))
+        insert_commit(connection, record, text)
         apply_changes(connection, record)
-    write_log(store.layout, seq, encode_record(record))
+    write_log(store.layout, text)
 
 
 def old_file(path: str, first: str, last: str) -> FileRecord:
