@@ -309,6 +309,57 @@ def test_records_that_land_rows_are_made_in_one_module() -> None:
     assert made_in(modules(), LANDING_RECORDS) == {(name, "headwater.catalog.landing") for name in LANDING_RECORDS}
 
 
+FILE_CALLS = {
+    *("read_text", "read_bytes", "write_text", "write_bytes", "unlink", "mkdir", "rmdir", "rmtree"),
+    *("copyfile", "copy2", "copytree", "move", "fsync", "symlink_to", "hardlink_to", "ParquetFile", "ParquetWriter"),
+}
+OTHER_FILES = {
+    "headwater.app.apply": "a saved plan",
+    "headwater.app.demo_orders": "files of the demo project",
+    "headwater.app.doctor": "whether a directory can be written",
+    "headwater.app.init": "files of a new project",
+    "headwater.app.schema": "the JSON Schema of manifests",
+    "headwater.catalog.database": "the directory of a new SQLite file",
+    "headwater.duck.query_pool": "sockets and scratch files of query processes",
+    "headwater.duck.query_worker": "the limits of the process",
+    "headwater.ingest.drop.due_files": "the drop folder",
+    "headwater.ingest.drop.folder": "the drop folder",
+    "headwater.spark.archive": "the class archive of the JVM",
+    "headwater.spark.cache": "the user's cache",
+    "headwater.spark.gateway": "the JVM's connection file",
+    "headwater.spark.java": "the JRE",
+    "headwater.spark.machine_size": "the machine's limits",
+    "headwater.spark.session": "Spark's scratch directory",
+    "headwater.spark.train": "the class archive of the JVM",
+    "headwater.spark.user_errors": "Python files of the project",
+}
+"""Modules that open files, none of which belongs to a store. The packages below are checked: the others (manifest,
+connectors, interfaces, coerce, observe) know no store."""
+STORE_PACKAGES = ("app", "catalog", "duck", "ingest", "runtime", "spark")
+
+
+def opens_files(found: dict[str, Path]) -> set[str]:
+    """Modules that open, write or delete files by themselves."""
+    wrong = set()
+    for module, path in found.items():
+        for node in nodes(path):
+            if isinstance(node, ast.Call):
+                match node.func:
+                    case ast.Name(id="open") | ast.Attribute(value=ast.Name(id="os"), attr="open"):
+                        wrong.add(module)
+                    case ast.Attribute(attr=name) if name in FILE_CALLS:
+                        wrong.add(module)
+            elif isinstance(node, ast.ImportFrom) and node.module == "headwater.base.blobs":
+                wrong.add(module)
+    return wrong
+
+
+def test_files_of_a_store_are_opened_in_storage_alone() -> None:
+    found = {name: path for name, path in modules().items() if name.split(".")[1:2] and name.split(".")[1] in STORE_PACKAGES}
+    assert opens_files(found) - OTHER_FILES.keys() == set()
+    assert OTHER_FILES.keys() - opens_files(found) == set(), "an entry that is not needed"
+
+
 def test_files_and_functions_are_short() -> None:
     wrong = [
         f"{path.name} has {lines} lines"
@@ -342,6 +393,8 @@ def little_house(tmp_path: Path) -> dict[str, Path]:
         "headwater.base.a": "import headwater.catalog.b\n",
         "headwater.catalog.b": "from headwater.base import a\n",
         "headwater.catalog.c": "import pyspark\nfrom r import SchemaSet as Set\nr.FilesAdded()\nSet()\n",
+        "headwater.duck.e": "from headwater.storage.store_files import read_text\nread_text(path)\n",
+        "headwater.spark.f": "path.unlink()\n",
         "headwater.interfaces.d": "def f():\n    from headwater.catalog import c\n    from headwater.app import e\n",
     }
     found = {}
@@ -363,6 +416,7 @@ def test_the_rules_find_what_they_forbid(little_house: dict[str, Path]) -> None:
         ("FilesAdded", "headwater.catalog.c"),
         ("SchemaSet", "headwater.catalog.c"),
     }
+    assert opens_files(little_house) == {"headwater.spark.f"}
 
 
 def test_the_rules_find_twin_names(tmp_path: Path) -> None:

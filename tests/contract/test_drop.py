@@ -22,12 +22,13 @@ from headwater.app.ingest import clear
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.base.regular_files import open_below
-from headwater.catalog.gc import collect, data_files
+from headwater.catalog.gc import collect
 from headwater.catalog.ledger import ledger_keys
 from headwater.catalog.lookup import current_seq, table_states
 from headwater.catalog.verify import verify
 from headwater.connectors.protocol import SliceGone
 from headwater.ingest.drop.folder import DropFolder, Dropped
+from headwater.storage.store_files import data_files
 
 UPSERT = """
 [[pipeline]]

@@ -37,6 +37,7 @@ from headwater.catalog.rebuild import Rebuilt, dump, rebuild_catalog, replay_log
 from headwater.catalog.slice_jobs import SliceLease
 from headwater.catalog.verify import StoreProblem, verify
 from headwater.storage.file_record import ColumnStats
+from headwater.storage.store_files import data_files
 
 
 def collect(store: Store, **options: float | bool) -> gc.Collected:
@@ -50,7 +51,7 @@ def take(store: Store, run_id: RunId) -> SliceLease:
 
 
 def files_on_disk(store: Store) -> list[str]:
-    return sorted(gc.data_files(store.layout))
+    return sorted(data_files(store.layout))
 
 
 def at_day(monkeypatch: pytest.MonkeyPatch, day: float) -> None:

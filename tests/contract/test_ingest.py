@@ -26,7 +26,7 @@ from contract.stores import ACTOR, PROJECT, Place
 from forked import exit_code
 from headwater.base import limits
 from headwater.catalog.commit import Store
-from headwater.catalog.gc import collect, data_files
+from headwater.catalog.gc import collect
 from headwater.catalog.ledger import ledger_keys, taken_keys
 from headwater.catalog.lookup import table_states
 from headwater.catalog.rebuild import dump, rebuild_catalog, replay_log
@@ -35,6 +35,7 @@ from headwater.ingest.accept import Acceptor
 from headwater.ingest.batch_queue import BatchQueue, Waiter
 from headwater.ingest.ledger_rules import clear_keys, sweep
 from headwater.ingest.push_records import Accepted, PushTable
+from headwater.storage.store_files import data_files
 
 ROWS = [{"label": "a", "user": "ada"}, {"label": "b", "n": "1"}]
 WAIT_CHECKS, WAIT_SECONDS = 2_000, 0.005

@@ -18,12 +18,13 @@ from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.dead_letters import ensure_table
 from headwater.catalog.evolution import DeclaredColumn
-from headwater.catalog.gc import collect, data_files
+from headwater.catalog.gc import collect
 from headwater.catalog.lookup import table_states
 from headwater.catalog.stored_dead_letters import count_dead_letters
 from headwater.catalog.verify import verify
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.push_records import OnBadRow, Push, PushTable
+from headwater.storage.store_files import data_files
 
 NUMBERS = PushTable("numbers", "numbers", declared={"n": DeclaredColumn(LONG)}, in_manifest=True)
 BODY = b'{"n": 1, "new": "x"}\n{"n": "one", "worse": 1}\n\n{"n": 2}\n[3]\r\n{"n": 4, "n": tru}'

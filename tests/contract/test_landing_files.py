@@ -13,9 +13,9 @@ from headwater.base.errors import HeadwaterError
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_records import JobEnd
-from headwater.catalog.gc import data_files
 from headwater.catalog.landing import Landing, until_landed
 from headwater.catalog.lookup import table_states
+from headwater.storage.store_files import data_files
 
 NAMED, UNNAMED = "tables/orders/data/named.parquet", "tables/orders/data/unnamed.parquet"
 

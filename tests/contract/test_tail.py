@@ -38,7 +38,7 @@ from headwater.base.table_schema import schema_of
 from headwater.base.types import parse_type
 from headwater.catalog.commit import Store
 from headwater.catalog.evolution import DeclaredColumn
-from headwater.catalog.gc import collect, data_files
+from headwater.catalog.gc import collect
 from headwater.catalog.lease import Lease
 from headwater.catalog.lookup import table_entries, table_states, table_versions
 from headwater.catalog.push_writers import new_writer
@@ -52,6 +52,7 @@ from headwater.ingest.accept import Acceptor
 from headwater.ingest.push_records import PushTable
 from headwater.ingest.tail import Tails
 from headwater.storage.part_writer import PartWriter
+from headwater.storage.store_files import data_files
 
 KEYED = PushTable(
     "keyed",

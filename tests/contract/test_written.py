@@ -17,7 +17,7 @@ from headwater.base.types import STRING
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import ensure_table
-from headwater.catalog.gc import collect, data_files
+from headwater.catalog.gc import collect
 from headwater.catalog.landing import Landing
 from headwater.catalog.lookup import table_states
 from headwater.catalog.rebuild import dump
@@ -28,6 +28,7 @@ from headwater.ingest.large_batch import land_written
 from headwater.ingest.prepare import prepare
 from headwater.ingest.push_records import Accepted, Push
 from headwater.storage.part_writer import PartWriter
+from headwater.storage.store_files import data_files
 
 BODY = b'{"label": "a", "label_2": "b"}\nno json\n'
 BIG = Push(EVENTS, b"", ACTOR, key="filedrop:1", key_expires=False, fingerprint="sha256:1", on_bad_row="dead_letter")

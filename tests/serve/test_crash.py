@@ -71,6 +71,8 @@ CHAINS = {
         "commit.after@3",
         "log.torn",
         "log.after@3",
+        "stats.torn",
+        "stats.after@3",
         "view.before",
         "view.torn",
     ],
@@ -78,6 +80,7 @@ CHAINS = {
 ELSEWHERE = {
     "part": "in Spark's workers: `tests/crash` kills there",
     "gc": "a command of its own",
+    "checkpoint": "every 10,000 commits, and by gc: its own tests kill there",
     "schema": "a command of its own",
     "ingest": "rows that are pushed: its own tests kill there",
     "tail": "files of pushed rows: its own tests kill there",

@@ -21,9 +21,10 @@ from headwater.app.drop_folder import Dropping, News, PutAway, Taken, take_dropp
 from headwater.app.ingest import Ingestor, clear
 from headwater.app.workspace import workspace
 from headwater.base import limits
-from headwater.catalog.gc import collect, data_files
+from headwater.catalog.gc import collect
 from headwater.catalog.ledger import ledger_keys
 from headwater.catalog.lookup import table_states
+from headwater.storage.store_files import data_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Mapping
 
 from headwater.app.declared_tables import declared_states
-from headwater.base.blobs import cannot_write, make_directory, write_whole
 from headwater.base.clock import to_text
 from headwater.base.errors import HeadwaterError
 from headwater.catalog.commit import Store
@@ -15,6 +14,7 @@ from headwater.catalog.lookup import TableEntry, current_seq, freshness_by_pipel
 from headwater.catalog.table_state import TableState
 from headwater.duck.ripple_views import last_view_change, view_names, view_states
 from headwater.manifest.load import Project
+from headwater.storage.store_files import cannot_write, make_directory, read_text, write_text
 
 _refreshing = threading.Lock()
 """Two threads of a process would build one `duck.db` under one name. The second finds nothing left to do."""
@@ -102,5 +102,5 @@ def _write_schema_files(store: Store, state: TableState, events: list[dict[str, 
     }
     for name, text in texts.items():
         path = directory / name
-        if not path.exists() or path.read_text() != text:
-            write_whole(path, text.encode(), durable=False)
+        if read_text(path) != text:
+            write_text(path, text, durable=False)

@@ -17,7 +17,6 @@ from typing import assert_never
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
 from headwater.base import limits
-from headwater.base.blobs import make_directory, write_whole
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
@@ -37,6 +36,8 @@ from headwater.catalog.queue import JobLease, end_job, hold_job
 from headwater.catalog.replay import apply_changes
 from headwater.catalog.slice_jobs import abandon_slices, after_end, end_run
 from headwater.storage.layout import Layout
+from headwater.storage.log_files import records_after
+from headwater.storage.store_files import make_directory, read_text, write_text
 
 # Built once: each commit runs them, and building a statement costs more than running it.
 _NEXT_SEQ = (
@@ -145,14 +146,14 @@ def open_store(root: Path, *, project: str, catalog_url: str = "sqlite") -> Stor
 def _write_config(layout: Layout, catalog: Catalog, project: str) -> None:
     """`config.toml` tells the format, also after an upgrade; the rest of it stays as it is."""
     format_line = f"format_version = {t.FORMAT_VERSION}"
-    if not layout.config.exists():
-        write_whole(layout.config, f'{format_line}\nproject = "{project}"\npartitioning = "none"\n'.encode())
+    old = read_text(layout.config)
+    if old is None:
+        write_text(layout.config, f'{format_line}\nproject = "{project}"\npartitioning = "none"\n')
         return
-    old = layout.config.read_text()
     new = re.sub(r"^format_version = \d+$", format_line, old, count=1, flags=re.MULTILINE)
     if new != old:
         make_checkpoint(catalog, layout)  # what a migration made of the rows is in no record
-        write_whole(layout.config, new.encode())
+        write_text(layout.config, new)
 
 
 def open_existing(root: Path, *, project: str, catalog_url: str = "sqlite", upgrade: bool = True) -> Store | None:
@@ -169,7 +170,7 @@ def _open_known(layout: Layout, project: str, catalog_url: str, *, upgrade: bool
     catalog = open_catalog(catalog_url, sqlite_path=layout.sqlite, project=project, create=False, upgrade=upgrade)
     if catalog is not None or not was_there:
         return catalog
-    if any(layout.log.glob("[0-9]*.json")):
+    if records_after(layout, 0):
         message = f"the log in `{layout.log}` speaks of commits, and the catalog is gone"
         hint = "`headwater context rebuild-catalog` makes it again from the log"
     else:

@@ -7,8 +7,6 @@ crash in between leaves files that the next gc finds. Last, a checkpoint is writ
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from sqlalchemy import or_, select
 
 from headwater.base import limits
 from headwater.base.clock import now_us
-from headwater.base.crash import crash_point
 from headwater.catalog import sql_tables as t
 from headwater.catalog.checkpoint import make_checkpoint
 from headwater.catalog.commit import Store
@@ -25,7 +22,8 @@ from headwater.catalog.lookup import named_paths
 from headwater.catalog.push_writers import living_writers, stop_writers
 from headwater.catalog.queue import stop_attempt
 from headwater.catalog.records import Commit, FilesForgotten
-from headwater.storage.layout import Layout, parse_attempt
+from headwater.storage.layout import parse_attempt
+from headwater.storage.store_files import data_files, delete_data_files
 
 
 @dataclass(frozen=True)
@@ -59,19 +57,9 @@ def collect(
     doomed = [*forgotten, *orphans]
     size = sum(_size(store.root / path) for path in doomed)
     if not dry_run:
-        _delete(store.root, doomed)
+        delete_data_files(store.root, doomed)
         make_checkpoint(store.catalog, store.layout, retention_seconds=retention_seconds)
     return Collected(len(forgotten), len(orphans), size, fenced)
-
-
-def data_files(layout: Layout) -> Iterator[str]:
-    """Every file under `tables/*/data`, as relative paths; attempt manifests count with their Parquet files."""
-    for table in sorted(layout.tables.iterdir()) if layout.tables.is_dir() else ():
-        for directory, _, names in os.walk(table / "data"):
-            relative = Path(directory).relative_to(layout.root).as_posix()
-            for name in sorted(names):
-                if name != "_manifest.json":
-                    yield f"{relative}/{name}"
 
 
 def _retired(store: Store, before_us: int) -> dict[str, list[tuple[str, int]]]:
@@ -133,31 +121,6 @@ def _fence(store: Store, orphans: list[str]) -> tuple[list[str], int]:
                 case "stopped":
                     fenced += 1
     return [path for path, writer in writers.items() if writer not in alive], fenced
-
-
-def _delete(root: Path, paths: list[str]) -> None:
-    crash_point("gc.before_delete")
-    for count, path in enumerate(paths):
-        (root / path).unlink(missing_ok=True)
-        if count == 0:
-            crash_point("gc.mid_delete")
-    for directory in sorted({(root / path).parent for path in paths}, reverse=True):
-        _remove_empty(directory, stop=root / "tables")
-
-
-def _remove_empty(directory: Path, *, stop: Path) -> None:
-    """Remove a directory that holds no data file any more (its manifest goes with it), and its empty parents."""
-    while directory != stop and directory.is_dir():
-        left = [entry.name for entry in directory.iterdir()]
-        if left == ["_manifest.json"]:
-            (directory / "_manifest.json").unlink(missing_ok=True)
-        elif left:
-            return
-        try:
-            directory.rmdir()
-        except OSError:
-            return
-        directory = directory.parent
 
 
 def _size(path: Path) -> int:

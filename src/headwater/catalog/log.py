@@ -13,7 +13,6 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy import Connection, bindparam, insert, select, update
 
-from headwater.base.blobs import make_directory
 from headwater.base.errors import HeadwaterError
 from headwater.catalog import sql_tables as t
 from headwater.catalog.cell_values import REQUIRED, join, split
@@ -21,6 +20,7 @@ from headwater.catalog.database import Catalog
 from headwater.catalog.records import LogRecord
 from headwater.storage import log_files
 from headwater.storage.layout import Layout
+from headwater.storage.store_files import make_directory
 
 _INSERT = insert(t.log_record)
 _BODY = select(t.log_record.c.body).where(t.log_record.c.seq == bindparam("of_seq"))

@@ -6,7 +6,6 @@ not landed are queued again."""
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.exc import DBAPIError
 
-from headwater.base.blobs import fsync_directory, make_directory
 from headwater.base.errors import HeadwaterError, StoreDamaged
 from headwater.catalog import sql_tables as t
 from headwater.catalog.checkpoint import newest_checkpoint, restore_checkpoint
@@ -25,6 +23,7 @@ from headwater.catalog.log import log_records, unlogged, write_missing
 from headwater.catalog.replay import apply_changes
 from headwater.catalog.slice_jobs import queue_open_slices
 from headwater.storage.layout import Layout
+from headwater.storage.store_files import copy, last_attempt, make_directory, remove_database, rename
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def replay_log(catalog: Catalog, layout: Layout) -> int:
 def _rebuild_sqlite(layout: Layout, project: str) -> Rebuilt:
     """In place where the old catalog can be read, so that other processes only wait; else beside it."""
     spare = layout.sqlite.with_name("meta.sqlite.rebuild")
-    _remove_sqlite(spare)
+    remove_database(spare)
     try:
         try:
             old = open_catalog("sqlite", sqlite_path=layout.sqlite, project=project, create=False)
@@ -95,13 +94,13 @@ def _rebuild_sqlite(layout: Layout, project: str) -> Rebuilt:
                 raise  # not the catalog is damaged, but the log
         return _rebuild_beside(layout, project, spare)
     finally:
-        _remove_sqlite(spare)
+        remove_database(spare)
 
 
 def _rebuild_in_place(old: Catalog, layout: Layout, spare: Path) -> Rebuilt:
     old.copy_to(spare)
     commits = replay_log(old, layout)
-    return Rebuilt(commits, spare.replace(_kept(layout)).name)
+    return Rebuilt(commits, rename(spare, _kept(layout)).name)
 
 
 def _rebuild_beside(layout: Layout, project: str, spare: Path) -> Rebuilt:
@@ -113,11 +112,9 @@ def _rebuild_beside(layout: Layout, project: str, spare: Path) -> Rebuilt:
     kept = None
     if layout.sqlite.exists():
         kept = _kept(layout)
-        shutil.copyfile(layout.sqlite, kept)
-        for suffix in ("-wal", "-shm"):
-            Path(f"{layout.sqlite}{suffix}").unlink(missing_ok=True)
-    spare.replace(layout.sqlite)
-    fsync_directory(layout.root)
+        copy(layout.sqlite, kept)
+        remove_database(layout.sqlite, journal_only=True)
+    rename(spare, layout.sqlite, durable=True)
     return Rebuilt(commits, kept.name if kept is not None else None)
 
 
@@ -129,10 +126,8 @@ def _keep_attempts(connection: Connection, layout: Layout) -> None:
     """The next claim of a slice must not write into the directory of an attempt that was there before: one that is on
     disk, or one that was claimed and has not written yet."""
     for unit in connection.execute(select(t.unit).join(t.job, t.job.c.job_id == t.unit.c.unit_id)).all():
-        runs = layout.tables / unit.table_name / "data" / "runs" / unit.run_id
-        names = [d.name.removeprefix("attempt-") for d in runs.glob(f"*/chunk-{unit.unit_id}/attempt-*")]
-        attempt = max([0, *(int(name) for name in names if name.isdigit())]) + 1
-        connection.execute(update(t.job).where(t.job.c.job_id == unit.unit_id).values(attempt=attempt))
+        last = last_attempt(layout, unit.table_name, unit.run_id, unit.unit_id)
+        connection.execute(update(t.job).where(t.job.c.job_id == unit.unit_id).values(attempt=last + 1))
 
 
 def dump(catalog: Catalog) -> dict[str, list[dict[str, Any]]]:
@@ -142,8 +137,3 @@ def dump(catalog: Catalog) -> dict[str, list[dict[str, Any]]]:
             table.name: [dict(row._mapping) for row in connection.execute(select(table).order_by(*table.primary_key))]
             for table in t.DATA
         }
-
-
-def _remove_sqlite(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from headwater.base.blobs import sha256_of
 from headwater.catalog import sql_tables as t
 from headwater.catalog.checkpoint import Checkpoint, make_checkpoint, read_checkpoint
 from headwater.catalog.commit import Store
-from headwater.catalog.gc import data_files
 from headwater.catalog.log import LogText, decode_record, follows, has_hash, is_whole, stored_texts
 from headwater.catalog.lookup import named_paths
 from headwater.storage import log_files
+from headwater.storage.store_files import data_files, remove, sha256_of
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def _repair_log(store: Store, problem: StoreProblem, text: LogText | None) -> bo
     """Whether the catalog has what it takes."""
     if text is None:
         if problem.kind == "damaged_checkpoint":
-            (store.root / problem.path).unlink(missing_ok=True)
+            remove(store.root / problem.path)
         make_checkpoint(store.catalog, store.layout)
     elif problem.kind != "damaged_stats":
         log_files.write_record(store.layout, text.seq, text.body)

@@ -8,14 +8,12 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.base.blobs import cannot_write, make_directory, write_whole
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
 from headwater.catalog.table_state import TableState
@@ -23,6 +21,16 @@ from headwater.duck.duck_types import literal, quote
 from headwater.duck.ripple_views import ViewState, Visible
 from headwater.duck.sandbox import SessionDefinitions, create_views
 from headwater.duck.table_select import META, column_names, meta_name, plain_select, view_select
+from headwater.storage.store_files import (
+    cannot_write,
+    copy,
+    files_in,
+    make_directory,
+    read_text,
+    remove,
+    rename,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from headwater.catalog.lookup import TableInfo
@@ -124,11 +132,10 @@ def refresh_views(
     crash_point("view.before")
     make_directory(directory)
     for name, text in stale.items():
-        write_whole(directory / name, text.encode(), torn="view.torn", durable=False)
-    for path in gone:
-        path.unlink(missing_ok=True)
+        write_text(directory / name, text, torn="view.torn", durable=False)
+    remove(*gone)
     if duck_is_stale:
-        write_whole(directory / TABLES_FILE, f"{_MARK}\n{tables_text(tables_info)}".encode(), durable=False)
+        write_text(directory / TABLES_FILE, f"{_MARK}\n{tables_text(tables_info)}", durable=False)
         _build_duck(root, states, selects, tables_info=tables_info, mark=mark, old=old)
     return sorted([name.removesuffix(".sql") for name in stale] + [path.stem for path in gone])
 
@@ -138,22 +145,17 @@ def _number(value: int | None) -> str:
 
 
 def _is_stale(path: Path, text: str, *, force: bool) -> bool:
-    try:
-        current = path.read_text()
-    except FileNotFoundError:
-        return True
-    if current == text:
-        return False
+    current = read_text(path)
+    if current is None or current == text:
+        return current is None
     theirs, ours = _SEQ.search(current), _SEQ.search(text)
     return force or theirs is None or ours is None or int(theirs[1]) <= int(ours[1])
 
 
 def _generated(directory: Path) -> list[Path]:
     """The view files of tables in `views/`; a person's own files are not ours to remove."""
-    if not directory.is_dir():
-        return []
-    found = sorted(path for path in directory.glob("*.sql") if path.name != TABLES_FILE)
-    return [path for path in found if path.read_text().startswith(_MARK)]
+    found = [path for path in files_in(directory, "*.sql") if path.name != TABLES_FILE]
+    return [path for path in found if (read_text(path) or "").startswith(_MARK)]
 
 
 def _duck_mark(
@@ -194,7 +196,7 @@ def empty_tables_shown(root: Path, empty: Sequence[TableState], others: Collecti
 def _read_mark(root: Path) -> dict[str, Any]:
     """What is written of the `duck.db` that is there; empty if nothing is, or if it cannot be read."""
     try:
-        mark = json.loads((root / "views" / _DUCK_MARK).read_text())
+        mark = json.loads(read_text(root / "views" / _DUCK_MARK) or "")
     except (OSError, ValueError):
         return {}
     return mark if isinstance(mark, dict) and isinstance(mark.get("views"), dict) and "seq" in mark else {}
@@ -204,7 +206,7 @@ def _standing_duck(root: Path, mark: Mapping[str, Any]) -> dict[str, Any] | None
     """What the `duck.db` that is there was made from; None if it is not the file its mark was written for, or was
     made in another directory."""
     try:
-        old: dict[str, Any] = json.loads((root / "views" / _DUCK_MARK).read_text())
+        old: dict[str, Any] = json.loads(read_text(root / "views" / _DUCK_MARK) or "")
         found = (root / _DUCK).stat()
     except (FileNotFoundError, ValueError):
         return None
@@ -239,9 +241,9 @@ def _build_duck(
         files=(),
     )
     try:
-        temporary.unlink(missing_ok=True)
+        remove(temporary)
         if old is not None:
-            shutil.copyfile(root / _DUCK, temporary)
+            copy(root / _DUCK, temporary)
         with duckdb.connect(str(temporary)) as connection:
             for name in known.keys() - mark["views"].keys():
                 connection.execute(f"DROP VIEW IF EXISTS {quote(name)}")
@@ -249,20 +251,19 @@ def _build_duck(
             create_views(connection, definitions, damaged)
             connection.execute("CHECKPOINT")
         found = temporary.stat()
-        temporary.replace(root / _DUCK)
+        rename(temporary, root / _DUCK)
         # What a reader wrote into the old file's journal does not belong to the new one.
-        (root / f"{_DUCK}.wal").unlink(missing_ok=True)
+        remove(root / f"{_DUCK}.wal")
     except OSError as error:
         raise cannot_write(root / _DUCK, error) from error
     except duckdb.IOException as error:
         raise cannot_write(root / _DUCK, OSError(str(error).splitlines()[0])) from error
     finally:
         with suppress(OSError):  # a read-only disk refuses to remove even what is not there
-            temporary.unlink(missing_ok=True)
-            Path(f"{temporary}.wal").unlink(missing_ok=True)
+            remove(temporary, Path(f"{temporary}.wal"))
     shown = {name: digest for name, digest in mark["views"].items() if name not in damaged}
     made = mark | {"views": shown, "inode": found.st_ino, "mtime_ns": found.st_mtime_ns}
-    write_whole(root / "views" / _DUCK_MARK, json.dumps(made).encode(), durable=False)
+    write_text(root / "views" / _DUCK_MARK, json.dumps(made), durable=False)
     for problem in damaged.values():
         raise problem
 
