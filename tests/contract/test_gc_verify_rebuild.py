@@ -36,6 +36,7 @@ from headwater.catalog.lookup import table_states
 from headwater.catalog.rebuild import Rebuilt, dump, rebuild_catalog, replay_log
 from headwater.catalog.slice_jobs import SliceLease
 from headwater.catalog.verify import StoreProblem, verify
+from headwater.storage import store_files
 from headwater.storage.file_record import ColumnStats
 from headwater.storage.store_files import data_files
 
@@ -102,7 +103,7 @@ def test_a_retired_file_leaves_the_catalog_before_the_disk(store: Store, monkeyp
         assert (store.root / path).exists()
         named.append(any(row["path"] == path for row in dump(store.catalog)["file_entry"]))
 
-    monkeypatch.setattr(gc, "crash_point", lambda point: watch(point) if point == "gc.before_delete" else None)
+    monkeypatch.setattr(store_files, "crash_point", lambda point: watch(point) if point == "gc.before_delete" else None)
     collect(store)
     assert named == [False]
     assert files_on_disk(store) == []
