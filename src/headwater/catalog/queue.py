@@ -436,7 +436,8 @@ def _oldest(weights: frozenset[Weight]) -> Select[tuple[str]]:
 
 def _claiming(oldest: Select[tuple[str]]) -> ReturningUpdate[Any]:
     free = oldest.with_for_update(skip_locked=True).scalar_subquery()
-    running = {"state": "running", "attempt": t.job.c.attempt + 1, "started_us": bindparam("now")}
+    began = func.coalesce(t.job.c.started_us, bindparam("now"))  # one that has waited for a run began before that
+    running = {"state": "running", "attempt": t.job.c.attempt + 1, "started_us": began}
     return update(t.job).where(t.job.c.job_id == free).values(running).returning(t.job)
 
 

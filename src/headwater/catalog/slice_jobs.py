@@ -175,7 +175,7 @@ def end_run(connection: Connection, run_id: str, *, actor: str) -> bool:
             error = kept_changing(job.pond).as_json()
         values: dict[str, Any] = {} if superseded else {"rows": job.rows + run.rows, "bytes": job.bytes + run.bytes}
         if error is None and (superseded or joined):
-            again = {"state": "queued", "started_us": None, "landed_run_id": None if superseded else run_id}
+            again = {"state": "queued", "landed_run_id": None if superseded else run_id}
             values |= again | {"body": json_text({**body, "replans": replans + 1})}
         else:
             state = "done" if error is None else "failed"
