@@ -217,8 +217,8 @@ def _landing_column(field: StructField, type_: Type) -> Column | None:
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
-    column = F.col(quoted(field.name))
     if type_ == DYNAMIC:
+        column = F.col(quoted(field.name))
         match field.dataType:
             case ArrayType() | MapType() | StructType() | VariantType():
                 return F.to_json(column, _JSON_OPTIONS)
