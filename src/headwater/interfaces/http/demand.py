@@ -36,13 +36,13 @@ class TriggerBody(RequestBody):
 
 @router.post("/v1/pipelines/{id}/tap", status_code=202, responses=answers(AskedAnswer, status=202, what="taken"))
 def tap(id: str, workspace: Opened, request: Request) -> Response:
-    """Bring a pipeline up to date once."""
+    """Ask once for new data: run with the freshest data that the sources can give."""
     return answer({"asked": ask(workspace, id, "tap", actor=_actor(request))}, status=202)
 
 
 @router.post("/v1/pipelines/{id}/pulse", status_code=202, responses=answers(AskedAnswer, status=202, what="taken"))
 def pulse(id: str, workspace: Opened, request: Request) -> Response:
-    """Bring a pipeline to at least the freshness of this moment."""
+    """Ask once for data at least as fresh as now."""
     return answer({"asked": ask(workspace, id, "pulse", actor=_actor(request))}, status=202)
 
 
