@@ -218,5 +218,5 @@ stop_session()
 def test_a_jvm_that_dies_under_a_ripple_is_worth_another_try(models: Models) -> None:
     child = python(DYING, str(models.root), environment={"PYTHONPATH": str(Path(__file__).parents[1])})
     out, _ = finished(child)
-    assert out.splitlines() == ["Spark's process ended under a job"] * 4 + ["2"]
+    assert out.splitlines() == ["Spark's process ended during a job"] * 4 + ["2"]
     assert models.shown("id") == [(1,), (2,)]

@@ -315,7 +315,7 @@ def test_an_error_of_python_says_where_in_the_users_file_and_no_value(
 def test_an_import_by_its_plain_name_is_told_how_to_be_written(models: Models) -> None:
     code = models.code("models/m.py", "import words\ndef out(orders):\n    return orders\n")
     (models.root / "models" / "words.py").write_text("")
-    assert failure(models, code).hint == "`words.py` stands beside it: write `from .words import ...`"
+    assert failure(models, code).hint == "`words.py` is beside it: write `from .words import ...`"
 
 
 def test_a_file_that_is_not_there_is_named(models: Models) -> None:

@@ -1,6 +1,6 @@
-"""Pushed rows: the ledger of their keys, and the one way by which they are coerced, written and committed.
+"""Pushed rows: the ledger of their keys, and the one path on which they are coerced, written and committed.
 
-Every door (HTTP, OTLP, dropped files, the command line) hands its batches to `accept`, or to `written` where one is too
-large to be held. They know no manifest and no HTTP: who may push, and what the manifest says of a table, is told by the
-caller.
+Every entry point (HTTP, OTLP, dropped files, the command line) passes its batches to `Acceptor.accept`, or to
+`land_written` if a batch does not fit in memory. This package knows neither the manifest nor HTTP: the caller checks
+access and passes what the manifest says of a table.
 """

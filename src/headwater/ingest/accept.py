@@ -1,8 +1,8 @@
-"""The one way in for pushed rows: key, coercion, files, one commit, one answer.
+"""The one entry point for pushed rows: key, coercion, files, one commit, one answer.
 
-A batch lands whole, with its key, its new columns and the answer to it, in one transaction; or nothing of it does.
-Batches for one table that come while another commit of it is under way share the next one, and each gets its own
-answer. An answer that was lost is found again by the key.
+A batch lands whole, with its key, its new columns and its answer, in one transaction; or nothing of it lands. Batches
+that arrive while another commit of their table runs share the next commit; each gets its own answer. The key finds an
+answer that was lost.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ class Acceptor:
 
     def accept(self, push: Push) -> Accepted:
         """Land a batch, and answer when it is durable. Raises HW-I01 for a key that was used for another batch, HW-I02
-        for bad rows, HW-I03 for a table that takes no pushes, HW-T07 for one that is not there and may not be made;
-        nothing of the batch is then there."""
+        for bad rows, HW-I03 for a table that takes no pushes, HW-T07 for a missing table that may not be created. Then
+        nothing of the batch has landed."""
         (outcome,) = self.accept_together([push])
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
     def accept_together(self, pushes: Iterable[Push]) -> list[Accepted | Exception]:
-        """Land batches of one table in their order, in as few commits as memory lets: the answer to each, or what
-        `accept` would raise. One that is refused does not keep the others from landing."""
+        """Land batches of one table in their order, in as few commits as memory allows. Returns the answer to each, or
+        what `accept` would raise. A refused batch does not stop the others."""
         outcomes: list[Accepted | Exception] = []
         begun: list[Ticket | Exception] = []
         base: Base | None = None
@@ -89,16 +89,17 @@ class Acceptor:
         return [each.outcome if isinstance(each, Ticket) else each for each in outcomes]
 
     def _lane(self, table: str) -> BatchQueue:
-        """Names of tables come from outside, and there may be no end of them. That a lane is forgotten while somebody
-        enters it does no harm: two lanes of a table are as two processes."""
+        """The number of table names is unbounded, since clients choose them, so idle queues are dropped. Dropping a
+        queue while a thread enters it is safe: the ledger decides between two queues of a table, as it does between
+        processes."""
         with self._lock:
             if len(self._lanes) >= limits.PUSH_LANES and table not in self._lanes:
                 self._lanes = {name: lane for name, lane in self._lanes.items() if not lane.is_idle}
             return self._lanes.setdefault(table, BatchQueue())
 
     def _begin(self, push: Push, base: Base | None) -> Ticket | Exception:
-        """A batch that may land, or what is wrong with it. A large one is prepared at once, for the table as the one
-        before it found it: those that are small must not wait for that."""
+        """A batch that may land, or what is wrong with it. A large batch is prepared here, for the table as the batch
+        before it found it, so that small batches need not wait for that."""
         try:
             self._check(push)
             ticket = Ticket(push, fingerprint(push) if push.key is not None else "")
@@ -109,7 +110,7 @@ class Acceptor:
             return error
 
     def _pass(self, lane: BatchQueue, waiter: Waiter) -> None:
-        """Comes back when all batches of the party have ended."""
+        """Returns when all batches of the waiter have ended."""
         try:
             lane.join(waiter)
             while not waiter.ended:
@@ -123,7 +124,7 @@ class Acceptor:
             if waiter.leads:
                 lane.hand_over()
             for ticket in waiter.tickets:
-                ticket.waiter = None  # each holds the other, and with them what was sent
+                ticket.waiter = None  # breaks the reference cycle, which would keep the sent bytes
 
     def _check(self, push: Push) -> None:
         if not is_table_name(push.target.table):
@@ -135,14 +136,14 @@ class Acceptor:
         if push.target.table == LETTERS:
             raise HeadwaterError(
                 "HW-I03",
-                f"`{LETTERS}` is where bad rows are kept: nobody pushes to it",
+                f"`{LETTERS}` keeps bad rows, and takes no pushes",
                 hint="push to a table of another name",
             )
         if push.key is not None:
             check_key(push.key)
 
     def close(self) -> None:
-        """Files that were written and not committed are gc's from now on."""
+        """Leaves files that were written and not committed to gc."""
         with self._lock:
             files, self._files = self._files, None
         if files is not None:
@@ -161,8 +162,8 @@ class Acceptor:
                 raise
 
     def _try(self, group: Sequence[Ticket]) -> bool | None:
-        """One commit for what is left of the group; None if the writer was taken for dead. Raises HW-T02 if the table
-        moved. Nothing was written then."""
+        """One commit for the rest of the group; None if the writer's lease was lost. Raises HW-T02 if the table
+        changed; then nothing was written."""
         base = self._ready(group) if group else None
         ready = [(t, t.prepared) for t in group if not t.ended and t.prepared is not None]
         if base is None or not ready:
@@ -190,13 +191,13 @@ class Acceptor:
         return True
 
     def _seq(self) -> int:
-        """What is answered if nothing came: the newest commit."""
+        """The newest commit: the answer to a push that changes nothing."""
         with self._store.catalog.snapshot() as connection:
             return current_seq(connection)
 
     def _ready(self, group: Sequence[Ticket]) -> Base | None:
-        """What was answered to the keys before, asked before anything of the bodies is looked at; the others are
-        prepared for the table as it is now, which is the answer. Each has then ended, or is prepared."""
+        """Answers the batches whose keys are in the ledger, before any body is read. Prepares the others for the table
+        as it is now, and returns that table. Afterwards each batch has ended or is prepared."""
         target = group[0].push.target
         keys = [ticket.push.key for ticket in group if ticket.push.key is not None]
         with self._store.catalog.snapshot() as connection:
@@ -218,14 +219,14 @@ class Acceptor:
     def _answer_again(self, ticket: Ticket, found: LedgerKey) -> None:
         try:
             answer = replay(found, ticket.sent)
-            if not self._store.layout.log_record(found.seq).exists():  # who landed it was killed before that
+            if not self._store.layout.log_record(found.seq).exists():  # its writer was killed earlier
                 heal_log(self._store.catalog, self._store.layout, tidy=False)
             ticket.answer = answer
         except Exception as error:
             ticket.error = error
 
     def _writer(self) -> Files:
-        """Under which name files are written now. It is renewed in good time: gc leaves its files alone."""
+        """The name that files are written under. Its lease is renewed early enough, so gc leaves its files alone."""
         with self._lock:
             files = self._files
             if files is None or (files.is_old and not renew(self._store.catalog, files.writer)):
@@ -238,7 +239,7 @@ class Acceptor:
                 self._files = None
 
     def _sweep(self, actor: str) -> None:
-        """Now and then, by whoever comes by."""
+        """Sweeps the ledger from time to time, after a push."""
         with self._lock:
             now = time.monotonic()
             if self._swept_at is not None and now - self._swept_at < limits.LEDGER_SWEEP_SECONDS:
@@ -252,8 +253,7 @@ def _is_small(push: Push) -> bool:
 
 
 def _prepare(tickets: Sequence[Ticket], base: Base) -> None:
-    """Make rows of the batches: of the small ones that are good all at once, of the others one by one. One that is
-    refused has ended."""
+    """Make rows of the batches: small good ones all at once, the others one by one. A refused batch has ended."""
     together = [ticket for ticket in tickets if _is_small(ticket.push)]
     schema = tickets[0].push.target.coerced(base.schema)
     quickly = dict(zip(together, prepare_together([ticket.push.body for ticket in together], schema)))

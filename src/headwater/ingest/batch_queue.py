@@ -1,8 +1,8 @@
-"""Batches of one table on their way to a commit: who lands them, and who waits.
+"""Batches of one table that wait for a commit.
 
-Each batch is brought by a thread. One of these threads at a time leads: it lands what waits, also for the others, until
-its own batches have ended, and then one of those that still wait leads. The others sleep until they have their answers,
-so that a commit that a hundred share wakes a hundred threads once, not each of them to see who is next.
+Each batch is brought by a thread. One of these threads at a time is the leader: it lands the waiting batches, also
+those of other threads, until its own batches have ended. Then it hands over to a thread that still waits. The others
+sleep until they have their answers, so a commit that a hundred threads share wakes each of them once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headwater.ingest.push_records import Accepted, Push
 
 @dataclass(eq=False)
 class Ticket:
-    """A batch on its way, and what became of it. `prepared` is what it is as rows of `base`."""
+    """A batch in the queue, and its outcome. `prepared` has its rows for the table `base`."""
 
     push: Push
     sent: str
@@ -37,7 +37,7 @@ class Ticket:
     def outcome(self) -> Accepted | Exception:
         if isinstance(self.error, Exception):
             return self.error
-        if self.answer is None:  # who landed for it was interrupted
+        if self.answer is None:  # its leader was interrupted
             assert self.error is not None
             raise self.error
         return self.answer
@@ -48,8 +48,8 @@ class Ticket:
 
 @dataclass(eq=False)
 class Waiter:
-    """The batches that one thread brings. It sleeps until they have all ended, or it `leads`; `gone` if it was
-    interrupted meanwhile, and can do neither."""
+    """The batches of one thread. The thread sleeps until they have all ended, or until it `leads`. `gone` if it was
+    interrupted: then it can do neither."""
 
     tickets: Sequence[Ticket]
     woken: threading.Event = field(default_factory=threading.Event)
@@ -62,7 +62,7 @@ class Waiter:
 
 
 class BatchQueue:
-    """The batches of one table. There is a leader whenever a batch waits whose thread is there."""
+    """The batches of one table. There is a leader whenever a batch waits whose thread has not gone."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -80,8 +80,8 @@ class BatchQueue:
         return not self._led and not self._waiting
 
     def join(self, waiter: Waiter) -> None:
-        """Comes back when all batches of the party have ended, or when its thread leads. Who `leads` must `hand_over`,
-        also if it was interrupted here."""
+        """Returns when all batches of the waiter have ended, or when its thread leads. A thread that `leads` must call
+        `hand_over`, also if it was interrupted here."""
         for ticket in waiter.tickets:
             ticket.waiter = waiter
         with self._lock:
@@ -99,8 +99,8 @@ class BatchQueue:
             raise
 
     def gather(self) -> None:
-        """For the leader: those who were answered a moment ago are likely to send again. It waits for them, if not for
-        long: a commit for each half of them takes longer than one for all."""
+        """For the leader: waits a moment for the clients that were just answered, since they are likely to send again.
+        One commit for all of them is faster than two for half of them each."""
         with self._lock:
             if len(self._waiting) >= self._expected:
                 return
@@ -111,8 +111,8 @@ class BatchQueue:
             self._enough.clear()
 
     def take(self) -> list[Ticket]:
-        """For the leader: the batches that can share a commit with the first that waits. Of two with one key the second
-        comes later: it will find the first one's answer."""
+        """For the leader: the batches that can share a commit with the first that waits. If two have the same key, the
+        second is left for later: it will find the answer of the first."""
         with self._lock:
             group: list[Ticket] = []
             left: list[Ticket] = []
@@ -134,15 +134,15 @@ class BatchQueue:
             return group
 
     def tell(self, group: Sequence[Ticket]) -> None:
-        """For the leader, when what it took has ended: those who have all their answers wake up."""
+        """For the leader, when the batches that it took have ended: wakes the threads that have all their answers."""
         self._expected = min(len(group) + len(self._waiting), limits.PUSH_GROUP_BATCHES)
         for waiter in {ticket.waiter for ticket in group}:
             if waiter is not None and not waiter.leads and waiter.ended:
                 waiter.woken.set()
 
     def hand_over(self) -> None:
-        """For the leader: the first whose batch waits leads from now on. A batch whose thread is gone waits for the
-        next that comes."""
+        """For the leader: makes the first thread whose batch waits the leader. A batch whose thread is gone waits for
+        the next thread that joins."""
         with self._lock:
             waiters = (ticket.waiter for ticket in self._waiting)
             following = next((waiter for waiter in waiters if waiter is not None and not waiter.gone), None)

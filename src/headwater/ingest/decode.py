@@ -1,4 +1,4 @@
-"""Bodies as they come, compressed or not, as bytes of bounded size."""
+"""Request bodies, compressed or not, as bytes of bounded size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHUNK = 1 << 20
 
 
 class TooLarge(RejectedBatch):
-    """HW-I04 of a batch that is larger than one may be."""
+    """HW-I04 for a batch that is too large."""
 
     def __init__(self, most: int):
         hint = "cut it into several batches, each with a key of its own; the `files` connector takes files of any size"
@@ -30,16 +30,15 @@ def decoded(
     most: int = limits.MAX_BODY_BYTES,
     grow: Callable[[int], None] = lambda _size: None,
 ) -> bytes:
-    """The batch itself. Never holds more than `most` bytes of it, whatever they would become; `grow` hears of each part
-    as it is made, and may raise. Raises `TooLarge`, and HW-I04 for data that is not what its encoding says, or not
-    whole."""
+    """The decompressed batch. Never holds more than `most` bytes of it. `grow` is called with the size of each part,
+    and may raise. Raises `TooLarge`, and HW-I04 for data that does not match its encoding, or is cut off."""
     if encoding == "none":
         if len(data) > most:
             raise TooLarge(most)
         return data
     import pyarrow as pa
 
-    if not data:  # nothing, compressed, is something
+    if not data:  # even an empty text has compressed bytes
         raise _not_whole(encoding)
     parts: list[bytes] = []
     size = 0

@@ -1,4 +1,4 @@
-"""What a group of pushed batches changes: the table they are for, the files they are written to, the commit's changes."""
+"""What a group of pushed batches changes: its table, its files, and the changes of its commit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 SEND_AGAIN = "send the same batch again; nothing of it was written"
 FILES_PER_DIRECTORY = 1_000
 _UNSURE_KINDS = frozenset({"real"})
-"""Keys of which Arrow and DuckDB may not agree whether two are equal: 0.0 and -0.0."""
+"""Types for which Arrow and DuckDB may differ on whether two keys are equal: 0.0 and -0.0."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Base:
 
 @dataclass
 class Files:
-    """Names for files, none of which is used twice: a process writes many small ones into a few directories."""
+    """Names for files, each used once: a process writes many small files into a few directories."""
 
     writer: Lease
     run_id: str = field(default_factory=uuid7)
@@ -78,7 +78,7 @@ class Files:
         return self
 
     def next(self, table: str) -> tuple[str, str, int]:
-        """A run, its directory, and a number that is free in it."""
+        """A run, its directory, and a free number in it."""
         with self._lock:
             number = next(self._numbers)
             if number and number % FILES_PER_DIRECTORY == 0:
@@ -90,7 +90,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Share:
-    """What became of one batch of a group."""
+    """The outcome of one batch of a group."""
 
     rows: int
     bytes: int
@@ -99,7 +99,7 @@ class Share:
 
 @dataclass(frozen=True)
 class WrittenRows:
-    """The files of one or more batches, all with this schema, and bad rows of them that are not known yet."""
+    """The files of one or more batches, all with this schema, and their bad rows that are not known yet."""
 
     run_id: str
     schema: TableSchema
@@ -109,7 +109,7 @@ class WrittenRows:
 
 
 def base_of(connection: Connection, target: PushTable) -> Base:
-    """The table as it is now, or as its first push makes it. Raises HW-I03 and HW-T07."""
+    """The table as it is now, or as its first push creates it. Raises HW-I03 and HW-T07."""
     entry = table_entries(connection, [target.table]).get(target.table)
     if entry is None:
         _check_new(connection, target)
@@ -125,8 +125,8 @@ def base_of(connection: Connection, target: PushTable) -> Base:
 
 
 def check_base(store: Store, target: PushTable, base: Base, *, actor: str) -> None:
-    """Raises HW-S01 and HW-S02 if the manifest declares what needs a decision: it is noted for `schema accept`, as an
-    apply would."""
+    """Raises HW-S01 and HW-S02 if the manifest declares a change that needs a decision. The change is stored for
+    `schema accept`, as an apply would do."""
     if base.evolution.refused:
         declared = target.declared
         raise refuse_change(store, target.table, base.evolution, mode=target.mode, actor=actor, declared=declared)
@@ -135,8 +135,8 @@ def check_base(store: Store, target: PushTable, base: Base, *, actor: str) -> No
 def land_batches(
     landing: Landing, files: Files, target: PushTable, base: Base, batches: Sequence[Prepared]
 ) -> tuple[Share, ...]:
-    """Write all batches, in their order, in as few files as can be, and let the commit add them. Returns what became
-    of each."""
+    """Write all batches, in their order, in as few files as possible, and add them to the commit. Returns the outcome
+    of each batch."""
     schema = _schema(base, batches)
     run_id, directory, number = files.next(target.table)
     writer = PartWriter(
@@ -161,7 +161,7 @@ def land_batches(
 
 
 def add_rows(landing: Landing, target: PushTable, base: Base, written: WrittenRows) -> None:
-    """The commit adds the files, and the columns that they brought. Without a row the table stays as it is."""
+    """Adds the files and their new columns to the commit. Without a row the table stays as it is."""
     if written.files:
         evolution = base.evolution.extended(written.schema)
         schema_id = landing.evolve(
@@ -177,7 +177,7 @@ def add_rows(landing: Landing, target: PushTable, base: Base, written: WrittenRo
 
 
 def add_keys(landing: Landing, keyed: Sequence[tuple[Push, str, Share]], *, ttl_seconds: float) -> None:
-    """The commit takes the keys of these batches, all of one table, with what is answered to each."""
+    """Adds the keys of these batches, all of one table, to the commit, each with its answer."""
     for push, sent, share in keyed:
         landing.changes.append(
             key_record(push, sent, rows=share.rows, size=share.bytes, refused=share.refused, ttl_seconds=ttl_seconds)
@@ -188,7 +188,7 @@ def add_keys(landing: Landing, keyed: Sequence[tuple[Push, str, Share]], *, ttl_
 
 
 def land_bad(landing: Landing, files: Files, batches: Sequence[tuple[Push, Prepared]]) -> None:
-    """Write the bad rows that are kept as dead letters, and let the commit add them."""
+    """Write the bad rows that are kept as dead letters, and add them to the commit."""
     kept = [(push, row) for push, prepared in batches if push.on_bad_row == "dead_letter" for row in prepared.bad]
     if kept:
         run_id, directory, number = files.next(LETTERS)
@@ -215,8 +215,8 @@ def _check_new(connection: Connection, target: PushTable) -> None:
 
 
 def _check_owner(connection: Connection, target: PushTable, entry: TableEntry) -> None:
-    """A table that nobody declares takes pushes only if pushes made it: one that a pipeline filled, which is gone from
-    the manifest, keeps its rows as they are."""
+    """A table that the manifest does not declare takes pushes only if pushes created it. If a pipeline that is gone
+    from the manifest filled it, its rows stay as they are."""
     landed = select(t.run.c.run_id).where(t.run.c.pipeline == entry.pipeline).limit(1)
     owned = entry.pipeline == target.pipeline
     if not owned or not (target.in_manifest or connection.execute(landed).first() is None):
@@ -224,14 +224,14 @@ def _check_owner(connection: Connection, target: PushTable, entry: TableEntry) -
 
 
 def _schema(base: Base, batches: Sequence[Prepared]) -> TableSchema:
-    """The base with the columns that the batches bring, in the order in which they came."""
+    """The base with the new columns of the batches, in the order in which they came."""
     names = (name for prepared in batches for name in prepared.added)
     return wider(base.schema, names, rescues=any(prepared.rescues for prepared in batches))
 
 
 def _joined(batches: Sequence[Prepared]) -> Iterator[pa.RecordBatch]:
-    """The rows of neighbours that have the same columns as one: what is done to a batch costs as much for one row as
-    for a thousand. Those of a large batch come in parts, for the same reason the other way round."""
+    """Joins the rows of neighbouring batches that have the same columns: an operation on a batch costs as much for one
+    row as for a thousand. A large batch comes in parts."""
     import pyarrow as pa
 
     for _, alike in itertools.groupby((prepared.batch for prepared in batches), key=lambda batch: batch.schema):
@@ -239,8 +239,8 @@ def _joined(batches: Sequence[Prepared]) -> Iterator[pa.RecordBatch]:
 
 
 def _keys_are_unique(schema: TableSchema, batches: Sequence[Prepared]) -> bool:
-    """True if it is certain that no primary key is twice among the rows. `duck.unique_keys` asks the same of files, and
-    takes NaN and -0.0 as DuckDB does."""
+    """True if it is certain that no primary key appears twice in the rows. `duck.unique_keys` checks the same for
+    files, and treats NaN and -0.0 as DuckDB does."""
     import pyarrow as pa
 
     kinds = {column.type.kind for column in schema.columns if column.name in schema.primary_key}

@@ -1,6 +1,6 @@
-"""A pushed batch whose files somebody else writes, because it is too large for one piece of memory.
+"""Lands a pushed batch that is too large for memory: the caller writes its files.
 
-What the commit says is what it says of any batch: files, new columns, dead letters, the key and its answer, at once.
+The commit holds the same as for any batch: files, new columns, dead letters, the key and its answer, all at once.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from headwater.ingest.prepare import Prepared
 from headwater.ingest.push_records import Accepted, Push
 
 Write = Callable[[Base, Files, Landing], WrittenRows]
-"""Writes a batch for a table as it is now, in directories that the names lead to, and tells the landing of every file."""
+"""Writes a batch for the table as it is now, into the directories that `Files` names, and reports every file to the
+landing."""
 
 
 def land_written(store: Store, push: Push, write: Write, *, on_landed: Callable[[Push, Prepared], None]) -> Accepted:
-    """The answer comes when the batch is durable. If the table moves meanwhile, it is written again. Raises what
-    `Acceptor.accept` raises, and what `write` does; nothing of the batch is then there."""
+    """Answers when the batch is durable. If the table changes meanwhile, the batch is written again. Raises what
+    `Acceptor.accept` and `write` raise; then nothing of the batch has landed."""
     import pyarrow as pa
 
     assert push.key is not None
@@ -74,7 +75,7 @@ def land_written(store: Store, push: Push, write: Write, *, on_landed: Callable[
 
 @contextmanager
 def _writer(catalog: Catalog) -> Iterator[Files]:
-    """Names for files that gc leaves alone for as long as the block lasts."""
+    """Names for files that gc leaves alone until the block ends."""
     writer = new_writer(catalog)
     done = threading.Event()
     keeper = threading.Thread(target=_keep, args=(catalog, writer, done), name="writer-keeper", daemon=True)
@@ -92,4 +93,4 @@ def _keep(catalog: Catalog, writer: Lease, done: threading.Event) -> None:
         try:
             renew(catalog, writer)
         except HeadwaterError:
-            continue  # the catalog does not answer: the next round tries again, and the commit checks anyway
+            continue  # the catalog does not answer: try again in the next round; the commit checks the lease anyway

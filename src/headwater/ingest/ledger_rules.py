@@ -1,8 +1,8 @@
-"""What a key protects from: the same rows landed twice, and other rows taken for the same.
+"""The rules for keys: the same rows do not land twice, and other rows are not taken for the same.
 
-A key belongs to a table, whatever door it came by. It is stored with a fingerprint of what was sent, in the commit that
-lands the rows, and protects until it expires: from that moment on it is free, swept or not, unless the clock has just
-jumped (`store/ledger.py`).
+A key belongs to a table, whichever entry point it came from. The commit that lands the rows stores it, with a
+fingerprint of what was sent. It is valid until it expires. From then on it is free, swept or not, unless the clock has
+just jumped (`catalog/ledger.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headwater.ingest.push_records import Accepted, Push
 
 
 def fingerprint(push: Push) -> str:
-    """`sha256:` and the hash of the body and of the settings that change what it means."""
+    """`sha256:` and the hash of the body and of the settings that change its meaning."""
     if push.fingerprint is not None:
         return push.fingerprint
     lenient = "" if push.on_bad_row == "refuse" else f" {push.on_bad_row}"
@@ -30,7 +30,7 @@ def fingerprint(push: Push) -> str:
 
 
 def check_key(key: str) -> None:
-    """Raises HW-I04 for a key that nobody can have meant."""
+    """Raises HW-I04 for an empty, too long or unprintable key."""
     if not key.strip() or not key.isprintable() or len(key.encode()) > limits.KEY_BYTES:
         raise HeadwaterError(
             "HW-I04",
@@ -40,7 +40,7 @@ def check_key(key: str) -> None:
 
 
 def replay(found: LedgerKey, sent: str) -> Accepted:
-    """The first answer again, for the same batch. Raises HW-I01 if the key was used for another one."""
+    """The first answer again, if the batch is the same. Raises HW-I01 if the key was used for another batch."""
     if found.fingerprint != sent:
         until = f"until {to_text(found.expires_us)}" if found.expires_us is not None else "for good"
         if found.expires_us is not None and found.expires_us <= now_us():
@@ -68,7 +68,8 @@ def key_record(push: Push, sent: str, *, rows: int, size: int, refused: int, ttl
 
 
 def clear_keys(store: Store, table: str, keys: Sequence[str] | None, *, actor: str) -> int:
-    """Forget keys of a table (None: all of them): what is sent with them lands again. How many there were."""
+    """Forget keys of a table (None: all of them), so batches with these keys land again. Returns how many there
+    were."""
     with store.catalog.snapshot() as connection:
         if keys is None:
             count, asked = count_keys(connection, table), None
@@ -81,8 +82,8 @@ def clear_keys(store: Store, table: str, keys: Sequence[str] | None, *, actor: s
 
 
 def sweep(store: Store, *, actor: str) -> bool:
-    """Drop expired keys, once the oldest of them has been expired for the time between two sweeps. Nothing while the
-    clock is far past the last commits."""
+    """Drop expired keys, once the oldest of them has been expired for the time between two sweeps. Does nothing while
+    the clock is far past the last commits."""
     now = now_us()
     with store.catalog.snapshot() as connection:
         oldest = oldest_expiry(connection)

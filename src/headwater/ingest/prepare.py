@@ -1,7 +1,7 @@
-"""A pushed batch as columns of its table: coerced, with new columns for unknown keys, the rest rescued.
+"""A pushed batch as columns of its table: coerced, with new columns for unknown keys; the rest is rescued.
 
-Pure: bytes and a schema in, Arrow out. A batch with one bad row is refused whole, and then changes nothing; or, where
-the sender wants it so, lands without its bad rows, and those bring no columns.
+Pure: bytes and a schema in, Arrow out. A batch with a bad row is refused whole and changes nothing. If the sender asks
+for it, the batch lands without its bad rows; those add no columns.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 TIME = "ts"
 TIME_KEYS = ("at", "timestamp", "_timestamp", "time_unix_nano", "observed_time_unix_nano")
-"""What fills an empty `ts` of such a table, in this order, where it holds a time."""
+"""The keys that fill an empty `ts` of a table with default columns: the first that holds a time."""
 
 _NEW_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _NULL = Raw(b"null")
 
 
 class TooManyCells(TooLarge):
-    """HW-I04 of a batch whose rows are short, and whose table is wide."""
+    """HW-I04 for a batch of many short rows in a wide table."""
 
     def __init__(self, columns: int):
         what = f"the batch has more than {limits.BATCH_CELLS // columns:,} rows, in a table of {columns:,} columns"
@@ -48,9 +48,8 @@ class TooManyCells(TooLarge):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A good batch. `added` are the columns that it needs besides those of the schema it was prepared for, all
-    `string`; `rescues`: it has a column `_rescued` too. A column that the batch lacks is null. `bad` are the rows that
-    are not in it."""
+    """A good batch. `added` are the columns that it needs besides those of its schema, all `string`; `rescues`: it also
+    has a column `_rescued`. A column that the batch lacks is null. `bad` are the rows that it leaves out."""
 
     batch: pa.RecordBatch
     rows: int
@@ -70,11 +69,11 @@ def prepare(
     first_line: int = 1,
     added: tuple[str, ...] = (),
 ) -> Prepared:
-    """Raises HW-I02 with the place of every bad row (of the first hundred) if more than `most_bad` are bad; None bears
-    any number. A large batch is looked at piece by piece, which changes nothing of what becomes of it: a row costs many
-    times its text while it is looked at. One that is refused is not read to its end if there are many bad rows. Raises
-    `TooManyCells`. Lines are counted from `first_line`; before the first of all a byte order mark may stand. `added` are the
-    columns that what came before it in the same file brought."""
+    """Raises HW-I02 with the position of every bad row (at most the first hundred) if more than `most_bad` are bad;
+    None allows any number. Raises `TooManyCells`. A large batch is coerced piece by piece, because a row takes many
+    times its text in memory; the result is the same. With many bad rows a refused batch is not read to its end. Lines
+    are counted from `first_line`; line 1 may begin with a byte order mark. `added` are the columns that earlier parts
+    of the same file brought."""
     known = without_rescued(schema)
     parts: list[Prepared] = []
     bad: list[BadRow] = []
@@ -105,7 +104,8 @@ def prepare(
 def _evolved(
     text: bytes, found: Coerced, known: TableSchema, added: tuple[str, ...], *, evolve: bool, first_line: int
 ) -> Prepared:
-    """The good rows of a piece, with columns for what is unknown in it; `added` are those that came before it."""
+    """The good rows of a piece, with columns for its unknown keys; `added` are the columns that earlier pieces
+    brought."""
     if not found.unknown_seen and not _lacks_times(found.batch, wider(known, added)):
         return Prepared(found.batch, found.rows, added=added)
     objects = read_lines(text, first_line=first_line, place="")
@@ -115,7 +115,7 @@ def _evolved(
         objects.rows[:] = [_with_time(row, known) for row in objects.rows]
     added, rescued = _sort_out(objects, known, added, evolve=evolve)
     coerced = coerce_objects(objects, wider(known, added))
-    assert not coerced.bad  # a text takes every value of a good row, and a time was looked at
+    assert not coerced.bad  # a text column takes every value of a good row, and times were checked
     if not rescued:
         return Prepared(coerced.batch, coerced.rows, added=added)
     texts = [rescue(row, rescued) for row in objects.rows]
@@ -129,9 +129,9 @@ def _evolved(
 
 
 def prepare_cells(rows: pa.RecordBatch, schema: TableSchema, *, added: Sequence[str] | None = None) -> Prepared:
-    """Good rows of a CSV or Parquet file, in columns of the schema and its own, as rows of the table. A column of its own
-    becomes one of text, whether or not it has values, if it may, or if it is among those that were `added` for the file;
-    what becomes none is rescued."""
+    """Good rows of a CSV or Parquet file, in columns of the schema and of the file, as rows of the table. A column of
+    the file becomes a text column, with or without values, if it may be added or if it is among the columns `added`
+    for the file; otherwise it is rescued."""
     known = without_rescued(schema)
     batch = rows.select(list(known.names()))
     others = {name: rows.column(name) for name in rows.schema.names if known.column(name) is None}
@@ -151,8 +151,8 @@ def prepare_cells(rows: pa.RecordBatch, schema: TableSchema, *, added: Sequence[
 
 
 def _with_times(batch: pa.RecordBatch, others: Mapping[str, pa.Array]) -> tuple[pa.RecordBatch, dict[str, pa.Array]]:
-    """An empty `ts` is filled from the first column that holds a time. Of a column that the table lacks, what was used
-    for that is known then; one that is used up is left out."""
+    """Fills an empty `ts` from the first column that holds a time. For a column that the table lacks, the values that
+    were used are removed; a column that is used up is left out."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -174,8 +174,7 @@ def _with_times(batch: pa.RecordBatch, others: Mapping[str, pa.Array]) -> tuple[
 
 
 def joined(parts: Sequence[Prepared]) -> Prepared:
-    """The parts of a batch, one after the other: a column that one of them lacks is null there. Bad rows are left
-    out."""
+    """The parts of a batch in one; a column that a part lacks is null there. Bad rows are left out."""
     import pyarrow as pa
 
     if len(parts) == 1:
@@ -194,7 +193,7 @@ def joined(parts: Sequence[Prepared]) -> Prepared:
 
 
 def wider(schema: TableSchema, names: Iterable[str], *, rescues: bool = False) -> TableSchema:
-    """The schema with columns of text for those of the names that it lacks, and with `_rescued` if rows need it."""
+    """The schema with text columns for the names that it lacks, and with `_rescued` if rows need it."""
     for name in names:
         if schema.column(name) is None:
             schema = schema.added(name, STRING)
@@ -202,8 +201,8 @@ def wider(schema: TableSchema, names: Iterable[str], *, rescues: bool = False) -
 
 
 def prepare_together(bodies: Sequence[bytes], schema: TableSchema) -> list[Prepared | None]:
-    """What `prepare` makes of each of these batches, where they are good and bring nothing new, as most do; None for
-    those that must be prepared by themselves."""
+    """What `prepare` makes of each batch that is good and brings no new keys, as most do; None for those that must be
+    prepared one by one."""
     known = without_rescued(schema)
     batches = [batch for lot in _lots(bodies) for batch in coerce_pieces(lot, known)]
     return [
@@ -212,7 +211,7 @@ def prepare_together(bodies: Sequence[bytes], schema: TableSchema) -> list[Prepa
 
 
 def _lots(bodies: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """So many bodies as are held as rows at once."""
+    """Groups of bodies whose rows are held in memory at once."""
     lot: list[bytes] = []
     size = 0
     for body in bodies:
@@ -226,7 +225,7 @@ def _lots(bodies: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 def may_be_added(name: str) -> bool:
-    """Whether an unknown key may become a column by itself."""
+    """Whether an unknown key may become a column without a declaration."""
     return (
         _NEW_NAME.fullmatch(name) is not None
         and len(name) <= limits.NAME_BYTES
@@ -241,7 +240,7 @@ def columns_left(schema: TableSchema) -> int:
 
 
 def refuse_rows(errors: Sequence[RowError], total: int, table: str, *, at_least: bool = False) -> NoReturn:
-    """Raises HW-I02 for a batch with so many errors (`at_least` so many), of which the first are given."""
+    """Raises HW-I02 for a batch with `total` bad rows (`at_least` that many), of which the first `errors` are given."""
     first, shown = errors[0], errors[: limits.ERRORS_SHOWN]
     column = f", column `{first.column}`" if first.column else ""
     more = f", and {'at least ' if at_least else ''}{total - 1} more" if total > 1 else ""
@@ -260,7 +259,7 @@ def has_default_times(schema: TableSchema) -> bool:
 
 
 def _lacks_times(batch: pa.RecordBatch, schema: TableSchema) -> bool:
-    """A key that may fill `ts` can be a column by now: then nothing is unknown, and `ts` still empty."""
+    """True if `ts` can be filled although no key is unknown: a key that holds the time may be a column already."""
     return (
         has_default_times(schema)
         and any(schema.column(key) is not None for key in TIME_KEYS)
@@ -269,8 +268,8 @@ def _lacks_times(batch: pa.RecordBatch, schema: TableSchema) -> bool:
 
 
 def _with_time(row: dict[str, Raw], schema: TableSchema) -> dict[str, Raw]:
-    """The row with its time in `ts`. The key that held it is then known: it becomes no column, and if it is one
-    already it keeps its value there too."""
+    """The row with its time in `ts`. The key that held it adds no column; if it is a column already, it keeps its value
+    there too."""
     if bytes(row.get(TIME, _NULL)) != b"null":
         return row
     for key in TIME_KEYS:

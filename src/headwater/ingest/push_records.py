@@ -1,4 +1,4 @@
-"""What is pushed, where to, and what is answered: plain records."""
+"""Records of a push: the batch, its table, and the answer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ OnBadRow = Literal["refuse", "leave_out", "dead_letter"]
 
 @dataclass(frozen=True)
 class PushTable:
-    """A table as the one who pushes to it knows it. `in_manifest`: a pipeline with the connector `push` declares it,
-    and the rest is what the manifest says; else the table is made by its first push, if it `may_create` it, and is
-    what it was made as."""
+    """A table, as a push needs it. `in_manifest`: a pipeline with the connector `push` declares it, and the other
+    fields are from the manifest. Otherwise the first push creates the table, if it `may_create` it, and the table stays
+    as it was created."""
 
     table: str
     pipeline: str
@@ -32,13 +32,13 @@ class PushTable:
     in_manifest: bool = False
     may_create: bool = True
     on_bad_row: OnBadRow | None = None
-    """What the manifest says of bad rows; None leaves it to the door that they come by."""
+    """What the manifest says of bad rows; None: the entry point decides."""
     max_bad_rows: int = limits.MAX_BAD_ROWS
-    """How many of a batch may become dead letters; with more of them it is refused."""
+    """How many rows of a batch may become dead letters; a batch with more is refused."""
 
     @property
     def forms(self) -> Mapping[str, TextForm]:
-        """How texts of its columns are written, where the manifest says so."""
+        """The text forms of its columns that the manifest declares."""
         return {name: column.form for name, column in self.declared.items() if column.form}
 
     def coerced(self, schema: TableSchema) -> TableSchema:
@@ -48,8 +48,8 @@ class PushTable:
 
 @dataclass(frozen=True)
 class Push:
-    """One batch: NDJSON, decompressed, or what `reader` reads. What lands of it lands at once. Without a `key` nobody can
-    tell whether it was sent before."""
+    """One batch: decompressed NDJSON, or what `reader` reads. All that lands of it lands at once. Without a `key` a
+    repeated batch cannot be recognized."""
 
     target: PushTable
     body: bytes
@@ -58,26 +58,26 @@ class Push:
     evolve: bool = True
     """Whether unknown keys become columns; else they are kept in `_rescued`."""
     on_bad_row: OnBadRow = "refuse"
-    """What one bad row does: the batch is refused, or lands without it; it is then kept as a dead letter, or left to
-    the sender, who hears of it."""
+    """What happens if a row is bad: the batch is refused, or lands without it. Then the row becomes a dead letter, or
+    is only reported to the sender."""
     source: str | None = None
-    """What a dead letter names as its place: a file, say."""
+    """The source that a dead letter names, such as a file."""
     key_expires: bool = True
     fingerprint: str | None = None
-    """Of what was sent, where the sender knows better than the batch tells: one of a file, say."""
+    """The fingerprint of what was sent, if the sender knows a better one than that of the body, such as a file's."""
     format: str = "ndjson"
-    """As what a dead letter of it is read again."""
+    """The format in which a dead letter of it is read again."""
     reader: Callable[[TableSchema, int | None], Prepared] | None = None
-    """What makes the rows of a batch that is a file: `body` is then empty. Takes the schema, and how many bad rows are
-    borne (None: any number); may be called again."""
+    """Makes the rows of a batch that is a file; `body` is then empty. Takes the schema, and how many bad rows are
+    allowed (None: any number). May be called more than once."""
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """The answer: `snapshot_id` is the commit sequence at which the rows are visible. `bytes_written` is the batch's
+    """The answer. `snapshot_id` is the commit sequence at which the rows are visible. `bytes_written` is the batch's
     share of the files that it was written to. `replayed`: the key had been used for the same batch, and nothing was
-    written now. `rows_refused` are bad rows that did not land with the others; `errors` has the first error of each of
-    the first ones, but not for a replay."""
+    written. `rows_refused` are bad rows that did not land with the others; `errors` has the first error of each of the
+    first bad rows, but not in a replay."""
 
     snapshot_id: str
     rows_ingested: int

@@ -1,7 +1,7 @@
-"""Dead letters coerced again: what fits the table as it is now is rows of it, the rest stays a letter.
+"""Coerces dead letters again: those that fit the table as it is now become rows, the others stay dead letters.
 
-Pure: letters and a schema in, Arrow out. The letters of a pushed table are prepared as a push is; those of a table that
-a pipeline fills by itself bring no columns, so one that has a key without a column stays.
+Pure: dead letters and a schema in, Arrow out. The dead letters of a pushed table are prepared as a push is. Those of a
+table that a pipeline fills bring no columns, so one with a key that has no column stays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NULL = b"null"
 
 @dataclass(frozen=True)
 class RetriedRows:
-    """The rows that fit now, and the positions of the letters that they were."""
+    """The rows that fit now, and the positions of their dead letters."""
 
     batches: tuple[Prepared, ...]
     fits: frozenset[int]
@@ -39,8 +39,8 @@ class RetriedRows:
 def retry_coercion(
     letters: Sequence[DeadLetter], schema: TableSchema, *, pushed: bool, exclude: Collection[str] = ()
 ) -> RetriedRows:
-    """The rows keep the order of the letters; those of a table that is not `pushed` are from where they were, and what
-    they hold in the columns that are left out is left out."""
+    """The rows keep the order of the dead letters. Rows of a table that is not `pushed` keep their source; values in
+    excluded columns are dropped."""
     schema = replace(schema, columns=tuple(column for column in schema.columns if column.name not in exclude))
     texts = [place for place, letter in enumerate(letters) if letter.format != _CSV]
     cells = [place for place, letter in enumerate(letters) if letter.format == _CSV]
@@ -59,9 +59,9 @@ def retry_coercion(
 
 
 def _pushed(letters: Sequence[DeadLetter], places: Sequence[int], schema: TableSchema) -> tuple[Prepared, list[int]]:
-    # A text with a line break in it is a row of a document: there the break is nothing but space.
+    # A line break inside is a part of a JSON document, where it is only white space.
     lines = [letter.source.replace(b"\n", b" ") for letter in letters]
-    # None of them is the first line of a file: a byte order mark is a part of its row.
+    # None of them is the first line of a file, so a byte order mark is a part of its row.
     table = letters[0].table_name
     prepared = prepare(b"\n".join(lines), schema, table=table, evolve=True, most_bad=None, first_line=2)
     bad = {row.error.line for row in prepared.bad}
@@ -111,14 +111,14 @@ def _cells(
 
 
 def _odd(rows: Sequence[Mapping[str, object]], schema: TableSchema, exclude: Collection[str]) -> frozenset[str]:
-    """The keys that no column can have, if the table has a place for them."""
+    """The keys that cannot be column names, if the table has `_rescued` for them."""
     if schema.column(RESCUED) is None:
         return frozenset()
     return nameless(set().union(*rows) - set(exclude))
 
 
 def _is_text(text: str | None) -> bool:
-    """Not so a cell with bytes that are not UTF-8: they are kept as lone surrogates."""
+    """False for a cell with bytes that are not UTF-8: they are kept as lone surrogates."""
     try:
         return text is None or text.encode() is not None
     except UnicodeEncodeError:

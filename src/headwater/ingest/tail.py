@@ -1,13 +1,13 @@
-"""Keeps the tail of a pushed table short: its many small files are merged into a few, in the background.
+"""Keeps the tail of a pushed table short: merges its many small files into a few, in the background.
 
-Every push commits files of its own, and every file costs a reader something. So files are sorted by size into classes,
-each eight times as large as the one below; as soon as eight files of a class are there they become one of the next.
-Files that have outgrown the last class are left alone. That leaves at most seven files of each class. A row is written
-again about once for each class that it grows through, of which there are four; only in the smallest it can be more often,
-and there what is written again weighs about as much as the files that have come since.
+Every push commits its own files, and every file costs a reader time. So files are sorted by size into classes, each
+eight times as large as the one below. As soon as a class has eight files, they are merged into one of the next class,
+so at most seven files of each class remain. Files larger than the last class are left alone. A row is rewritten about
+once for each of the four classes that it passes; only in the smallest class it can be more often, and there the bytes
+rewritten are about those of the files added since.
 
-A push never waits for a merge: what is slow happens outside of any transaction, and a merge that comes too late leaves
-nothing behind. If pushes come faster than merges can follow, the tail grows; the next merge takes all of it.
+A push never waits for a merge: the slow part is outside of any transaction, and a merge that comes too late leaves
+nothing behind. If pushes are faster than merges, the tail grows; the next merge takes all of it.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class _TailCommit:
 
 
 def choose(state: TableState) -> Merge | None:
-    """What should be merged next; None if the tail is short. Files whose columns are the same are merged with each
-    other. Only a tail that is too long all the same is merged over new columns too, and then, if all that does not
-    help, a class need not be full."""
+    """What to merge next; None if the tail is short. Files with the same columns are merged with each other. Only if
+    the tail is too long are files with different columns merged too; if that does not help, a class need not be
+    full."""
     landed = [_TailCommit(tuple(group)) for _, group in groupby(state.files, key=lambda file: file.added_seq)]
     tail = [each for each in landed if _class_of(each.bytes) is not None]
     long = sum(len(each.files) for each in tail) > limits.LIVE_TAIL_FILES
@@ -70,7 +70,7 @@ def choose(state: TableState) -> Merge | None:
 
 
 def is_long(sizes: Iterable[int]) -> bool:
-    """Whether files of these sizes may be worth a closer look."""
+    """Whether files of these sizes may need a merge."""
     classes = [place for size in sizes if (place := _class_of(size)) is not None]
     full = any(classes.count(place) >= limits.TAIL_CLASS_FILES for place in set(classes))
     return full or len(classes) > limits.LIVE_TAIL_FILES
@@ -78,7 +78,7 @@ def is_long(sizes: Iterable[int]) -> bool:
 
 class Tails:
     """Merges the tails of the tables that this process pushes to, and of their dead letters: one merge at a time, in a
-    thread that is started when there is something to do."""
+    thread that starts when there is work."""
 
     def __init__(self, store: Store, *, actor: str, on_merged: Callable[[], None] = lambda: None):
         self._store, self._actor, self._on_merged = store, actor, on_merged
@@ -88,10 +88,10 @@ class Tails:
         self._stopped = False
         self._files: Files | None = None
         self.bytes_written = 0
-        """By merges, so far."""
+        """By all merges so far."""
 
     def landed(self, table: str) -> None:
-        """A batch has landed. Comes back at once."""
+        """A batch has landed. Returns at once."""
         with self._changed:
             self._commits[table] = self._commits.get(table, 0) + 1
             if self._commits[table] < limits.TAIL_CLASS_FILES or self._stopped:
@@ -108,13 +108,12 @@ class Tails:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wait for the merge that is under way, and look once at the tables that were pushed to since they were last
-        looked at: a command that pushes a file and ends keeps tails short too. Raises nothing; what was not merged
-        is merged another time."""
+        """Wait for the running merge, and check the tables that were pushed to since their last check: so a command
+        that pushes a file and ends keeps tails short too. Raises nothing; what is not merged now is merged later."""
         self.stop()
         if self._thread is not None:
             self._thread.join()
-        with self._changed:  # a push that is under way may still say that it has landed
+        with self._changed:  # a running push may still report that it has landed
             tables = list(self._commits)
         for table in tables:
             with suppress(HeadwaterError):
@@ -137,11 +136,11 @@ class Tails:
 
     def _work(self) -> None:
         while (table := self._next()) is not None:
-            with suppress(HeadwaterError):  # it is tried again after as many commits
+            with suppress(HeadwaterError):  # tried again after the same number of commits
                 self.merge(table)
 
     def _next(self) -> str | None:
-        """The table that has waited for the most commits, once there are enough of them."""
+        """The table with the most commits since its last merge, once there are enough of them."""
 
         def due() -> bool:
             return self._stopped or max(self._commits.values(), default=0) >= limits.TAIL_CLASS_FILES
@@ -178,7 +177,7 @@ class Tails:
             raise
 
     def _writer(self) -> Files:
-        """Under which name files are written now; one of its own, so that no push has to wait for it."""
+        """The name that files are written under. It is not that of the pushes, so that no push has to wait for it."""
         files = self._files
         if files is None or (files.is_old and not renew(self._store.catalog, files.writer)):
             files = self._files = Files(new_writer(self._store.catalog))
@@ -198,7 +197,7 @@ def _tail_of(connection: Connection, table: str) -> TableState | None:
 
 
 def _letters_tail_of(connection: Connection, table: str) -> TableState | None:
-    """The same of its dead letters: those of other tables are in other files."""
+    """The same for its dead letters: each table has its own files of them."""
     if not is_long(_sizes(connection, (t.file.c.table_name == LETTERS) & (t.file.c.partition == table))):
         return None
     letters = dead_letter_files(connection, table)
@@ -211,13 +210,13 @@ def _sizes(connection: Connection, files: ColumnElement[bool]) -> list[int]:
 
 
 def _class_of(size: int) -> int | None:
-    """None for what has outgrown the tail."""
+    """None for a file that is too large for the tail."""
     place = bisect_right(limits.TAIL_CLASS_BYTES, size)
     return place if place < len(limits.TAIL_CLASS_BYTES) else None
 
 
 def _full_class(group: Sequence[_TailCommit]) -> list[_TailCommit]:
-    """All of the smallest class that is full, and of those above it that are full with what comes of that."""
+    """All files of the smallest full class, and of each class above that becomes full by this merge."""
     classes: dict[int, list[_TailCommit]] = {}
     for each in group:
         classes.setdefault(_class_of(each.bytes) or 0, []).append(each)

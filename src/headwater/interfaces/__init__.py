@@ -1,1 +1,1 @@
-"""Faces: each renders what `headwater.app` answers, and decides nothing."""
+"""Interfaces: each renders the answers of `headwater.app`, and decides nothing."""

@@ -1,7 +1,7 @@
-"""Draws a simulation as SVG: a row for each ripple with its executions, the demand, and how stale each result was.
+"""Draws a simulation as SVG: a row for each ripple with its executions, the demand, and the staleness of each result.
 
-The same simulation always gives the same bytes. The size is bounded: what is narrower than a pixel is merged, and of
-very many pipelines the first are drawn.
+The same simulation always gives the same bytes. The size is bounded: anything narrower than a pixel is merged, and only
+the first of very many pipelines are drawn.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SIGNS = {
     "limit": ("line", "stroke:#9a5b00;stroke-dasharray:5 3"),
     "staleness": ("triangle", "fill:#3d5a80;fill-opacity:.15;stroke:#3d5a80"),
 }
-"""The shape and the style of each sign. Later styles win where a sign has two, as a bar in its colour has."""
+"""The shape and the style of each sign. If a sign has two styles, the later one wins."""
 _COLOURS = ("", "g1", "g2", "g3", "g4")
 _LEGEND = {
     "bar": "an execution; the time in it is its freshness: data as of then",
@@ -71,7 +71,7 @@ _LEGEND = {
     "limit": "the most a tide allows",
     "staleness": "staleness: the age of the data; falls when a run completes",
 }
-"""What the signs mean; a picture explains those that are in it."""
+"""What the signs mean; a picture explains those that it uses."""
 _STYLE = "path{fill:none}.muted{fill:#59636e}.bold{font-weight:600}"
 _STYLE += "".join(f".{name}{{{style}}}" for name, (_, style) in _SIGNS.items())
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
@@ -120,7 +120,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def fitted(text: str, size: float, width: float) -> str:
-    """The text, cut with an ellipsis where it would be wider than that."""
+    """The text, cut with an ellipsis if it is wider than `width`."""
     if text_width(text, size) <= width:
         return text
     while text and text_width(f"{text}…", size) > width:
@@ -129,7 +129,7 @@ def fitted(text: str, size: float, width: float) -> str:
 
 
 def _subtitle(scenario: Scenario, end: int) -> str:
-    """What the scenario asks for."""
+    """The demand of the scenario."""
     asked = []
     for event in sorted((event for event in scenario.events if event.at <= end), key=lambda event: event.at):
         kind = f"tide of {time_text(event.max_staleness)}" if event.do == "tide" else event.do
@@ -138,21 +138,21 @@ def _subtitle(scenario: Scenario, end: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text as XML may hold it."""
+    """The text escaped for XML; unprintable characters are `?`."""
     return escape("".join(character if character.isprintable() else "?" for character in text))
 
 
 def _text(
     x: float, y: float, text: str, style: str = "muted", *, size: int = 10, anchor: str = "", of: str = ""
 ) -> str:
-    """A line of text; `y` is its base line. `of` is what it was before it was cut, shown under the mouse."""
+    """A line of text; `y` is its base line. `of` is the uncut text, shown under the mouse."""
     side = f' text-anchor="{anchor}"' if anchor else ""
     title = f"<title>{_plain(of)}</title>" if of and of != text else ""
     return f'<text x="{x:.5g}" y="{y:.5g}" font-size="{size}" class="{style}"{side}>{title}{_plain(text)}</text>'
 
 
 def _path(kind: str, x: float, y: float, width: float, height: float, title: str = "") -> str:
-    """A sign in a box. Every shape is a path, so that a class is all the style it needs."""
+    """A sign in a box. Every shape is a path, so that its class is all the style that it needs."""
     x, y, w, h = round(x, 1), round(y, 1), round(width, 1), round(height, 1)
     box = f"M{x} {y}h{w}v{h}h{-w}z"
     cross = f"l{w} {h}m0 {-h}l{-w} {h}"
@@ -170,7 +170,7 @@ def _path(kind: str, x: float, y: float, width: float, height: float, title: str
 
 
 class _Picture:
-    """One picture while it is drawn, from top to bottom. `used` are the signs that are in it."""
+    """One picture, drawn from top to bottom. `used` are the signs in it."""
 
     def __init__(self, simulated: Simulated, tracks: Sequence[Track], end: int) -> None:
         self.simulated, self.tracks, self.end = simulated, tracks, end
@@ -232,7 +232,7 @@ class _Picture:
                 yield self.sign("grid", self.x(time), y + 5, 0, height)
 
     def _executions(self, track: Track, y: float, height: float) -> Iterator[str]:
-        """What a pipeline reads, the demand on it, its executions, and what came of them."""
+        """What a pipeline reads, its demand, its executions, and their results."""
         pipeline = track.pipeline
         names = [*pipeline.sources, *(f"{name} (optional)" for name in pipeline.optional)]
         reads = f"reads {', '.join(names)}" if names else ""
@@ -267,7 +267,7 @@ class _Picture:
             yield _text(LEFT + PLOT + 10, y + 12 * index, text)
 
     def _demand(self, track: Track, y: float) -> Iterator[str]:
-        """The demand, from left to right; two of a kind in one place are one, others move aside a little."""
+        """The demand, from left to right. Two of a kind at one place are drawn once; others move aside a little."""
         free, last = 0.0, ("", False)
         for at, kind, refused in track.marks:
             x = self.x(at) - GLYPH / 2
@@ -298,8 +298,8 @@ class _Picture:
             yield _text(left + width / 2, y + self.row / 2 + 3.5, label, "", anchor="middle")
 
     def _staleness(self, track: Track, y: float, height: float) -> Iterator[str]:
-        """Staleness over time: a drop at each completion, then one second a second. Many drops in one place are one,
-        from the highest to the lowest value there."""
+        """Staleness over time: a drop at each completion, then one second a second. Many drops at one place are drawn
+        as one, from the highest to the lowest value there."""
         accounts = self.simulated.account.pipelines
         most = max(max(accounts[each.pipeline.name].stale_most, *each.limits, 1) for each in self.tracks)
         top = ticks(most, 5)[-1]

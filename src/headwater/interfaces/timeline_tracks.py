@@ -1,4 +1,4 @@
-"""What a timeline picture shows, as times: executions, demand, windows and failures of each pipeline. It has no pixels.
+"""The content of a timeline picture, without pixels: executions, demand, windows and failures of each pipeline.
 
 Times are whole microseconds.
 """
@@ -16,7 +16,7 @@ from headwater.app.simulate import SECOND, Scenario, ScenarioPipeline
 @dataclass(frozen=True)
 class TimeSpan:
     """`kind` is how an execution ended (`completed`, `failed`, `running`), or `window`, `blocked`, `standing`,
-    `unchanged`. `count` executions that are too short to be drawn apart are one span."""
+    `unchanged`. `count` is more than 1 for executions that are too short to be drawn apart."""
 
     kind: str
     start: int
@@ -29,7 +29,7 @@ class TimeSpan:
 @dataclass
 class Track:
     """One pipeline over time. `spans` and `passes` are by ripple; the spans of the pipeline itself are under "".
-    `marks` are (time, kind of demand or `clear`, refused). `limits` are what its tides allow."""
+    `marks` are (time, kind of demand or `clear`, refused). `limits` are the limits of its tides."""
 
     pipeline: ScenarioPipeline
     spans: dict[str, list[TimeSpan]] = field(default_factory=lambda: {"": []})
@@ -66,7 +66,7 @@ def tracks_of(scenario: Scenario, timeline: Sequence[Mapping[str, Any]]) -> tupl
 
 
 def in_order(pipelines: Iterable[ScenarioPipeline]) -> list[ScenarioPipeline]:
-    """Sources before their readers: by the longest way from an Inlet, then as declared."""
+    """Sources before their readers: by the longest path from an Inlet, then as declared."""
     sources = {pipeline.name: pipeline.sources + pipeline.optional for pipeline in pipelines}
     depth: dict[str, int] = {}
     for name in TopologicalSorter(sources).static_order():
@@ -75,8 +75,8 @@ def in_order(pipelines: Iterable[ScenarioPipeline]) -> list[ScenarioPipeline]:
 
 
 def merged(spans: Iterable[TimeSpan], cell: float) -> list[TimeSpan]:
-    """Joins spans of one kind that are shorter than `cell` and nearer to each other than that. Failures come last, to
-    be drawn above the others."""
+    """Joins spans of one kind that are shorter than `cell` and closer to each other than that. Failures come last, so
+    that they are drawn on top."""
     kept: dict[str, list[TimeSpan]] = {}
     for span in spans:
         same = kept.setdefault(span.kind, [])

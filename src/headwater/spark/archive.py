@@ -1,12 +1,12 @@
 """The class-data archive: Spark's classes, parsed and linked once, mapped into memory at every later start.
 
-It halves the time to the first row. It is made by a detached process at the lowest priority, after a start that
-had none, and is good for one JVM and one class path: its directory is named by a hash of both. Everything is
-written under another name and renamed, one maker works at a time, and a start without an archive, or with one
-that the JVM rejects, is only slower.
+It halves the time to the first row. A detached process at the lowest priority makes it, after a start without one. It
+fits one JVM and one class path: its directory is named by a hash of both. Everything is written under another name and
+renamed, and only one process makes it at a time. A start without an archive, or with one that the JVM rejects, is only
+slower.
 
-Two of Spark's jars (its code compiler, janino) carry a signature of their build's throw-away key. Signed classes
-cannot be archived and are verified at each load, so the archive's class path has copies without the signature.
+Two of Spark's jars (its code compiler, janino) are signed with a throw-away key of their build. Signed classes cannot
+be archived and are verified at each load, so the archive's class path has copies without the signature.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SIGNED = ("janino-", "commons-compiler-")
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive in use: nobody deletes it until `release`."""
+    """An archive in use: no process deletes it until `release`."""
 
     file: Path
     class_path: str = field(repr=False)
@@ -46,7 +46,7 @@ class Archive:
         os.close(self.lock)
 
     def discard(self) -> None:
-        """It crashed a JVM: let it be made anew."""
+        """It crashed a JVM: delete it, so that it is made again."""
         self.file.unlink(missing_ok=True)
 
 
@@ -60,7 +60,7 @@ def class_path(home: Path) -> str:
 
 
 def find_archive(java: Java) -> Archive | None:
-    """The archive for this JVM and Spark, held; None if there is none (yet)."""
+    """The archive for this JVM and Spark, in use; None if there is none (yet)."""
     if switched_off():
         return None
     directory = archive_directory(java)
@@ -82,8 +82,8 @@ def find_archive(java: Java) -> Archive | None:
 
 
 def ensure_archive_async() -> bool:
-    """Have the archive made by a process that outlives this one, unless it is there, being made, switched off or
-    too much for this machine. True if it is there or somebody is at it."""
+    """Start a process that makes the archive and outlives this one, unless the archive is there, being made, switched
+    off or too large for this machine. True if it is there or being made."""
     if switched_off():
         return False
     directory = archive_directory(find_java())
@@ -94,7 +94,7 @@ def ensure_archive_async() -> bool:
     directory.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": python_path(), "HEADWATER_SPARK_ARCHIVE": "off"}
     environment.pop("HEADWATER_CRASH_AT", None)
-    # The shell starts it and ends, so that it is nobody's child: no zombie here, and no end with us.
+    # The shell starts it and ends, so it is not a child of this process: it leaves no zombie and outlives us.
     subprocess.run(
         ["/bin/sh", "-c", '"$@" &', "sh", sys.executable, "-m", "headwater.spark.train", str(directory)],
         env=environment,
@@ -109,7 +109,7 @@ def ensure_archive_async() -> bool:
 
 
 def wait_for_archive(timeout: float = limits.ARCHIVE_SECONDS) -> bool:
-    """Make sure that there is an archive, and wait until there is. False if there will be none."""
+    """Make sure that there is an archive, and wait for it. False if there will be none."""
     directory = archive_directory(find_java())
     deadline = time.monotonic() + timeout
     while ensure_archive_async():
@@ -140,7 +140,7 @@ def archived_class_path(directory: Path) -> str:
 
 
 def write_unsigned_jars(directory: Path) -> None:
-    """Copies of the signed jars without their signatures. The archive remembers their times, so those are fixed."""
+    """Copies of the signed jars without their signatures. The archive records their times, so those are fixed."""
     (directory / "jars").mkdir(exist_ok=True)
     for jar in filter(_signed, _jars(spark_home())):
         temporary = directory / "jars" / f".{jar.name}.tmp"
@@ -155,7 +155,7 @@ def write_unsigned_jars(directory: Path) -> None:
 
 @contextmanager
 def the_only_maker(directory: Path) -> Iterator[bool]:
-    """True inside if no other process is making this archive; a maker that dies frees the place."""
+    """True inside the block if no other process is making this archive; a process that dies releases the lock."""
     lock = os.open(directory / "making", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
@@ -169,7 +169,7 @@ def the_only_maker(directory: Path) -> Iterator[bool]:
 
 
 def remove_old_archives(keep: Path) -> None:
-    """Delete what is beyond the number that is kept, oldest use first; never one that a session holds."""
+    """Delete archives beyond the number that is kept, oldest use first; never one that a session uses."""
     others = [path for path in keep.parent.iterdir() if path.is_dir() and path != keep]
     others.sort(key=_last_used, reverse=True)
     for directory in others[limits.ARCHIVES_KEPT - 1 :]:

@@ -1,4 +1,4 @@
-"""Functions on columns of Arrow as functions on Spark's columns. They run in Python workers."""
+"""Turns functions on Arrow columns into functions on Spark columns. They run in Python workers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def arrow_function(work: Callable[[pa.Array], pa.Array], type_: str) -> Callable[[Column], Column]:
-    """`work` makes one value of each, of Spark's type `type_`."""
+    """`work` returns one value for each, of Spark's type `type_`."""
     import pyarrow as pa
     from pyspark.sql.pandas.functions import arrow_udf
 
     def column(values: pa.Array) -> pa.Array:
         return work(values)
 
-    # Spark wants real types here, not the names of them, and finds out by itself what kind of function this is.
+    # Spark needs real types here, not their names, and derives the kind of function from them.
     column.__annotations__ = {"values": pa.Array, "return": pa.Array}
     made: Callable[[Column], Column] = arrow_udf(column, type_)  # type: ignore[call-overload]
     return made

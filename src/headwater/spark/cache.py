@@ -1,4 +1,4 @@
-"""Where this room keeps what can be made again: the Java shim, class-data archives, the log configuration."""
+"""Where this package keeps files that can be made again: the Java shim, class-data archives, the log configuration."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write_if_changed(path: Path, text: str, *, mode: int = 0o644) -> Path:
 
 
 def _private_directory() -> Path:
-    """One directory per user below the temporary one; refused if somebody else made it first."""
+    """One directory per user below the temporary one; refused if another user made it first."""
     directory = Path(tempfile.gettempdir()) / f"headwater-{os.getuid()}"
     directory.mkdir(mode=0o700, exist_ok=True)
     if directory.stat().st_uid != os.getuid():

@@ -1,13 +1,13 @@
 """Times of a result that come unchanged from an input, with their nanoseconds.
 
-An input's plan ends in two projections (`ripples.py`): the lower one has each time and, beside it, its remainder below a
-microsecond; the upper one hides the remainders. A column of the result is traced down the analysed plan, by the
-permanent ids that Spark gives to columns, through everything that hands columns on: projections, aliases, filters,
-joins, unions, sorts, limits, subqueries, `with`. Where a trace ends at such a pair, the remainder is put into the
-projections on its way. A trace that ends elsewhere (an expression, an aggregate, a function on rows) has no remainder:
-the time has whole microseconds, as Spark computed it. Of a union some branches may have remainders; the others have 0.
+An input's plan ends in two projections (`ripples.py`): the lower one has each time and, beside it, its remainder below
+a microsecond; the upper one hides the remainders. A column of the result is traced down the analysed plan, by the
+permanent ids that Spark gives to columns, through every node that passes columns on: projections, aliases, filters,
+joins, unions, sorts, limits, subqueries, `with`. If the trace ends at such a pair, the remainder is added to the
+projections on its path. If it ends elsewhere (an expression, an aggregate, a function on rows) there is no remainder:
+the time has whole microseconds, as Spark computed it. In a union, branches without a remainder get 0.
 
-The trace is pure, over the plan as JSON. Only nodes on the way of a trace are built anew in the JVM.
+The trace is pure, over the plan as JSON. Only nodes on a trace are rebuilt in the JVM.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _LEFT_ALONE = ("LeftSemi", "LeftAnti", "ExistenceJoin")
 
 
 def exact_frame(frame: DataFrame) -> DataFrame:
-    """The frame with a column of remainders at its end for each time that it hands on from an input; the frame itself if
-    there is none. What Spark does not take (a plan of a form that is not known here) stays in microseconds."""
+    """The frame with a column of remainders at its end for each time that it passes on from an input; the frame itself
+    if there is none. If Spark rejects the new plan (a form that is not known here), times stay in microseconds."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -77,7 +77,7 @@ def exact_frame(frame: DataFrame) -> DataFrame:
 
 
 def _is_cached(frame: DataFrame) -> bool:
-    """Whether the result uses rows that the user's code has cached: with further columns they would be computed again."""
+    """Whether the result uses rows that the user's code has cached: with more columns they would be computed again."""
     session = frame.sparkSession._jsparkSession
     if session.sharedState().cacheManager().isEmpty():
         return False
@@ -85,12 +85,12 @@ def _is_cached(frame: DataFrame) -> bool:
 
 
 class Trace:
-    """Where the columns of a plan come from. Columns are told apart by Spark's ids."""
+    """Where the columns of a plan come from. Columns are identified by Spark's ids."""
 
     def __init__(self, root: Node):
         self.root = root
         self.wanted_of_cte: defaultdict[int, set[int]] = defaultdict(set)
-        """The positions of columns that are asked of each `with`."""
+        """The positions of the columns that are read from each `with`."""
         self._ctes: dict[int, list[Node]] = defaultdict(list)
         self._known: dict[tuple[int, int], bool] = {}
         waiting = [root]
@@ -101,7 +101,7 @@ class Trace:
             waiting += node.children
 
     def carries(self, node: Node, column: int, depth: int = 0) -> bool:
-        """Whether a column of the node's output comes unchanged from an input, in one branch of a union at least."""
+        """Whether a column of the node's output comes unchanged from an input, in at least one branch of a union."""
         key = (id(node), column)
         if key not in self._known:
             self._known[key] = depth < limits.PLAN_DEPTH and self._carries(node, column, depth + 1)
@@ -117,7 +117,7 @@ class Trace:
             case "Join":
                 return any(self.carries(side, column, depth) for side in sides(node))
             case "Union":
-                # All branches, also after the first: what they ask of a `with` must be known.
+                # All branches, also after the first match: what they read from a `with` must be known.
                 branches = self.branches(node, column)
                 found = [self.carries(child, branch, depth) for child, branch in branches if branch is not None]
                 return any(found)
@@ -134,7 +134,7 @@ class Trace:
         return False
 
     def branches(self, union: Node, column: int) -> list[tuple[Node, int | None]]:
-        """The column of each child that becomes this one of a union; None where that cannot be said."""
+        """The column of each child that becomes this column of a union; None if it is not known."""
         outputs = [self.outputs(child) for child in union.children]
         first = outputs[0]
         if first is None or column not in first:
@@ -144,7 +144,7 @@ class Trace:
 
     def behind(self, ref: Node, column: int) -> tuple[Node, int, int] | None:
         """The query of a `with`, its column that becomes this one of a reference, and that column's position. None if
-        the plan has the same `with` twice: Spark tells them apart by their number alone."""
+        the plan has the same `with` twice: Spark identifies them only by their number."""
         named, definitions = self.outputs(ref), self._ctes[ref.fields["cteId"]]
         if len(definitions) != 1 or named is None or column not in named:
             return None
@@ -154,7 +154,7 @@ class Trace:
         return (query, outputs[at], at) if outputs is not None and at < len(outputs) else None
 
     def outputs(self, node: Node, depth: int = 0) -> list[int] | None:
-        """The ids of a node's columns, in their order; None where that cannot be said."""
+        """The ids of a node's columns, in their order; None if they are not known."""
         kind = short(node)
         if depth > limits.PLAN_DEPTH:
             return None
@@ -173,8 +173,8 @@ class Trace:
 
 
 class _Rewrite:
-    """Builds the plan anew where a trace passes. A new column is an alias with an id of its own at each projection, so
-    the two sides of a join never share one."""
+    """Rebuilds the plan on the path of a trace. A new column is an alias with its own id at each projection, so the two
+    sides of a join never share one."""
 
     def __init__(self, frame: DataFrame, trace: Trace):
         self._frame, self._trace = frame, trace
@@ -193,8 +193,8 @@ class _Rewrite:
         return DataFrame(self._java.dataset.ofRows(session._jsparkSession, built), session)
 
     def _carry(self, node: Node, plan: Any, columns: Sequence[int]) -> tuple[Any, list[Any]]:
-        """The plan with the remainders of these columns in its output, and each of them as an attribute of it; None for
-        a column that has none."""
+        """The plan with the remainders of these columns in its output, and each remainder as an attribute of it; None
+        for a column that has none."""
         wanted = [column for column in columns if self._trace.carries(node, column)]
         if not wanted:
             return plan, [None] * len(columns)
@@ -211,7 +211,7 @@ class _Rewrite:
                 built, found = self._carry_reference(node, plan, wanted)
             case kind:
                 built, found = self._carry(node.children[0], plan.children().apply(0), wanted)
-                if kind != "View":  # its columns are listed in it, and the plan is analysed already
+                if kind != "View":  # a view lists its columns, and the plan is analysed already
                     built = plan.withNewChildren(self._seq([built]))
         by_column = dict(zip(wanted, found))
         return built, [by_column.get(column) for column in columns]
@@ -237,7 +237,7 @@ class _Rewrite:
         return plan.withNewChildren(self._seq(children)), [found[column] for column in columns]
 
     def _carry_union(self, node: Node, plan: Any, columns: Sequence[int]) -> tuple[Any, list[Any]]:
-        """Every branch gets the same further columns, at its end; a branch without a remainder has 0."""
+        """Adds the same columns at the end of every branch; a branch without a remainder has 0."""
         by_column = [self._trace.branches(node, column) for column in columns]
         children: list[Any] = []
         first: list[Any] = []
@@ -267,7 +267,7 @@ class _Rewrite:
         return plan.withNewChildren(self._seq(children)), found
 
     def _carry_reference(self, node: Node, plan: Any, columns: Sequence[int]) -> tuple[Any, list[Any]]:
-        """A reference lists its columns in the order of the query's. The query has its remainders at the end."""
+        """A reference lists its columns in the order of the query's; the query has the remainders at its end."""
         positions, remainders = self._ctes[node.fields["cteId"]]
         added = [remainder.newInstance() for remainder in remainders]
         built = self._java.reference(
@@ -301,7 +301,7 @@ class _Rewrite:
 
 @dataclass(frozen=True)
 class _JavaCalls:
-    """What is called in the JVM. Each name of a package costs a call to find, so they are found once."""
+    """Calls into the JVM. Each name of a package costs a call to find, so names are found once."""
 
     project: Any
     reference: Any
@@ -356,7 +356,7 @@ def column_id(named: Node) -> int:
 
 
 def source_in(project: Node, column: int) -> int | None:
-    """The column of the child that a projection hands on as this one, under whatever name."""
+    """The child's column that a projection passes on as this one, under any name."""
     for item in items(project):
         if column_id(item) == column:
             named = item.children[0] if item.kind == EXPRESSIONS + "Alias" else item

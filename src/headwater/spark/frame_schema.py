@@ -1,4 +1,4 @@
-"""A DataFrame as what evolution reconciles and the one writer takes: its columns as the house's types.
+"""A DataFrame in the form for schema evolution and the one writer: its columns in Headwater's types.
 
 | Spark                                  | here                                                              |
 |----------------------------------------|-------------------------------------------------------------------|
@@ -10,10 +10,10 @@
 | array, struct                          | list, struct                                                      |
 | map, variant, or anything with one     | dynamic: its JSON                                                 |
 | void                                   | what the column is in the table or the manifest, else string      |
-| an input's `dynamic` or `vector(n)`    | the same, if the column comes through as it was                   |
-| interval, time, a type of somebody else| refused: HW-S03                                                   |
+| an input's `dynamic` or `vector(n)`    | the same, if the column is passed on unchanged                    |
+| interval, time, user-defined types     | refused: HW-S03                                                   |
 
-Spark computes with microseconds. A time that is handed on unchanged keeps its nanoseconds (`carried_times.py`). The
+Spark computes with microseconds. A time that is passed on unchanged keeps its nanoseconds (`carried_times.py`). The
 exact nanoseconds of an input are its `<name>_ns`; a column that the manifest declares as `timestamp` takes such a bigint
 as nanoseconds. A text that is declared `dynamic` must be JSON.
 """
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
 
 TYPE_KEY = "headwater_type"
-"""Spark hands a column's metadata on where the column itself is handed on: this says what it is in its table."""
+"""Spark passes a column's metadata on with the column: this key has its type in its table."""
 _REFUSED = "headwater refuses"
-"""Begins what a job says that was stopped because its rows cannot be landed."""
+"""The beginning of the message of a job that was stopped because its rows cannot be landed."""
 
 _SIMPLE = {
     "boolean": BOOL,
@@ -77,16 +77,16 @@ _JSON_OPTIONS = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'H
 
 
 def frame_columns(schema: StructType, *, subject: str, known: Mapping[str, Type]) -> dict[str, Type]:
-    """The columns of a result, in its order. `known` are the types that its columns have in the table or the
-    manifest, for those that hold nothing but null. Raises HW-S03 for names and types that cannot be landed."""
+    """The columns of a result, in its order. `known` are the types that its columns have in the table or the manifest,
+    for columns that are all null. Raises HW-S03 for names and types that cannot be landed."""
     _check_names([field.name for field in schema.fields], subject)
     return {field.name: _column_type(field, subject, known) for field in schema.fields}
 
 
 def landing_frame(frame: DataFrame, types: Mapping[str, Type], *, unique_key: tuple[str, ...] = ()) -> DataFrame:
     """The same rows in the form that the writer takes for columns of these types: JSON as text, the rest as it is. The
-    remainders of times (`exact_frame`) come along. The job that computes it fails with a `refusal_in` its message if a text of a
-    `dynamic` column is not JSON, or if two rows have the same `unique_key`."""
+    remainders of times (`exact_frame`) are kept. The job that computes it fails with a message for `refusal_in` if a
+    text of a `dynamic` column is not JSON, or if two rows have the same `unique_key`."""
     from pyspark.sql import functions as F
 
     shown = [field for field in frame.schema.fields if not field.name.startswith(REMAINDER)]
@@ -99,12 +99,12 @@ def landing_frame(frame: DataFrame, types: Mapping[str, Type], *, unique_key: tu
         made[unique_key[0]] = _once(first, key, shown=unique_key)
     names = [*[field.name for field in shown], *remainders]
     if not made and names == frame.columns:
-        return frame  # each call to the JVM counts for a small run
+        return frame  # saves a call to the JVM, which matters for a small run
     return frame.select(*[made.get(name, F.col(quoted(name))).alias(name) for name in names])
 
 
 def refusal_in(message: str) -> tuple[str, str] | None:
-    """What is wrong with the rows and what helps, if a job was stopped for that."""
+    """The problem of the rows and a hint, if a job was stopped because of them."""
     if not message.startswith(_REFUSED):
         return None
     text, hint = json.loads(message.removeprefix(_REFUSED))
@@ -112,7 +112,7 @@ def refusal_in(message: str) -> tuple[str, str] | None:
 
 
 def column_metadata(type_: Type) -> dict[str, str]:
-    """What an input's column says of itself where Spark's own type does not tell."""
+    """Metadata for an input's column whose type Spark's own type does not determine."""
     return {TYPE_KEY: str(type_)} if type_.kind in ("dynamic", "vector") else {}
 
 
@@ -157,7 +157,7 @@ def _column_type(field: StructField, subject: str, known: Mapping[str, Type]) ->
 
 
 def _carried(field: StructField) -> Type | None:
-    """The type that a column brings along from an input, if it still has that form."""
+    """The type that a column has from an input, if it still has that form."""
     text = (field.metadata or {}).get(TYPE_KEY)
     if not isinstance(text, str):
         return None
@@ -167,7 +167,7 @@ def _carried(field: StructField) -> Type | None:
 
 
 class _NoType(Exception):
-    """There is no type here for one of Spark's."""
+    """Headwater has no type for one of Spark's."""
 
 
 def _type_of(spark_type: DataType) -> Type:
@@ -198,7 +198,7 @@ def _type_of(spark_type: DataType) -> Type:
 
 
 def _needs_json(spark_type: DataType) -> bool:
-    """True for what only JSON can hold: a map or a variant, or something with one inside."""
+    """True if only JSON can hold it: a map or a variant, or something that contains one."""
     from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
     match spark_type:
@@ -213,7 +213,7 @@ def _needs_json(spark_type: DataType) -> bool:
 
 
 def _landing_column(field: StructField, type_: Type) -> Column | None:
-    """A column in the form that the writer takes; None if it has that form."""
+    """A column in the form that the writer takes; None if it already has that form."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
@@ -231,8 +231,8 @@ def _landing_column(field: StructField, type_: Type) -> Column | None:
 
 
 def _no_json() -> Callable[[Column], Column]:
-    """Whether a text is not JSON, by the rule for pushed rows. Spark's own rule would take texts that DuckDB cannot read,
-    and refuse a pushed object that has a key twice."""
+    """Whether a text is not JSON, by the rule for pushed rows. Spark's own rule would accept texts that DuckDB cannot
+    read, and refuse a pushed object that has a key twice."""
     import pyarrow as pa
 
     def wrong(texts: pa.Array) -> pa.Array:
@@ -242,7 +242,7 @@ def _no_json() -> Callable[[Column], Column]:
 
 
 def _once(column: Column, key: tuple[str, ...], *, shown: tuple[str, ...]) -> Column:
-    """A key's column that stops the job if the key stands twice. Rows without a key are the writer's to refuse."""
+    """A column of the key that stops the job if a key appears twice. The writer refuses rows without a key."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

@@ -1,9 +1,9 @@
 """A table at a cut as a DataFrame: the same rows and columns that the store's views show.
 
-Files are read in groups of one schema by their columns' permanent ids, each with exactly the types it was written
-with (a wider read schema would give wrong values without a word), converted column by column, and united. Times are
+Files are read in groups of one schema, by their columns' permanent ids, with exactly the types they were written with
+(a wider read schema would silently give wrong values); then they are converted column by column, and united. Times are
 nanoseconds in the files: Spark reads them as bigint, and shows microseconds under the name and the exact value as
-`<name>_ns`. Where somebody has accepted that reals or nested values become texts, their form is Spark's own.
+`<name>_ns`. If a user has accepted that reals or nested values become texts, these have Spark's own form.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ _NS_PER_SECOND = 1_000_000_000
 
 
 def table_frame(spark: SparkSession, root: Path, state: TableState, *, commit_seq: bool = True) -> DataFrame:
-    """All rows of the table at its cut; in an upsert table the last write of each key. Without `commit_seq` that one
-    column is left out: then a row's file is looked up only where the last write must be found, which takes a small
-    table half the time."""
+    """All rows of the table at its cut; in an upsert table the last write of each key. Without `commit_seq` that column
+    is left out: then a row's file is looked up only to find the last write, which halves the time for a small table."""
     if not state.files:
         frame = spark.createDataFrame([], _shown_schema(state.schema))
         return frame if commit_seq else frame.drop(COMMIT_SEQ.name)
@@ -63,7 +62,7 @@ def table_frame(spark: SparkSession, root: Path, state: TableState, *, commit_se
 
 
 def _last_writes(frame: DataFrame, schema: TableSchema) -> DataFrame:
-    """Of each key the row that was written last; times are compared by their nanoseconds."""
+    """For each key the row that was written last; times are compared by their nanoseconds."""
     from pyspark.sql import functions as F
 
     names, exacts = column_names(schema)
@@ -81,11 +80,11 @@ def _by_schema(file: LiveFile) -> tuple[int, int, int]:
 def _group_frame(
     spark: SparkSession, root: Path, state: TableState, schema_id: int, files: list[LiveFile], *, placed: bool
 ) -> DataFrame:
-    """The rows of files of one schema; `placed` with what orders them: commit, file of the commit, row of the file."""
+    """The rows of files of one schema; with `placed` also their order: commit, file of the commit, row of the file."""
     written = state.schemas[schema_id]
     merged = any(file.merged for file in files)
     reader = spark.read.schema(_read_schema(written, merged=merged))
-    # Spark's sessions share one cache, by equal plans: with this a plan is equal to none of another session.
+    # Spark's sessions share one cache, keyed by equal plans: with this option plans of two sessions are never equal.
     reader = reader.option("headwater.session", spark._jsparkSession.sessionUUID())
     raw = reader.parquet(*[str(root / file.path) for file in files])
     system = [_quote(column.name) for column in _SYSTEM_TYPES if column is not COMMIT_SEQ]
@@ -101,7 +100,7 @@ def _group_frame(
 
 
 def select_expressions(frame: DataFrame, expressions: list[str]) -> DataFrame:
-    """`frame.selectExpr(*expressions)` in two calls to the JVM; PySpark's own makes some for each expression."""
+    """`frame.selectExpr(*expressions)` in two calls to the JVM; PySpark's own makes several for each expression."""
     from pyspark.sql import DataFrame
 
     if any(_BETWEEN in each for each in expressions):
@@ -116,7 +115,7 @@ def _splitter(jvm: Any) -> Any:
 
 
 def _with_places(spark: SparkSession, raw: DataFrame, root: Path, files: list[LiveFile]) -> DataFrame:
-    """What the catalog knows of each row's file, beside the row."""
+    """Each row with what the catalog knows of its file."""
     from pyspark.sql import functions as F
 
     raw = raw.withColumn("_hw_row", F.expr("`_metadata`.`row_index`"))
@@ -124,7 +123,7 @@ def _with_places(spark: SparkSession, raw: DataFrame, root: Path, files: list[Li
         (file,) = files
         seq = F.lit(file.added_seq).cast("bigint")
         return raw.withColumn("_hw_seq", seq).withColumn("_hw_ordinal", F.lit(file.ordinal).cast("int"))
-    # Spark tells a file's path as a URI, encoded in its own way; what the catalog calls it is its last parts.
+    # Spark gives a file's path as a URI, with its own encoding; the catalog's path is its last parts.
     parts = "split(regexp_replace(`_metadata`.`file_path`, '^file:/+', '/'), '/')"
     place = F.expr(f"array_join(slice({parts}, {len(root.parts) + 1}, size({parts})), '/')")
     order = spark.createDataFrame(
@@ -135,8 +134,8 @@ def _with_places(spark: SparkSession, raw: DataFrame, root: Path, files: list[Li
 
 
 def _with_promoted(raw: DataFrame, schema: TableSchema, written: TableSchema) -> DataFrame:
-    """What each promoted column finds inside its `dynamic` one, beside what is stored. Only columns that somebody reads
-    are computed."""
+    """Adds the value of each promoted column inside its `dynamic` one, beside what is stored. Spark computes only
+    columns that are read."""
     from pyspark.sql import functions as F
 
     for column in schema.columns:
@@ -148,8 +147,8 @@ def _with_promoted(raw: DataFrame, schema: TableSchema, written: TableSchema) ->
 
 
 def _read_schema(written: TableSchema, *, merged: bool) -> StructType:
-    """What the files hold, under names that only ids decide: neither a rename, nor a name that is used again, nor
-    two names that differ only in case can mislead a reader."""
+    """What the files hold, under names that are made from ids alone: a rename, a reused name, or two names that differ
+    only in case cannot mislead a reader."""
     from pyspark.sql.types import StructField, StructType
 
     fields = [(column.id, _raw_name(column), _file_type(column.type)) for column in written.columns]
@@ -177,14 +176,14 @@ def _promoted_name(column: Column) -> str:
 
 def _shown_columns(schema: TableSchema, written: TableSchema) -> list[str]:
     """The expressions that show the columns of the table from files of the schema `written`: all columns, then the
-    exact nanoseconds of those that are times."""
+    exact nanoseconds of the times."""
     names, exacts = column_names(schema)
     columns, nanos = [], []
     for column in schema.columns:
         old = written.by_id(column.id)
         value = _default(column) if old is None else _converted(_raw_name(old), old.type, column.type)
         if column.source_in(written) is not None:
-            # A row's own value comes first; a default, which is nobody's value, last.
+            # A row's own value comes first; a default, which no row wrote, last.
             both = [value, _promoted_name(column)] if old is not None else [_promoted_name(column), value]
             value = f"coalesce({', '.join(both)})"
         columns.append(f"{_as_shown(value, column.type)} as {_quote(names[column.id])}")
@@ -194,8 +193,8 @@ def _shown_columns(schema: TableSchema, written: TableSchema) -> list[str]:
 
 
 def _converted(value: str, old: Type, new: Type) -> str:
-    """A value of a file's type as the file form of the table's type (a timestamp is its nanoseconds). Numbers are
-    rounded as DuckDB rounds them; what cannot be converted is null."""
+    """A value of a file's type in the file form of the table's type (a timestamp is its nanoseconds). Numbers are
+    rounded as DuckDB rounds them; a value that cannot be converted is null."""
     if old == new:
         return value
     if not converts(old, new):
@@ -256,7 +255,7 @@ def _has_time(type_: Type) -> bool:
 
 
 def _default(column: Column) -> str:
-    """What rows older than the column hold, in the file form of its type."""
+    """The value for rows older than the column, in the file form of its type."""
     if column.default is None:
         return f"cast(null as {_file_type(column.type)})"
     _, ns = default_value(column)

@@ -1,11 +1,11 @@
 """The JVM that pyspark talks to: its command line, its process, its output and its end.
 
 Spark's own launcher starts a JVM to find out how to start a JVM, and reads every class from 290 jars. The fast way
-starts the gateway server directly, on one sorted class path, with a class-data archive if there is one, and with
-the quick compiler alone where the process will be short. The ordinary way is Spark's `spark-submit`.
+starts the gateway server directly, on one sorted class path, with a class-data archive if there is one, and with only
+the quick compiler if the process will be short. The ordinary way is Spark's `spark-submit`.
 
-The JVM ends when this process does, however that comes: its gateway server waits on a pipe that only this process
-holds, and ends at the end of it. It stands in a process group of its own, so that a Ctrl-C is ours alone.
+The JVM ends with this process, however that ends: its gateway server waits on a pipe that only this process holds. It
+has its own process group, so that a Ctrl-C reaches only this process.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MODULE_OPTIONS = (
     "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
     "--enable-native-access=ALL-UNNAMED",
 )
-"""What Spark's launcher passes, but for `--add-modules`, which a class-data archive does not go with."""
+"""The options that Spark's launcher passes, except `--add-modules`, which a class-data archive does not allow."""
 
 _LOG_CONFIG = """\
 status = off
@@ -72,7 +72,7 @@ logger.gateway.level = error
 
 
 class Gateway:
-    """One running JVM, owned: `connect` once, `end` when done. `end` may be called at any time, and twice."""
+    """One running JVM, owned: call `connect` once, `end` when done. `end` may be called at any time, and twice."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
         self._directory = Path(tempfile.mkdtemp(prefix="headwater-gateway-"))
@@ -102,7 +102,7 @@ class Gateway:
         return self._process.poll() is None
 
     def connect(self) -> tuple[int, str]:
-        """Wait for the gateway; its port and secret. Raises HW-J02 if the JVM ends first or takes too long."""
+        """Wait for the gateway; returns its port and secret. Raises HW-J02 if the JVM ends first or takes too long."""
         deadline = time.monotonic() + limits.JVM_START_SECONDS
         try:
             while not self._answer.exists():
@@ -119,7 +119,7 @@ class Gateway:
         return port, data[8 : 8 + length].decode()
 
     def failure(self, message: str) -> HeadwaterError:
-        """HW-J02 with the last lines that the JVM said, the first of them that tells of an error in the message."""
+        """HW-J02 with the last lines of the JVM's output, the first that reports an error in the message."""
         said = list(self._output)
         telling = next((line for line in said if "Error" in line or "Exception" in line), None)
         return HeadwaterError(
@@ -130,7 +130,7 @@ class Gateway:
         )
 
     def end(self) -> None:
-        """End the JVM and wait for it; kill it if it does not go by itself."""
+        """End the JVM and wait for it; kill it if it does not end."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -145,7 +145,8 @@ class Gateway:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _read_output(self) -> None:
-        """Keep the JVM's output moving, and its end. `HEADWATER_SPARK_LOG` names a file that gets all of it."""
+        """Read the JVM's output to its end, so that it never blocks. `HEADWATER_SPARK_LOG` names a file that gets all
+        of it."""
         assert self._process.stdout is not None
         log = os.environ.get("HEADWATER_SPARK_LOG")
         with contextlib.ExitStack() as stack:
@@ -180,15 +181,15 @@ def fast_command(
     cores: int,
     options: Sequence[str] = (),
 ) -> list[str]:
-    """The gateway server, started directly. `short` is for a process of seconds: the optimising compiler would
-    cost more than it gives."""
+    """The gateway server, started directly. `short` is for a process of seconds: the optimising compiler would cost
+    more than it gains."""
     return [
         str(java.executable),
         *MODULE_OPTIONS,
         f"-Xmx{heap}",
-        # A JVM that crashes (over a torn archive, say) must not leave its report where the user stands.
+        # A JVM that crashes (on a torn archive, say) must not leave its report in the user's directory.
         f"-XX:ErrorFile={cache_directory()}/hs_err_%p.log",
-        # An archive that does not fit, or is broken, is passed over without a word.
+        # An archive that does not fit, or is broken, is ignored silently.
         *(("-Xshare:auto", f"-XX:SharedArchiveFile={archive}") if archive else ()),
         *(("-XX:TieredStopAtLevel=1",) if short else ()),
         *(("-XX:+UseSerialGC" if cores <= 2 else "-XX:+UseParallelGC",) if short else ()),
@@ -202,20 +203,20 @@ def fast_command(
 
 
 def ordinary_command(home: Path, properties: Path) -> list[str]:
-    """Spark's own launcher. The configuration goes through a file: a command line can be read by everyone."""
+    """Spark's own launcher. The configuration is passed in a file: every user can read a command line."""
     script = str(home / "bin" / "spark-submit")
     return [script, "--load-spark-defaults", "--properties-file", str(properties), "pyspark-shell"]
 
 
 def log_options() -> list[str]:
-    """Errors only, on stderr."""
+    """Log errors only, to stderr."""
     config = write_if_changed(cache_directory() / "log4j2.properties", _LOG_CONFIG)
     return [f"-Dlog4j2.configurationFile={config.as_uri()}"]
 
 
 def python_path() -> str:
-    """PYTHONPATH for Python processes that must import what this one can: its own value and every directory that
-    was added to `sys.path` from outside of the installation."""
+    """PYTHONPATH for Python processes that must import what this one can: its own value and every directory that was
+    added to `sys.path` from outside of the installation."""
     installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     for entry in sys.path:

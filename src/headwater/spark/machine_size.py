@@ -1,4 +1,4 @@
-"""How big this machine is for us: cores and memory, as far as containers let us use them."""
+"""The size of this machine: the cores and memory that containers let this process use."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from pathlib import Path
 
 MEBIBYTE = 1024 * 1024
 HEAP_SHARE = 0.25
-"""The part of the memory that the JVM's heap may take: rows are read and written by Python workers, outside of it."""
+"""The share of memory for the JVM's heap: Python workers, outside of it, read and write the rows."""
 HEAP_MIN_BYTES = 512 * MEBIBYTE
 HEAP_MAX_BYTES = 4096 * MEBIBYTE
-"""More than this is for those who ask for it: a larger heap is filled before it is collected."""
+"""The most that is used without a setting: a larger heap is filled before it is collected."""
 
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def cores() -> int:
-    """The processors this process may use: affinity and the CPU quota of its cgroup (rounded up), at least 1."""
+    """The processors that this process may use: affinity and the CPU quota of its cgroup (rounded up), at least 1."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _cpu_quota()
     return max(1, min(usable, math.ceil(quota)) if quota else usable)
 
 
 def memory_bytes() -> int:
-    """The memory this process may use: the machine's, or the limit of its cgroup if that is smaller."""
+    """The memory that this process may use: the machine's, or the limit of its cgroup if that is smaller."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [_number(path) for path in _cgroup_files("memory", "memory.max", "memory.limit_in_bytes")]
     return min([total, *(limit for limit in limits if limit)])
 
 
 def heap_bytes() -> int:
-    """The heap of a local Spark, if nobody says otherwise."""
+    """The heap of a local Spark without a setting."""
     return int(min(HEAP_MAX_BYTES, max(HEAP_MIN_BYTES, memory_bytes() * HEAP_SHARE)))
 
 
@@ -61,8 +61,8 @@ def _cpu_quota() -> float | None:
 
 
 def _cgroup_files(controller: str, second: str, first: str) -> list[Path]:
-    """The limit files that hold for this process, in version 2 or version 1 of cgroups: its own group's and, as
-    containers see them, the mount's root."""
+    """The limit files of this process, in version 2 or version 1 of cgroups: its own group's and, as containers see
+    them, the mount's root."""
     found: list[Path] = []
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()

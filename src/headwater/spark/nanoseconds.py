@@ -1,7 +1,7 @@
-"""The nanoseconds of a time beside Spark's microseconds: a column of remainders, 0 to 999, which code does not see.
+"""The nanoseconds of a time beside Spark's microseconds: a column of remainders, 0 to 999, hidden from user code.
 
-Spark computes with microseconds. Where a result hands a time on unchanged, its remainder comes along
-(`spark/carried_times.py`), and both are one value again just before they are written.
+Spark computes with microseconds. If a result passes a time on unchanged, its remainder is kept
+(`spark/carried_times.py`), and both become one value again just before they are written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 REMAINDER = "_hw_ns:"
-"""Begins the name of a column of remainders; what follows is the name of its time."""
+"""The prefix of a column of remainders; the name of its time follows."""
 _FIRST_US, _LAST_US = FIRST_NS // 1000, LAST_NS // 1000
 
 
@@ -24,8 +24,8 @@ def remainder_of(nanoseconds: str) -> str:
 
 
 def with_nanoseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with each remainder added to its time. A time that 64 bits of nanoseconds cannot hold stays as it is,
-    and its column with it: the writer refuses it."""
+    """The batch with each remainder added to its time. A column with a time that 64 bits of nanoseconds cannot hold
+    stays as it is: the writer refuses it."""
     import pyarrow as pa
 
     names = [name for name in batch.schema.names if name.startswith(REMAINDER)]
@@ -48,7 +48,7 @@ def _exact(times: pa.Array, remainders: pa.Array) -> pa.Array:
     if bounds["min"] > _FIRST_US and bounds["max"] < _LAST_US:
         exact = pc.add(pc.multiply(micros, 1000), rest)
     else:
-        # At the two ends a product may need more than 64 bits where the sum does not.
+        # At both ends of the range a product may need more than 64 bits although the sum does not.
         pairs = zip(micros.to_pylist(), rest.to_pylist())
         values = [None if micro is None else micro * 1000 + part for micro, part in pairs]
         if any(value is not None and not FIRST_NS <= value <= LAST_NS for value in values):

@@ -1,8 +1,8 @@
-"""A logical plan of Spark as Python sees it: one call gets the whole tree as JSON.
+"""A logical plan of Spark in Python: one call gets the whole tree as JSON.
 
-Spark writes a tree as a flat list of nodes, each before its children, with the number of its children. A field of a
-node that holds trees (expressions of a projection, the plan of a subquery) holds such lists again. What Spark cannot
-write (maps, functions) is null.
+Spark writes a tree as a flat list of nodes, each before its children, with the number of its children. A field that
+holds trees (expressions of a projection, the plan of a subquery) holds such lists again. What Spark cannot write (maps,
+functions) is null.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PLANS = "org.apache.spark.sql.catalyst.plans.logical."
 EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
 _PIECE = 6000
-"""Characters of a text that come from the JVM in one write."""
+"""How many characters of a text the JVM sends in one write."""
 _handles: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
@@ -53,8 +53,8 @@ def plan_tree(jvm: Any, plan: Any) -> Node:
 
 
 def _json_in_jvm(jvm: Any) -> Any:
-    """`toJSON` as a function that leaves its text in the JVM. A text that is longer than the gateway's buffer comes in two
-    writes, and the second one waits 40 ms for the first one's acknowledgement; pieces come at once."""
+    """`toJSON` as a function that leaves its text in the JVM. A text longer than the gateway's buffer would be sent in
+    two writes, and the second waits 40 ms for the acknowledgement of the first; pieces are sent at once."""
     if jvm not in _handles:
         handles, types = jvm.java.lang.invoke.MethodHandles, jvm.java.lang.invoke.MethodType
         text, builder = (jvm.java.lang.Class.forName(f"java.lang.{name}") for name in ("String", "StringBuilder"))
@@ -71,7 +71,7 @@ def is_tree(value: object) -> bool:
 
 
 def tree(flat: list[dict[str, Any]]) -> Node:
-    """The tree of a flat list. Without recursion: a plan may be deep."""
+    """The tree of a flat list. Not recursive: a plan may be deep."""
     built: list[Node] = []
     for fields in reversed(flat):
         count = fields["num-children"]

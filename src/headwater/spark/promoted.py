@@ -1,7 +1,7 @@
-"""What a promoted column finds inside JSON, as a function on Spark's columns.
+"""The value of a promoted column inside JSON, as a function on Spark's columns.
 
-It runs in Python workers: Spark's own functions on JSON do not tell `"5"` from `5` nor keep the digits of a number, so
-they could not find what the store's views show.
+It runs in Python workers: Spark's own JSON functions neither distinguish `"5"` from `5` nor keep the digits of a
+number, so their values would differ from those of the store's views.
 """
 
 from __future__ import annotations
@@ -19,6 +19,6 @@ if TYPE_CHECKING:
 
 
 def promoted_value(steps: Steps, type_: Type, file_type: str) -> Callable[[Column], Column]:
-    """From a column of JSON text to the values at a place inside it, in the file form `file_type` of their type (a
+    """From a column of JSON text to the values at a path inside it, in the file form `file_type` of their type (a
     timestamp is its nanoseconds)."""
     return arrow_function(lambda texts: column_at(texts, steps, type_), file_type)

@@ -1,12 +1,12 @@
-"""One ripple's code, run over the tables of a cut.
+"""Runs one ripple's code over the tables of a cut.
 
-Each run has a Spark session of its own (a few milliseconds): its tables are seen by this run alone, whatever other
-runs of the process do at the same time, and nothing is left of them. All sessions share the one Spark.
+Each run has its own Spark session (a few milliseconds): only this run sees its tables, whatever other runs of the
+process do, and nothing of them is left afterwards. All sessions share the one Spark.
 
-What code sees of a table are its own columns, as the store's view shows them. The view's further columns (the exact
-nanoseconds `<name>_ns` of each time, and Headwater's `_run_id`, `_ingested_at`, `_content_hash`, `_source_id`,
-`_commit_seq`) are there for a query that names them, and in Python by `context.every_column(table)`: so `SELECT *` and
-`SELECT DISTINCT *` mean the table that people know. A view is its query over the tables of the cut it was landed with.
+Code sees the table's own columns, as the store's view shows them. The view's further columns (the exact nanoseconds
+`<name>_ns` of each time, and Headwater's `_run_id`, `_ingested_at`, `_content_hash`, `_source_id`, `_commit_seq`) are
+there for a query that names them, and in Python by `context.every_column(table)`: so `SELECT *` and `SELECT DISTINCT *`
+give only the table's own columns. A view is its query over the tables of the cut it was landed with.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from headwater.spark.user_errors import python_errors, user_errors
 from headwater.storage.system_columns import COMMIT_SEQ
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame as DataFrame  # the name that other rooms use for it
+    from pyspark.sql import DataFrame as DataFrame  # the name that other packages use for it
     from pyspark.sql import SparkSession
 
 CONTEXT = "context"
-"""The parameter of a Python ripple that is no table."""
+"""The parameter of a Python ripple that is not a table."""
 _SESSION_CONF = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.legacy.parquet.nanosAsLong": "true",
     "spark.sql.variable.substitute": "false",
 }
-"""What reading tables relies on, also where a platform started Spark and gave these to its own session alone. Spark would
-replace `${env:NAME}` in a query by a variable of the environment."""
+"""Settings that reading tables relies on, also if a platform started Spark and set others for its own session. Without
+the last Spark would replace `${env:NAME}` in a query by a variable of the environment."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class TableInput:
 
 @dataclass(frozen=True)
 class ViewInput:
-    """A view at the run's cut: its query over its own inputs, at the cut that it was landed with. `seq` is that of the
-    commit that landed it; `since_seq` as for a table."""
+    """A view at the run's cut: its query over its own inputs, at the cut that it was landed with. `seq` is the commit
+    that landed it; `since_seq` as for a table."""
 
     sql: str
     inputs: Mapping[str, Input]
@@ -70,7 +70,7 @@ Input = TableInput | ViewInput
 
 
 def tables_of(inputs: Iterable[Input]) -> Iterator[TableState]:
-    """The tables that are read, also those behind views."""
+    """The tables that are read, also those that views read."""
     for given in inputs:
         if isinstance(given, ViewInput):
             yield from tables_of(given.inputs.values())
@@ -80,19 +80,19 @@ def tables_of(inputs: Iterable[Input]) -> Iterator[TableState]:
 
 @dataclass(frozen=True)
 class RippleContext:
-    """What a Python ripple may know of its run."""
+    """What a Python ripple can use of its run."""
 
     freshness_us: int
     previous_freshness_us: int | None
     spark: SparkSession
     _inputs: Mapping[str, Input] = field(repr=False)
     _frames: list[DataFrame] = field(default_factory=list, repr=False)
-    """All frames of inputs that its code has got."""
+    """All frames of inputs that its code has received."""
 
     def changed_rows(self, table: str) -> DataFrame:
-        """The rows of an input that arrived since this ripple last succeeded; all of them the first time, and after its
-        rows were rewritten. Of an upsert table the newest state of each key that was written, of a replaced table all
-        rows if it was replaced, of a view all rows if anything behind it has changed. Rows that went away are not in
+        """The rows of an input that arrived since this ripple last succeeded; all rows the first time, and after the
+        input was rewritten. For an upsert table: the newest state of each key that was written. For a replaced table:
+        all rows if it was replaced. For a view: all rows if anything that it reads has changed. Deleted rows are not in
         it."""
         given = self._input(table)
         if given.since_seq is None or (isinstance(given, TableInput) and given.since_seq < given.state.rewritten_seq):
@@ -100,7 +100,7 @@ class RippleContext:
         if isinstance(given, ViewInput):
             frame = self._own_columns(given)
             return frame if given.seq > given.since_seq else frame.limit(0)
-        # A row that arrived later stands in a file that arrived later, and wins over all that did not.
+        # A row that arrived later is in a file that arrived later, and wins over all that did not.
         newer = tuple(file for file in given.state.files if file.added_seq > given.since_seq)
         given = replace(given, state=replace(given.state, files=newer))
         if not any(file.merged for file in newer):
@@ -123,7 +123,7 @@ class RippleContext:
         return frame
 
     def _uncache(self) -> None:
-        """Drop all that the code has cached of its inputs: Spark keeps it for as long as it runs."""
+        """Drop everything that the code has cached of its inputs: Spark would keep it until it ends."""
         session = self.spark._jsparkSession
         cache = session.sharedState().cacheManager()
         if not cache.isEmpty():
@@ -148,12 +148,12 @@ def running(
     freshness_us: int,
     previous_freshness_us: int | None,
 ) -> Iterator[DataFrame]:
-    """The result of a ripple. It is computed inside the block, whose errors are those of the user's code: HW-R01 with
-    their file and line. Raises `TransientError` if Spark or its machine went away."""
+    """The result of a ripple, computed inside the block. Errors of the block are those of the user's code: HW-R01 with
+    their file and line. Raises `TransientError` if Spark or its machine ended."""
     with user_errors(ripple, code, tables=list(inputs)):
         session = spark.newSession()
         if isinstance(code, PythonCode):
-            _make_active(session)  # a statement has no lines of Python to note
+            _make_active(session)  # SQL has no lines of Python to record
         for key, value in _SESSION_CONF.items():
             session.conf.set(key, value)
         if is_small(tables_of(inputs.values())):
@@ -176,9 +176,9 @@ def running(
 
 
 def run_sql(session: SparkSession, sql: str, inputs: Mapping[str, Input], *, subject: str) -> DataFrame:
-    """The query's result, with the inputs as tables of the session. Raises HW-R01 if it reaches more than them."""
+    """The query's result, with the inputs as tables of the session. Raises HW-R01 if it reads anything else."""
     named = _names_in(sql)
-    # All of them before any gets its name: a view among them has names of its own for what it reads.
+    # All frames before any gets its name: a view among them has its own names for what it reads.
     frames = {name: _own_columns(session, given, also=named) for name, given in inputs.items()}
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
@@ -190,7 +190,7 @@ def run_python(
     ripple: str, code: PythonCode, context: RippleContext, inputs: Mapping[str, Input]
 ) -> Iterator[DataFrame]:
     """What the function returns when it is called with DataFrames by the names of its parameters. Its modules are
-    there inside the block."""
+    loaded inside the block."""
     with _loaded(ripple, code, inputs) as function:
         with python_errors(ripple, code, tables=list(inputs)):
             result = function(**_arguments(code, function, context, inputs))
@@ -200,7 +200,7 @@ def run_python(
 
 @contextmanager
 def _loaded(ripple: str, code: PythonCode, inputs: Mapping[str, Input]) -> Iterator[Any]:
-    """The function; errors of its file count, errors of the block are not this one's to translate."""
+    """The function. Errors of loading its file are translated; errors of the block are not."""
     loading = loaded(code)
     with python_errors(ripple, code, tables=list(inputs)):
         function = loading.__enter__()
@@ -211,9 +211,9 @@ def _loaded(ripple: str, code: PythonCode, inputs: Mapping[str, Input]) -> Itera
 
 
 def _own_columns(spark: SparkSession, given: Input, *, also: frozenset[str] = frozenset()) -> DataFrame:
-    """A table's own columns, and of the view's others those in `also`; what a ripple's view gives."""
+    """A table's own columns, and the view's further columns in `also`; for a view its result."""
     if isinstance(given, ViewInput):
-        # Resolved at once: the names are needed no longer.
+        # Resolved at once: the names are not needed any longer.
         frame = run_sql(spark, given.sql, given.inputs, subject="a view that is read")
         for name in given.inputs:
             spark.catalog.dropTempView(name)
@@ -223,8 +223,8 @@ def _own_columns(spark: SparkSession, given: Input, *, also: frozenset[str] = fr
 
 
 def _select(frame: DataFrame, given: TableInput, *, also: frozenset[str] | None = frozenset()) -> DataFrame:
-    """Own columns, each with what Spark's type does not tell of it, and those in `also` (None: all others). Beside each
-    time is its remainder, hidden by a projection above: `carried_times.py` finds the two."""
+    """Own columns, with metadata for what Spark's type does not say, and the columns in `also` (None: all others).
+    Beside each time is its remainder, hidden by a projection above: `carried_times.py` finds the two."""
     schema = given.state.schema
     names, exacts = column_names(schema)
     others = [name for name in further_columns(given.state) if also is None or name.lower() in also]
@@ -240,21 +240,21 @@ def _select(frame: DataFrame, given: TableInput, *, also: frozenset[str] | None 
 
 
 def _names_in(sql: str) -> frozenset[str]:
-    """Every name in a query, in small letters; texts and comments are none."""
+    """Every name in a query, in lower case; texts and comments are skipped."""
     from sqlglot import TokenType, tokenize
     from sqlglot.errors import SqlglotError
 
     try:
         tokens = tokenize(sql, read="spark")
     except SqlglotError:
-        return frozenset()  # Spark will say what is wrong with it
+        return frozenset()  # Spark will report the error
     return frozenset(t.text.lower() for t in tokens if t.token_type in (TokenType.VAR, TokenType.IDENTIFIER))
 
 
 def _arguments(
     code: PythonCode, function: Any, context: RippleContext, inputs: Mapping[str, Input]
 ) -> dict[str, object]:
-    """What the function asks for by the names of its parameters; `**tables` gets every input that is not named."""
+    """The arguments by the names of the function's parameters; `**tables` gets every input that is not named."""
     arguments: dict[str, object] = {}
     parameters = inspect.signature(function).parameters
     for name, parameter in parameters.items():
@@ -288,7 +288,7 @@ def _no_such_input(code: PythonCode, function: Any, parameter: str, inputs: Mapp
 
 
 def _as_frame(ripple: str, code: PythonCode, function: Any, result: object, spark: SparkSession) -> DataFrame:
-    """The result as a DataFrame: one of Spark as it is, an Arrow table or a pandas DataFrame handed to Spark."""
+    """The result as a DataFrame: Spark's as it is; an Arrow table or a pandas DataFrame is passed to Spark."""
     import pandas as pd
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -318,7 +318,7 @@ def _defined_at(code: PythonCode, function: Any) -> Position:
 
 
 def _make_active(session: SparkSession) -> None:
-    """In this thread: only then does PySpark note the lines of the user's file that columns were made in."""
-    jvm = session._jvm  # the public way, createDataFrame, would cost a job's planning
+    """In this thread: only then does PySpark record the lines of the user's file where columns were made."""
+    jvm = session._jvm  # the public way, createDataFrame, would plan a job
     assert jvm is not None
     type(session)._get_j_spark_session_class(jvm).setActiveSession(session._jsparkSession)

@@ -1,11 +1,10 @@
-"""The one Spark session of this process: lazy, shared by all threads, quiet, and gone when the process is.
+"""The one Spark session of this process: started when needed, shared by all threads, quiet, and ended with the process.
 
-`spark_session` starts it the fast way where that fits (a local master, no packages, nothing in the environment
-that only Spark's launcher understands) and, if anything of that fails, the ordinary way. What a caller gets is the
-same session either way.
+`spark_session` starts it the fast way if possible (a local master, no packages, nothing in the environment that only
+Spark's launcher understands) and, if that fails, the ordinary way. The session is the same either way.
 
-Environment: the JVM and, in local mode, the Python workers inherit the environment of this process as it is when
-the session starts; later changes do not reach them.
+Environment: the JVM and, in local mode, the Python workers inherit the environment of this process as it is when the
+session starts; later changes do not reach them.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _LAUNCHER_CONF = (
     "spark.kubernetes",
     "spark.remote",
 )
-"""Configuration that only Spark's launcher can act on."""
+"""Settings that need Spark's own launcher."""
 _LAUNCHER_ENVIRONMENT = (
     "SPARK_HOME",
     "SPARK_CONF_DIR",
@@ -66,8 +65,8 @@ _LAUNCHER_ENVIRONMENT = (
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """What the manifest's `[spark]` says. `conf` wins over everything that Headwater sets by itself; `python` is
-    the interpreter of the workers (this one, if not given); `driver_memory` is a JVM size such as `2g`."""
+    """The manifest's `[spark]`. `conf` wins over everything that Headwater sets; `python` is the interpreter of the
+    workers (default: this one); `driver_memory` is a JVM size such as `2g`."""
 
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -79,7 +78,7 @@ class SparkSettings:
 
 @dataclass(frozen=True)
 class _Live:
-    """The session of this process. `gateway` is None if somebody else started the JVM: then it is not ours to end."""
+    """The session of this process. `gateway` is None if other code started the JVM: then we do not end it."""
 
     settings: SparkSettings
     session: SparkSession
@@ -93,9 +92,9 @@ _live: _Live | None = None
 
 
 def spark_session(settings: SparkSettings | None = None, *, fast: bool = True) -> SparkSession:
-    """The session of this process, started if there is none or if its JVM has died. `fast=False` is for processes
-    that live long: they compile hot code fully. Raises HW-J01 without a usable Java, HW-J02 if Spark does not
-    start or runs here with other settings."""
+    """The session of this process, started if there is none or if its JVM has died. `fast=False` is for processes that
+    live long: they compile hot code fully. Raises HW-J01 without a usable Java, HW-J02 if Spark does not start or runs
+    here with other settings."""
     global _live
     settings = settings or SparkSettings()
     with _lock:
@@ -107,7 +106,7 @@ def spark_session(settings: SparkSettings | None = None, *, fast: bool = True) -
         if _live is None:
             _live = _adopt(settings) or _open(settings, fast=fast)
             atexit.register(stop_session)
-        if replace(_live.settings, app_name=settings.app_name) != settings:  # a name alone changes nothing
+        if replace(_live.settings, app_name=settings.app_name) != settings:  # the name does not matter
             raise HeadwaterError(
                 "HW-J02",
                 "a Spark session with other settings runs in this process",
@@ -130,14 +129,14 @@ def stop_session() -> None:
 
 
 def cancel_jobs() -> None:
-    """Have all running jobs fail now, for a caller that wants to end. Does nothing without a session."""
+    """Make all running jobs fail now, for a caller that wants to end. Does nothing without a session."""
     live = _live
     if live is not None and live.process == os.getpid() and _usable(live):
         live.session.sparkContext.cancelAllJobs()
 
 
 def session_conf(settings: SparkSettings) -> dict[str, str]:
-    """The whole configuration of a session, the settings' own on top."""
+    """The whole configuration of a session; the settings' own values win."""
     conf = {
         "spark.master": settings.master,
         "spark.app.name": settings.app_name,
@@ -158,7 +157,7 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
     }
     slots = local_cores(settings.master)
     if slots is not None:
-        # Tables live in the store, never in a warehouse; this keeps Spark from making one where we stand.
+        # Tables live in the store, never in a warehouse; this keeps Spark from making one in the current directory.
         conf["spark.sql.warehouse.dir"] = (cache_directory() / "warehouse").as_uri()
         conf["spark.sql.shuffle.partitions"] = str(max(2, slots))
         conf["spark.driver.memory"] = f"{heap_bytes() // MEBIBYTE}m"
@@ -175,7 +174,7 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
 
 
 def fast_start_fits(settings: SparkSettings) -> bool:
-    """True if nothing was asked for that only Spark's own launcher can do."""
+    """True if no setting needs Spark's own launcher."""
     return (
         local_cores(settings.master) is not None
         and not settings.packages
@@ -188,7 +187,7 @@ def fast_start_fits(settings: SparkSettings) -> bool:
 def start_direct(
     settings: SparkSettings, java: Java, *, archive: archives.Archive | None, short: bool, options: Sequence[str] = ()
 ) -> tuple[SparkSession, Gateway]:
-    """The fast way, without a net: raises HW-J02 if it does not work. `options` are more options for the JVM."""
+    """The fast way, without a fallback: raises HW-J02 if it does not work. `options` are more options for the JVM."""
     conf = session_conf(settings)
     command = fast_command(
         java,
@@ -239,7 +238,7 @@ def _start(
 ) -> tuple[SparkSession, Gateway]:
     gateway = Gateway(command, environment)
     try:
-        # The import takes as long as the JVM's first steps, so it is done beside them.
+        # The import takes as long as the JVM's first steps, so both run at the same time.
         from pyspark.sql import SparkSession
 
         port, secret = gateway.connect()
@@ -270,7 +269,7 @@ def _start(
 
 
 def _adopt(settings: SparkSettings) -> _Live | None:
-    """A session that somebody else started in this process (a notebook, a platform) is used as it is."""
+    """A session that other code started in this process (a notebook, a platform) is used as it is."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark import SparkContext
@@ -279,15 +278,15 @@ def _adopt(settings: SparkSettings) -> _Live | None:
     if SparkContext._active_spark_context is None:
         if SparkContext._gateway is None:
             return None
-        # A gateway without a context is a JVM that was left behind; a context started now would be bound to it.
+        # A gateway without a context is a JVM that was left behind; a new context would be bound to it.
         _forget()
         return None
     return _Live(settings, SparkSession.builder.getOrCreate(), None, None, os.getpid())
 
 
 def _keep_call_sites() -> None:
-    """PySpark notes where in a user's file a column was made, and errors tell it. Whether it does is asked once in a
-    process and remembered: the answer is no for ever if no session is active at that moment, so it is asked now."""
+    """PySpark can record where in a user's file a column was made, and errors show it. It decides that once in a
+    process, and against it if no session is active at that moment; so the decision is forced now."""
     from pyspark.errors.utils import is_debugging_enabled
 
     is_debugging_enabled()
@@ -303,7 +302,7 @@ def _close(session: SparkSession, gateway: Gateway) -> None:
     context = session.sparkContext
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
-        # Its thread looks for the end once a second. It is a daemon: nobody has to wait for it.
+        # Its thread checks for the end once a second. It is a daemon, so this process need not wait for it.
         context._accumulatorServer = None  # type: ignore[assignment]
         threading.Thread(target=server.shutdown, daemon=True).start()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -316,15 +315,15 @@ def _close(session: SparkSession, gateway: Gateway) -> None:
 
 
 def _hush_accumulators(session: SparkSession) -> None:
-    """pyspark's accumulator server prints a traceback when the JVM closes its connection by ending; that is no news."""
+    """pyspark's accumulator server prints a traceback when the JVM ends and closes its connection; this hides it."""
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None
 
 
 def _hang_up() -> None:
-    """Send nothing more to the JVM. Python objects that stand for Java ones are collected in their own time, and
-    py4j would tell a JVM that is ending about each of them, and stderr about each failure to do so."""
+    """Send nothing more to the JVM. Python collects its proxies of Java objects at any time, and py4j would report each
+    to a JVM that is ending, and each failure to stderr."""
     from pyspark import SparkContext
 
     if SparkContext._gateway is None:
@@ -333,12 +332,12 @@ def _hang_up() -> None:
     with contextlib.suppress(Exception):
         SparkContext._gateway.shutdown_callback_server()
     with contextlib.suppress(Exception):
-        # Not connected, it sends no command, and ends py4j's thread that does the telling.
+        # Not connected, it sends no command, and ends py4j's thread that reports them.
         SparkContext._gateway._gateway_client.shutdown_gateway()
 
 
 def _forget() -> None:
-    """Clear what pyspark remembers of a JVM that is gone; it offers no way to do that."""
+    """Clear what pyspark keeps of a JVM that is gone; pyspark has no function for it."""
     if "pyspark" not in sys.modules:
         return
     from pyspark import SparkContext
@@ -352,8 +351,8 @@ def _forget() -> None:
 
 
 def _environment(settings: SparkSettings) -> dict[str, str]:
-    """The JVM's environment. Without SPARK_HOME its Python workers import pyspark as it is installed, compiled;
-    with it they would compile it from a zip at every start."""
+    """The JVM's environment. Without SPARK_HOME its Python workers import the installed, compiled pyspark; with it they
+    would compile it from a zip at every start."""
     environment = {key: value for key, value in os.environ.items() if key not in {"SPARK_HOME", "SPARK_REMOTE"}}
     environment.setdefault("PYTHONHASHSEED", "0")
     environment["PYSPARK_PYTHON"] = settings.python or sys.executable
@@ -378,14 +377,14 @@ def _escaped(text: str) -> str:
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
-    # A Java exception's own message stands on the line after py4j's introduction of it.
+    # A Java exception's own message is on the line after py4j's introduction.
     shown = lines[1] if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else lines[:1]
     return shown.lstrip(": ") if isinstance(shown, str) else (shown[0] if shown else type(error).__name__)
 
 
 @contextmanager
 def _variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for the time of a call: pyspark takes these from nowhere else."""
+    """Environment variables during a call: pyspark reads these settings only from there."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -400,7 +399,7 @@ def _variables(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """pyspark takes SIGINT for itself when a context starts in the main thread; what it does belongs to the program."""
+    """pyspark sets its own SIGINT handler when a context starts in the main thread; this keeps the program's."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,8 +1,8 @@
 """Plans for small inputs, and small results.
 
-Most of the time of a small run goes into what helps a big one: code generation, adaptive execution, several tasks for a
-shuffle, Python workers that write. A run whose inputs are small does without, and its result is brought to the driver as
-Arrow. The settings change how a result is computed, never what it is.
+A small run spends most of its time on what helps a large one: code generation, adaptive execution, several tasks for a
+shuffle, Python workers that write. A run with small inputs does without them, and its result is brought to the driver
+as Arrow. The settings change how a result is computed, never the result.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SMALL_CONF = {
 
 
 def is_small(tables: Iterable[TableState]) -> bool:
-    """Whether the tables that a run reads are small, all together."""
+    """Whether the tables that a run reads are small together."""
     files = [file for table in tables for file in table.files]
     rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
     return (
@@ -38,7 +38,7 @@ def is_small(tables: Iterable[TableState]) -> bool:
 
 
 def plan_for_small(session: SparkSession) -> None:
-    """Have a session plan its queries for small inputs; what the manifest sets stays as it is."""
+    """Make a session plan its queries for small inputs; settings of the manifest stay."""
     declared = session.conf.get(DECLARED_KEYS, "") or ""
     kept = set(declared.split(",")) if declared else set()
     for key, value in _SMALL_CONF.items():
@@ -47,7 +47,7 @@ def plan_for_small(session: SparkSession) -> None:
 
 
 def small_result(frame: DataFrame) -> pa.Table | None:
-    """All rows of a frame; None if they are too many, or more than the driver takes."""
+    """All rows of a frame; None if they are too many, or too large for the driver."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

@@ -2,7 +2,7 @@
 
 It is Spark 4.1's list of built-in functions without those that reach Java, files, the environment or the session
 (`REFUSED_FUNCTIONS`). A name that Spark adds later is refused until it is added here. Both checks of a model's SQL use
-the list: the one of the text (`runtime/model_sql_allowed.py`) and the one of Spark's plan (`spark/sql_plan.py`).
+the list: that of the text (`runtime/model_sql_allowed.py`) and that of Spark's plan (`spark/sql_plan.py`).
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ upper url_decode url_encode uuid validate_utf8 var_pop var_samp variance variant
 variant_get weekday weekofyear when width_bucket window window_time xxhash64 year zeroifnull zip_with
 """
 ALLOWED_FUNCTIONS = frozenset(_ALLOWED_FUNCTIONS_WORDS.split())
-"""Scalar, aggregate, window, generator and table functions. Not every result is the same in each run (`rand`, `uuid`,
-`now`): that is allowed."""
+"""Scalar, aggregate, window, generator and table functions. Functions whose results differ between runs (`rand`,
+`uuid`, `now`) are allowed."""
 
 _OPERATOR_WORDS = "! % & * + - / < << <= <=> = == > >= >> >>> ^ | ~"
 OPERATORS = frozenset(_OPERATOR_WORDS.split())
-"""Names under which Spark's registry keeps its operators."""
+"""The names of Spark's operators in its registry."""
 
 _JAVA = "runs Java code"
 _FILES = "can read files"
@@ -103,4 +103,4 @@ REFUSED_FUNCTIONS = {
     "user": _SESSION,
     "version": _SESSION,
 }
-"""Spark's other built-in functions, each with the reason."""
+"""Spark's other built-in functions, each with the reason why it is refused."""

@@ -1,12 +1,12 @@
-"""The SQL of a model as Spark reads it: checked before anything of it runs.
+"""Checks the SQL of a model, as Spark parses it, before anything of it runs.
 
-`runtime/model_sql_allowed.py` checks the text when the manifest is read, with another parser. This check is the second
-one, on Spark's own plans, and holds where the two parsers differ. The parsed plan is checked before Spark resolves it: a
+`runtime/model_sql_allowed.py` checks the text when the manifest is read, with another parser. This is the second check,
+on Spark's own plans, and decides if the two parsers differ. The parsed plan is checked before Spark resolves it: a
 command would run at once, and a path would be listed. The analysed plan is checked before the first job: its relations
 are the model's inputs and nothing else.
 
-What is not in a list below is refused. Maps are not in what Spark writes of a plan (the definitions of named windows),
-so functions are checked twice: by name in the parsed plan, by class in the analysed one.
+What is not in a list below is refused. Spark's JSON of a plan has no maps (the definitions of named windows), so
+functions are checked twice: by name in the parsed plan, by class in the analysed one.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ VariableReference XmlToStructs XPathBoolean XPathDouble XPathFloat XPathInt XPat
 """
 _REFUSED_EXPRESSIONS = frozenset(_REFUSED_EXPRESSIONS_WORDS.split())
 _FUNCTIONS = {f"[{name}]" for name in ALLOWED_FUNCTIONS | OPERATORS}
-"""As Spark writes a name of one part."""
+"""A name of one part, as Spark writes it."""
 _HINT = "a model's SQL computes over its inputs alone; a Python ripple may do this: its code runs with your rights"
 
 
 class _NotAllowed(Exception):
-    """What a query has that it may not have."""
+    """The part of a query that is not allowed."""
 
 
 def checked_sql(session: SparkSession, sql: str, inputs: Collection[str], *, subject: str) -> DataFrame:
-    """The query's result, over inputs that are temporary views of the session. Raises HW-R01 for a query that reaches
-    more than them; nothing of it has run then. `subject` is what the query makes."""
+    """The query's result, over inputs that are temporary views of the session. Raises HW-R01 for a query that reads
+    anything else; then nothing of it has run. `subject` is what the query makes."""
     jvm = session._jvm
     try:
         _check_parsed(plan_tree(jvm, session._jsparkSession.sessionState().sqlParser().parsePlan(sql)))
@@ -90,7 +90,7 @@ def _check_analysed(plan: Node, inputs: Collection[str]) -> None:
             name = node.fields["desc"]["identifier"]
             if not node.fields["isTempView"] or "database" in name or name["table"].lower() not in inputs:
                 raise _NotAllowed(f"reads `{name['table']}`, which is no input")
-            continue  # what an input is made of is not the query's
+            continue  # the plan of an input is not part of the query
         _check_class(node)
         waiting += [*node.children, *node.trees()]
 

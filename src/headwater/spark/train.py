@@ -1,7 +1,7 @@
 """Makes a class-data archive, as a program: `python -m headwater.spark.train DIRECTORY`, started by `archive`.
 
-It runs Spark once through what a landing does, with the JVM writing down each class that it loads, and then has
-the JVM dump those classes. That takes a minute and a gigabyte, at the lowest priority.
+It makes Spark do once what a landing does, while the JVM records each class that it loads, and then the JVM dumps those
+classes. That takes a minute and a gigabyte, at the lowest priority.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def make_archive(directory: Path) -> bool:
-    """Make the archive of this directory, unless it is there or another process is at it. True if it is there."""
+    """Make the archive of this directory, unless it is there or another process is making it. True if it is there."""
     java = find_java()
     with archives.the_only_maker(directory) as alone:
         if not alone or archives.archive_directory(java) != directory:
@@ -60,7 +60,7 @@ def _train(java: Java, names: Path) -> None:
 
 
 def _exercise(spark: SparkSession, scratch: Path) -> None:
-    """What landing and ripples make Spark do: jobs of Python functions, Parquet in both directions, SQL."""
+    """What landings and ripples make Spark do: jobs of Python functions, Parquet in both directions, SQL."""
     from pyspark.sql import functions
 
     spark.range(0, 4, 1, 2).mapInArrow(_rows_counted, "rows long, body binary").collect()

@@ -1,9 +1,9 @@
-"""The code of a ripple: a query, or a function in a file of the user that is read anew for each run.
+"""The code of a ripple: a query, or a function in a file of the user that is read again for each run.
 
-A Python file is a module of a package that exists for one run alone: the files beside it are its siblings
-(`from .rates import convert`), two files of one name do not meet, and what changed on disk is what runs. Functions
-of these modules travel to Spark's workers by value, for there is nothing to import there; so a sibling is imported
-at the top of a file, not inside a function that workers run.
+A Python file is a module of a package that exists for one run only; the files beside it are its siblings
+(`from .rates import convert`), two files of one name do not conflict, and a change on disk takes effect at the next
+run. Functions of these modules are sent to Spark's workers by value, because the workers cannot import them; so a
+sibling is imported at the top of a file, not inside a function that workers run.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class SqlCode:
 
 @dataclass(frozen=True)
 class PythonCode:
-    """A function in a file. `shown` is the file as the user calls it."""
+    """A function in a file. `shown` is the file's name for the user."""
 
     path: Path
     function: str
     shown: str
 
     def position(self, file: str, line: int) -> Position | None:
-        """A line of a file that belongs to this code, as the user calls that file; None for any other file."""
+        """A line of a file of this code, with the file's name for the user; None for any other file."""
         try:
             inside = Path(file).relative_to(self.path.parent)
         except ValueError:
@@ -59,8 +59,8 @@ Code = SqlCode | PythonCode
 
 @contextmanager
 def loaded(code: PythonCode) -> Iterator[Callable[..., object]]:
-    """The function, read from its file now. Its modules are there until the block is left: what Spark runs late
-    may still need them. Raises what the file raises; HW-R01 if there is no such file or function."""
+    """The function, read from its file now. Its modules stay until the block ends: Spark may still need them. Raises
+    what the file raises; HW-R01 if there is no such file or function."""
     from pyspark import cloudpickle
 
     with _lock:
@@ -106,8 +106,8 @@ def _function(code: PythonCode, module: ModuleType) -> Callable[..., object]:
 
 
 class _FreshLoader(SourceFileLoader):
-    """Compiles the source each time and keeps nothing: a compiled file's time cannot tell two edits of one second
-    apart, and a user's directory is not ours to write to."""
+    """Compiles the source each time and keeps nothing: the time of a compiled file cannot distinguish two edits in one
+    second, and we do not write to a user's directory."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -116,7 +116,7 @@ class _FreshLoader(SourceFileLoader):
 
 
 class _Finder:
-    """Finds the siblings of a run's file, without the caches that ordinary imports have."""
+    """Finds the siblings of a run's file, without the caches of ordinary imports."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
         if path is None or not fullname.startswith(_PACKAGE):

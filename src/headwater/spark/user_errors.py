@@ -1,7 +1,7 @@
-"""Errors of a ripple's code in the words of the person who wrote it: their file, their line, never ours.
+"""Errors of a ripple's code in terms of its author: their file, their line, never ours.
 
-What Spark says of a query's text is shown. What it says of a row, and what an exception of user code says, may hold
-values; of those only the kind is shown, with the code that was at work.
+Spark's messages about a query's text are shown. Its messages about a row, and those of exceptions of user code, may
+hold values; of these only the kind is shown, with the code that ran.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)(?:, in (\S+))?')
 _KIND = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Warning))(?::|$)", re.MULTILINE)
 _SAFE_PARAMETERS = ("sourceType", "targetType", "config", "ansiConfig", "functionName")
-"""What Spark's messages about rows may say: types and settings."""
+"""The parts of Spark's messages about rows that may be shown: types and settings."""
 _SPARKS_OWN = ("INTERNAL_ERROR", "OPERATION_CANCELED", "FAILED_READ_FILE")
 
 
 @contextmanager
 def user_errors(ripple: str, code: Code, *, tables: Sequence[str]) -> Iterator[None]:
-    """Translate what user code and the jobs that it asked for raise. Errors with a code of their own pass, as do
-    those that another try may fix."""
+    """Translate what user code and its jobs raise. Errors with a code of their own, and those that another try may fix,
+    pass."""
     from pyspark.errors import PySparkException
 
     _hush()
@@ -47,7 +47,7 @@ def user_errors(ripple: str, code: Code, *, tables: Sequence[str]) -> Iterator[N
                     raise
                 raise known from error
     except HeadwaterError as error:
-        # A job that failed was translated where it ran; what failed in it may still be the user's code.
+        # A failed job was translated where it ran; the cause may still be the user's code.
         cause = error.__cause__
         known = None
         if isinstance(error, SparkJobFailed) and isinstance(cause, PySparkException):
@@ -59,8 +59,7 @@ def user_errors(ripple: str, code: Code, *, tables: Sequence[str]) -> Iterator[N
 
 @contextmanager
 def python_errors(ripple: str, code: PythonCode, *, tables: Sequence[str]) -> Iterator[None]:
-    """The same for the time in which the user's function is loaded and runs. What Spark's gateway raises is left to
-    `user_errors`."""
+    """The same while the user's function is loaded and runs. Errors of Spark's gateway are left to `user_errors`."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -86,9 +85,9 @@ def python_errors(ripple: str, code: PythonCode, *, tables: Sequence[str]) -> It
 
 
 def exception_text(code: Code, error: HeadwaterError) -> tuple[str, str]:
-    """What the exception behind an error of user code said, and the lines of the user's files that were at work, the
-    innermost last. Both may hold values of rows: they are for the user, and for no message of ours. Nothing for what
-    Spark says of a query's text: the error says it too."""
+    """The message of the exception behind an error of user code, and the lines of the user's files that ran, the
+    innermost last. Both may hold values of rows: they are for the user, and not for our messages. Empty for Spark's
+    messages about a query's text: the error has them already."""
     from pyspark.errors import PySparkException
 
     cause = error.__cause__
@@ -103,7 +102,7 @@ def exception_text(code: Code, error: HeadwaterError) -> tuple[str, str]:
         frames = _FRAME.findall(text) if isinstance(code, PythonCode) else []
         if not frames:
             return text, _lines(code, cause)
-        # A function that failed in a worker: its traceback is text, and what it raised stands behind it.
+        # A function that failed in a worker: its traceback is text, and the exception follows it.
         raised = [found.start() for found in _KIND.finditer(text)]
         return text[raised[-1] :].strip() if raised else text, _shown_lines(code, frames)
     return "".join(traceback.format_exception_only(cause)).strip(), _lines(code, cause)
@@ -131,7 +130,7 @@ def _python_error(ripple: str, code: PythonCode, error: BaseException) -> Headwa
     place = _raised_at(code, error)
     hint = ""
     if isinstance(error, ModuleNotFoundError) and error.name and (code.path.parent / f"{error.name}.py").is_file():
-        hint = f"`{error.name}.py` stands beside it: write `from .{error.name} import ...`"
+        hint = f"`{error.name}.py` is beside it: write `from .{error.name} import ...`"
     what = f"`{code.function}` raised {type(error).__name__}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         what += f": there is no module `{error.name}`"
@@ -174,7 +173,7 @@ def _spark_error(
 
 
 def _worker_error(ripple: str, code: PythonCode, text: str) -> HeadwaterError | None:
-    """A function of the user that failed in one of Spark's workers, where only the text of the traceback comes back."""
+    """A function of the user that failed in one of Spark's workers, which return only the text of the traceback."""
     found = [code.position(file, int(line)) for file, line, _ in _FRAME.findall(text)]
     places = [place for place in found if place is not None]
     if not places:
@@ -186,20 +185,20 @@ def _worker_error(ripple: str, code: PythonCode, text: str) -> HeadwaterError | 
 
 
 def _raised_at(code: PythonCode, error: BaseException) -> Position | None:
-    """The innermost line of the user's files that was at work."""
+    """The innermost line of the user's files that ran."""
     frames = traceback.extract_tb(error.__traceback__)
     places = [code.position(frame.filename, frame.lineno or 0) for frame in frames]
     return next((place for place in reversed(places) if place is not None), None)
 
 
 def _raised_in_gateway(error: BaseException) -> bool:
-    """True if it was the connection to Spark that broke, and not one of the user's."""
+    """True if the connection to Spark broke, and not one of the user's."""
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and f"{os.sep}py4j{os.sep}" in frames[-1].filename
 
 
 def _called_at(code: PythonCode, error: PySparkException) -> Position | None:
-    """The line that asked for what failed, where Spark noted it."""
+    """The line that called what failed, if Spark recorded it."""
     from pyspark.errors.exceptions.base import QueryContextType
 
     for context in error.getQueryContext():
@@ -231,14 +230,14 @@ def _inside(code: PythonCode, place: Position) -> str:
 
 
 def _is_about_text(error: PySparkException) -> bool:
-    """True for what Spark says before it has seen a row."""
+    """True for errors that Spark reports before it has read a row."""
     from pyspark.errors import AnalysisException, ParseException
 
     return isinstance(error, AnalysisException | ParseException)
 
 
 def _words(error: PySparkException) -> str:
-    """The first line of Spark's message, without its codes and without what follows it."""
+    """The first line of Spark's message, without its codes and what follows them."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     text = re.sub(r"^\[[A-Z0-9_.]+\] ", "", lines[0] if lines else type(error).__name__)
     text = re.sub(r"\s*(SQLSTATE: \w+|\(line \d+, pos \d+\)|; line \d+ pos \d+).*$", "", text)
@@ -246,7 +245,7 @@ def _words(error: PySparkException) -> str:
 
 
 def _without_values(error: PySparkException) -> str:
-    """The same with everything taken out that could come from a row: Spark's messages name such things one by one."""
+    """The same without everything that could come from a row: Spark's messages name such parts."""
     text = _words(error)
     for name, value in (error.getMessageParameters() or {}).items():
         if value and name not in _SAFE_PARAMETERS:
@@ -259,7 +258,7 @@ def _sql_position(code: SqlCode, error: PySparkException) -> tuple[int, int] | N
     context = _sql_context(error)
     if context is not None:
         start, fragment = context
-        # Else it stands in the query of a view that this one reads.
+        # Otherwise it is in the query of a view that this one reads.
         if fragment and code.text.startswith(fragment, start):
             before = code.text[:start]
             return before.count("\n") + 1, start - (before.rfind("\n") + 1) + 1
@@ -268,7 +267,7 @@ def _sql_position(code: SqlCode, error: PySparkException) -> tuple[int, int] | N
 
 
 def _sql_context(error: PySparkException) -> tuple[int, str] | None:
-    """Where in a query it is, and the text that stands there."""
+    """The position in a query, and the text there."""
     from pyspark.errors.exceptions.base import QueryContextType
 
     for context in error.getQueryContext():
@@ -278,7 +277,7 @@ def _sql_context(error: PySparkException) -> tuple[int, str] | None:
 
 
 def _fragment(error: PySparkException) -> str:
-    """The part of the query that was at work."""
+    """The part of the query that failed."""
     from pyspark.errors.exceptions.base import QueryContextType
 
     for context in error.getQueryContext():
@@ -308,11 +307,11 @@ def _hint(error: PySparkException, tables: Sequence[str]) -> str:
         name = str((error.getMessageParameters() or {}).get("relationName", "")).strip("`")
         meant = nearest(name, tables)
         return f"did you mean `{meant}`?" if meant else f"it can read: {', '.join(tables) or 'no table'}"
-    return "" if _is_about_text(error) else "fix the rows where they come from, or let the code take them"
+    return "" if _is_about_text(error) else "fix the rows at their source, or make the code accept them"
 
 
 def _hush() -> None:
-    """pyspark writes errors that it raises to stderr as well, whole, with the values of rows."""
+    """pyspark also writes the errors that it raises to stderr, whole, with the values of rows."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

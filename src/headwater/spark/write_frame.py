@@ -1,12 +1,12 @@
-"""Rows through the one writer, inside Spark's executors.
+"""Writes rows with the one writer, inside Spark's executors.
 
 `write_read` runs a connector's own read and the writer in the same Python worker: rows never pass through the JVM.
-`write_frame` does the same for any DataFrame. Both return what the tasks that succeeded reported; the files of
-failed, retried or speculative tasks are never named, so they can do no harm.
+`write_frame` does the same for any DataFrame. Both return what successful tasks reported; the files of failed, retried
+or speculative tasks are never named, so they do no harm.
 
-What a source has to say (bad rows, unknown columns, a slice that is gone) comes back as data, not as a failed
-task: Spark would try such a task again, and nothing would change. Bad rows that are to be kept come back too: those of
-a task that did not count are never seen.
+What a source reports (bad rows, unknown columns, a slice that is gone) comes back as data, not as a failed task: Spark
+would only retry that, without a change. Bad rows that are kept come back too: those of a task that did not count are
+never seen.
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ from headwater.storage.file_record import FileRecord
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-    from pyspark.sql import SparkSession as SparkSession  # the name that other rooms use for it
+    from pyspark.sql import SparkSession as SparkSession  # the name that other packages use for it
 
 _RESULT = "kind string, body binary"
 _WRITES_HERE = count()
-"""Numbers the writes of this process as Spark numbers the attempts at its tasks: an attempt at a job may write again."""
+"""Numbers the writes of this process as Spark numbers the attempts of its tasks: an attempt at a job may write
+again."""
 
 
 @dataclass(frozen=True)
 class WriteTarget:
-    """Where a table's rows go, and as what. `known_hashes` are content hashes (16 bytes each, joined) of rows
+    """Where a table's rows go, and in which form. `known_hashes` are content hashes (16 bytes each, joined) of rows
     that the table already has: such rows are dropped."""
 
     root: Path
@@ -66,9 +67,9 @@ class WriteTarget:
 
 @dataclass
 class Written:
-    """What the tasks reported. If `unknown`, `refused`, `gone`, `transient` or `bad_items` is set the files are to be
-    left alone.
-    `bad` are the bad rows that can be kept; `refused` and `refused_total` tell of a task that had too many of them."""
+    """What the tasks reported. If `unknown`, `refused`, `gone`, `transient` or `bad_items` is set, the files must not
+    be used. `bad` are the bad rows that can be kept; `refused` and `refused_total` are those of a task that had too
+    many of them."""
 
     files: list[FileRecord] = field(default_factory=list)
     items: dict[str, Any] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class Written:
 
 
 def write_read(spark: SparkSession, read: ArrowRead | SparkScan, target: WriteTarget) -> Written:
-    """Read a slice and write its rows. Raises what the source or the writer raised for good."""
+    """Read a slice and write its rows. Raises permanent errors of the source and the writer."""
     if isinstance(read, SparkScan):
         with translated():
             frame = spark.read.format(read.format).options(**read.options).load(list(read.paths))
@@ -105,8 +106,8 @@ def write_read(spark: SparkSession, read: ArrowRead | SparkScan, target: WriteTa
 
 def write_frame(frame: DataFrame, target: WriteTarget, *, is_small: bool = False) -> Written:
     """Write all rows of a DataFrame; its columns are taken by name. A result that is expected to be small is brought to
-    this process and written here, which takes half the time of a job with Python workers; one that turns out to be
-    large is computed again by such a job."""
+    this process and written here, which takes half the time of a job with Python workers; if it turns out to be large,
+    such a job computes it again."""
     written = _write_here(frame, target) if is_small else None
     return written if written is not None else _collect(frame, _LandRows(target))
 
@@ -136,8 +137,8 @@ def _numbers(spark: SparkSession, tasks: int) -> DataFrame:
 
 
 def check_written(written: Written, *, max_bad_rows: int = 0) -> None:
-    """Raises SliceGone and TransientError if a task met them, and BadRows if a task had too many bad rows, or all of
-    them together. What is wrong with the rows beside items that cannot be read is known when they were read again."""
+    """Raises SliceGone and TransientError if a task met them, and BadRows if a task, or all tasks together, had too
+    many bad rows. If items cannot be read, bad rows are only counted when the slice is read again without them."""
     if written.gone is not None:
         raise SliceGone(written.gone)
     if written.transient is not None:
@@ -203,7 +204,7 @@ class _LandRows:
 
 @dataclass(frozen=True)
 class _ObservePartitions:
-    """Runs in an executor: tells the columns of the partitions whose indexes come in."""
+    """Runs in an executor: reports the columns of the partitions whose indexes come in."""
 
     read: ArrowRead
 
@@ -255,7 +256,7 @@ def _part_writer(target: WriteTarget, partition: int) -> Any:
 
 
 def _guarded(work: Any) -> Iterator[tuple[str, Any]]:
-    """What a source says about its rows is an answer; only faults of the machine are left to Spark's retries."""
+    """A source's report about its rows is an answer; only faults of the machine are left to Spark's retries."""
     try:
         yield from work()
     except UnknownColumns as error:

@@ -77,14 +77,14 @@ def test_what_cannot_be_taken_is_told_with_a_hint(folder: DropFolder) -> None:
         "loose.csv": "`drop/loose.csv` lies in no table's folder",
         "No Table": "`drop/No Table` is a folder whose name no table can have",
         "\\xfe": "`drop/\\xfe` is a folder whose name no table can have",
-        "orders/readme.txt": "`drop/orders/readme.txt` has a name that tells no format",
-        "orders/a.json": "`drop/orders/a.json` has a name that tells no format",
+        "orders/readme.txt": "`drop/orders/readme.txt` has a name without a known format",
+        "orders/a.json": "`drop/orders/a.json` has a name without a known format",
         "orders/b.parquet.gz": "`drop/orders/b.parquet.gz` is a compressed Parquet file",
         "orders/pipe.csv": "`drop/orders/pipe.csv` is not a regular file",
         "orders/nowhere.csv": "`drop/orders/nowhere.csv` is not a regular file",
         "orders/link.csv": "`drop/orders/link.csv` is not a regular file",
         "behind": "`drop/behind` is a symbolic link, and those are not followed",
-        "orders/two\\nlines.txt": "`drop/orders/two\\nlines.txt` has a name that tells no format",
+        "orders/two\\nlines.txt": "`drop/orders/two\\nlines.txt` has a name without a known format",
         "orders/\\xff.csv": "`drop/orders/\\xff.csv` has a name that is not UTF-8",
     }
     assert all(error.hint for error in problems.values())

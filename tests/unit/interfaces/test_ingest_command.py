@@ -90,7 +90,7 @@ class Interrupted(io.BytesIO):
         return b""
 
 
-@pytest.mark.parametrize(("key", "told"), [((), "look before you send them again"), (("--key", "k"), "to go on")])
+@pytest.mark.parametrize(("key", "told"), [((), "check before you send them again"), (("--key", "k"), "to go on")])
 def test_an_interrupted_push_is_not_told_to_land_twice(
     project: Path, say: Any, monkeypatch: pytest.MonkeyPatch, key: tuple[str, ...], told: str
 ) -> None:

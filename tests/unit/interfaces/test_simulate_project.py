@@ -74,7 +74,7 @@ def test_the_start_of_spark_is_no_part_of_how_long_an_execution_takes(shop: Path
 
 def test_what_was_never_measured_takes_a_second_and_is_named(shop: Path, say: Any) -> None:
     said = say("--project", shop, "simulate", "--tap", "totals")
-    assert said.err == "never measured, taken to last 1 s: orders, totals.by_day, totals.all_days\n"
+    assert said.err == "never measured, assumed to take 1 s: orders, totals.by_day, totals.all_days\n"
     assert answer(say, shop, "--pulse", "totals")["pipelines"]["totals"]["completions"] == [3.0]
 
 
@@ -162,7 +162,7 @@ def test_a_source_is_read_in_its_windows_only(shop: Path, say: Any, tmp_path: Pa
 def test_without_demand_nothing_runs_and_it_says_so(shop: Path, say: Any) -> None:
     said = say("--project", shop, "simulate")
     assert said.code == 0
-    assert "no demand stands" in said.err
+    assert "no demand is set" in said.err
     assert [line.split()[2] for line in said.out.splitlines()[2:]] == ["0", "0"]
 
 

@@ -1,8 +1,9 @@
-"""Which dropped files are due, from what the scans saw, with the time as an argument.
+"""Decides which dropped files are due, from what the scans saw, with the time as an argument.
 
-A file is due when it has stopped changing: two scans, a pause apart, saw the same, or its mtime lies well in the past.
-What is done with stays done until it changes; what failed waits longer each time. The hashes of old files are kept for
-the next process. Nothing here says what has landed, the ledger does: what is lost costs a file that is hashed once more.
+A file is due when it has stopped changing: two scans, a pause apart, saw the same stamp, or its mtime is long past. A
+file that was taken is not due again until it changes; one that failed waits longer after each failure. The hashes of
+old files are kept for the next process. The ledger, not this memory, says what has landed: if the memory is lost, files
+are only hashed again.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from headwater.ingest.drop.folder import Dropped, Stamp
 
 @dataclass
 class _FileState:
-    """What is known of a file while its stamp stays, or of a table: since when it was seen so, when it was found due, its
-    hash, whether it is done with, how often it failed, and until when it waits."""
+    """What is known of a file while its stamp stays the same, or of a table: when it was first seen so, when it was
+    found due, its hash, whether it was taken, how often it failed, and until when it waits."""
 
     stamp: Stamp | None = None
     since: float = math.inf
@@ -36,7 +37,7 @@ class _FileState:
     until: float = 0.0
 
     def fail(self, now: float) -> None:
-        doubled = min(self.tries, 30)  # the store may be away for days
+        doubled = min(self.tries, 30)  # the store may be unreachable for days
         self.tries += 1
         self.until = now + min(limits.DROP_SCAN_SECONDS * 2**doubled, limits.DROP_PAUSE_SECONDS)
 
@@ -55,9 +56,9 @@ class Memory:
     def due(
         self, files: Sequence[Dropped], *, now: float, now_ns: int, busy: Collection[str] = ()
     ) -> tuple[dict[str, list[Dropped]], int]:
-        """The files to take now, each table's in the order of their times and names, and how many a later scan may find
-        due. `now` is the time that pauses are counted by, `now_ns` that of the files; those at `busy` paths are being
-        landed. What is no longer there is forgotten."""
+        """The files to take now, for each table in the order of their times and names, and how many files a later scan
+        may find due. `now` is the clock of the pauses, `now_ns` the clock of the files. Files at `busy` paths are being
+        landed. Files that are gone are forgotten."""
         found: dict[str, list[Dropped]] = {}
         left = 0
         self._files = {file.path: self._of(file) for file in files}
@@ -75,23 +76,23 @@ class Memory:
         return {t: sorted(found[t], key=lambda file: (file.stamp.mtime_ns, file.name)) for t in sorted(found)}, left
 
     def done(self, file: Dropped) -> None:
-        """It has landed. One that was written a moment before it was due may change once more without another mtime: it
-        is read again."""
+        """The file has landed. If it was written a moment before it was due, it may change again with the same mtime,
+        so it is read again."""
         known = self._of(file)
         known.tries, known.until, known.is_done = 0, 0.0, is_settled(file.stamp.mtime_ns, known.due_at_ns)
 
     def given_up(self, file: Dropped) -> None:
-        """As it is, it is not tried again."""
+        """The file is not tried again until it changes."""
         self._of(file).is_done = True
 
     def failed(self, file: Dropped, *, now: float) -> bool:
-        """Taking it went wrong; True if it is to be tried again."""
+        """Landing the file failed; True if it is to be tried again."""
         known = self._of(file)
         known.fail(now)
         return known.tries < limits.DROP_TRIES
 
     def table_failed(self, table: str, *, now: float) -> None:
-        """Something is wrong with the table or the store, not with a file: all of its files wait."""
+        """The table or the store has a problem, not a single file: all files of the table wait."""
         self._tables.setdefault(table, _FileState()).fail(now)
 
     def table_works(self, table: str) -> None:
@@ -101,7 +102,7 @@ class Memory:
         return table in self._tables and now < self._tables[table].until
 
     def forget(self, tables: Iterable[str]) -> None:
-        """The ledgers of these tables were cleared: their files count as new."""
+        """The ledgers of these tables were cleared, so their files count as new."""
         prefixes = tuple(f"{table}/" for table in tables)
         for path, known in list(self._files.items()):
             known.is_done = known.is_done and not path.startswith(prefixes)

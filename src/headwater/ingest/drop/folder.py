@@ -1,9 +1,9 @@
 """A drop folder on this machine: `<folder>/<table>/...`, every file below a table's folder is for that table.
 
-Names that begin with `.` or `_`, or end in `.tmp` or `.part`, are passed over: unfinished files, and those that failed.
-Only regular files are read, and no symbolic link is followed: a person who may drop files must not read others through
-them. Nothing is ever deleted. A file that cannot be taken is moved to `<folder>/<table>/_failed/`, under the path that
-it had, with the reason beside it.
+Names that begin with `.` or `_`, or end in `.tmp` or `.part`, are skipped: they are unfinished files and failed ones.
+Only regular files are read, and no symbolic link is followed: a user who may drop files must not read other files
+through them. Nothing is ever deleted. A file that cannot be landed is moved to `<folder>/<table>/_failed/`, under the
+path that it had, with the reason beside it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ FORMATS = ("ndjson", "csv", "parquet")
 
 
 class Stamp(NamedTuple):
-    """As long as all of these stay, a file is taken for the same one. A program may set the mtime as it likes; only the
-    system sets the ctime."""
+    """A file counts as the same one while all of these stay the same. A program can set the mtime; only the system sets
+    the ctime."""
 
     size: int
     mtime_ns: int
@@ -60,17 +60,17 @@ class Dropped:
 
 
 Problems = dict[str, HeadwaterError]
-"""What will not be taken, by its place, and why."""
+"""The files and folders that cannot be taken, by their paths, and why."""
 
 
 class DropFolder:
-    """The folder `drop` of a project, which may lie outside of it; `shown` is what people call it."""
+    """The folder `drop` of a project, which may be outside of it; `shown` is its name in messages."""
 
     def __init__(self, project: Path, drop: str):
         self.project, self.root, self.shown = project, project / drop, drop.rstrip("/")
 
     def scan(self) -> tuple[list[Dropped], Problems]:
-        """Every file of every table, with one stat each. A folder that is not there has none."""
+        """Every file of every table, with one stat each. A missing folder has no files."""
         files: list[Dropped] = []
         problems: Problems = {}
         folders = [""]
@@ -94,24 +94,24 @@ class DropFolder:
         return files, problems
 
     def shown_path(self, path: str) -> str:
-        """What people call a file or folder below this one; also the name under which the connector reads it."""
+        """The path of a file or folder in messages; the connector reads it under the same name."""
         return f"{self.shown}/{path}"
 
     def rows(self, file: Dropped, sha256: str, forms: Mapping[str, TextForm]) -> FileRows:
-        """The rows of a file, of which the hash is known."""
+        """The rows of a file whose hash is known."""
         how = FileFormat(format_of(file.name) or "", forms=dict(forms), takes_all=True, below=self.shown)
         return FileRows(self.project.absolute(), how, self._found(file), sha256, file.table)
 
     def hash_of(self, file: Dropped) -> str:
-        """The sha256 of a file's bytes. Raises `SliceGone` if it is not what the scan saw, and HW-C03."""
+        """The sha256 of a file's bytes. Raises `SliceGone` if the file has changed since the scan, and HW-C03."""
         whole = Piece(self._found(file), 0, file.stamp.size, whole=True)
         with file_errors(), OpenFile(self.project, whole, below=self.shown) as opened:
             return str(opened.finish().version["sha256"])
 
     def put_away(self, file: Dropped, reason: dict[str, object]) -> str:
-        """Move a file to the folder of failed ones, with the reason beside it; its new place. The reason is written
-        first: a crash in between leaves a file that fails once more. Raises `SliceGone` if it is no longer the file that
-        failed, and HW-T05 if it cannot be moved."""
+        """Move a file to the folder of failed files, with the reason beside it; returns its new path. The reason is
+        written first: after a crash in between, the file fails once more. Raises `SliceGone` if it is no longer the
+        file that failed, and HW-T05 if it cannot be moved."""
         source, target = self.root / file.path, self._free(self.root / file.table / FAILED / file.name)
         for folder in target.relative_to(self.root).parents[:-1]:
             if (self.root / folder).is_symlink():  # it may lead anywhere
@@ -135,7 +135,7 @@ class DropFolder:
         return self.shown_path(target.relative_to(self.root).as_posix())
 
     def _free(self, wanted: Path) -> Path:
-        """A name that no file has that failed before: those are kept too. Raises HW-T05 if there are too many."""
+        """A name that no failed file has yet: those are kept too. Raises HW-T05 if there are too many."""
         name = wanted.name.encode()[-limits.DROP_NAME_BYTES :].decode(errors="ignore")
         first, dot, rest = name.partition(".")
         for number in range(1, limits.DROP_NAMES):
@@ -173,8 +173,8 @@ class DropFolder:
         if format_of(path) not in FORMATS:
             known = ", ".join(suffix for suffix, format_ in FORMAT_SUFFIXES.items() if format_ in FORMATS)
             return (
-                "has a name that tells no format",
-                f"rename it: {known}; all but Parquet also with .gz or .zst behind",
+                "has a name without a known format",
+                f"rename it: {known}; all but Parquet may end in .gz or .zst too",
             )
         if format_of(path) == "parquet" and compression_of(path) != "none":
             return "is a compressed Parquet file", "decompress it: a Parquet file is compressed inside"
@@ -192,5 +192,5 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def _shown(name: str) -> str:
-    """A name in a message: what is not UTF-8 and what steers a terminal or a log is an escape."""
+    """A name in a message. Bytes that are not UTF-8, and characters that control a terminal or a log, are escaped."""
     return printable(os.fsencode(name).decode("utf-8", "backslashreplace"))

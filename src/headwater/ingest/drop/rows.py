@@ -1,7 +1,7 @@
-"""A dropped file as rows of its table: read by the `files` connector, with a push's way with unknown columns.
+"""A dropped file as rows of its table: read by the `files` connector, with the rules of a push for unknown columns.
 
-A small file is one batch. A big one is read in parts by executors: first with the table's schema as it is; if a part has
-columns that the table lacks, all parts are read again with those that the table gets, and the rest is rescued.
+A small file is one batch. A large file is read in parts by executors, first with the table's schema as it is. If a part
+has columns that the table lacks, all parts are read again with the columns that the table gets; the rest is rescued.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileRows:
-    """Reads a file that must be and stay the one with the hash `sha256`, for the table `table`. Raises HW-I02 for bad
-    rows, HW-I04 for a file that is not what its name says, HW-C03 for one that cannot be read now, and `SliceGone`."""
+    """Reads the file with the hash `sha256` for the table `table`. Raises HW-I02 for bad rows, HW-I04 for a file that
+    does not match its format, HW-C03 for one that cannot be read now, and `SliceGone` if it is no longer that file."""
 
     root: Path
     how: FileFormat
@@ -56,7 +56,7 @@ class FileRows:
     table: str
 
     def __call__(self, schema: TableSchema, most_bad: int | None) -> Prepared:
-        """All rows in one batch. Raises `TooLarge` too."""
+        """All rows in one batch. Also raises `TooLarge`."""
         bad = BadRowList(room=most_bad or 0)
         found: list[Prepared] = []
         held = 0
@@ -73,8 +73,8 @@ class FileRows:
         return replace(joined(found), bad=tuple(bad.rows))
 
     def in_parts(self, most_bad: int, added: Sequence[str] | None) -> ArrowRead:
-        """The same rows, for executors, which report columns that the schema lacks; unless `added` has those of the
-        schema that were added for this file. What gets no column is rescued then."""
+        """The same rows, read by executors. They report columns that the schema lacks. If `added` is given, it has the
+        columns of the schema that were added for this file, and all other unknown columns are rescued."""
         with file_errors():
             if self.how.format == "parquet":
                 from headwater.connectors.files.parquet import cuts_of, read_footer
@@ -93,7 +93,7 @@ class FileRows:
 def read_part(
     root: Path, how: FileFormat, most_bad: int, added: Sequence[str] | None, partition: Json, schema: TableSchema
 ) -> Iterator[pa.RecordBatch | ItemRead | BadRow]:
-    """`ArrowRead.read` of a part of a big file. Raises `UnknownColumns` with all that the part has and the schema lacks."""
+    """`ArrowRead.read` for a part of a large file. Raises `UnknownColumns` with all columns that the schema lacks."""
     bad = BadRowList(room=most_bad)
     lacking: dict[str, Type] = {}
     for piece in (Piece.from_json(value) for value in partition["pieces"]):
@@ -115,7 +115,7 @@ def read_part(
 
 
 def new_columns(schema: TableSchema, observed: Sequence[Observed]) -> tuple[list[str], bool]:
-    """The columns that a table gets for the parts of a file, in their order, and whether something is rescued."""
+    """The columns that a table gets for the parts of a file, in their order, and whether anything is rescued."""
     names = list(dict.fromkeys(name for each in observed for name in each.columns if name != RESCUED))
     room = columns_left(schema)
     return names[:room], len(names) > room or any(RESCUED in each.columns for each in observed)
@@ -124,8 +124,7 @@ def new_columns(schema: TableSchema, observed: Sequence[Observed]) -> tuple[list
 def prepared_rows(
     opened: OpenFile, read: ReadFiles, schema: TableSchema, bad: BadRowList, *, added: Sequence[str] | None
 ) -> Iterator[Prepared]:
-    """The good rows of a piece of a file, in parts; its bad rows go to `bad`. Nothing comes once there are too many of
-    those."""
+    """The good rows of a piece of a file, in parts; its bad rows go to `bad`. Stops when there are too many of them."""
     schema = schema.formed(read.how.forms)
     known = replace(schema, columns=tuple(column for column in schema.columns if column.name not in (added or ())))
     if read.how.format == "ndjson":
@@ -136,7 +135,7 @@ def prepared_rows(
 
 
 def _lines(opened: OpenFile, schema: TableSchema, bad: BadRowList, added: Sequence[str] | None) -> Iterator[Prepared]:
-    line = 1 if opened.piece.start == 0 else 2  # a byte order mark begins a file, and no other line
+    line = 1 if opened.piece.start == 0 else 2  # only the first line of a file may begin with a byte order mark
     shift: int | None = None
     evolve, names = added is None, tuple(added or ())
     for lines in (part for chunk in chunks_of_piece(opened) for part in line_pieces(chunk, limits.PUSH_SMALL_BYTES)):
@@ -152,7 +151,7 @@ def _lines(opened: OpenFile, schema: TableSchema, bad: BadRowList, added: Sequen
 
 @contextmanager
 def file_errors() -> Iterator[None]:
-    """What the connector says of a file, as what is wrong with a batch."""
+    """Translates the connector's errors about a file into errors of a batch."""
     try:
         yield
     except (UnreadableFile, UnusableColumn) as error:

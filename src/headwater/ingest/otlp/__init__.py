@@ -1,4 +1,4 @@
-"""OTLP as rows: requests of logs, traces and metrics, read from protobuf or JSON, and what they are as NDJSON.
+"""OTLP as rows: requests for logs, traces and metrics, read from protobuf or JSON, as NDJSON.
 
-Pure: bytes in, lines out. Nothing here judges a value of a row: that is left to the one coercion that all pushes share.
+Pure: bytes in, lines out. Values are not checked here: the coercion that all pushes share does that.
 """

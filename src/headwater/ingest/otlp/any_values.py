@@ -1,4 +1,4 @@
-"""Values of OTLP as values of JSON. What was not sent is None, and is left out of a row."""
+"""Values of OTLP as values of JSON. A value that was not sent is None, and is left out of a row."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SERVICE_NAME = "service.name"
 
 
 def plain(value: AnyValue) -> Json:
-    """Integers stay exact, bytes are base64. JSON has no numbers that are not finite: they are the texts of protobuf's
-    JSON form, `NaN`, `Infinity` and `-Infinity`."""
+    """Integers stay exact, bytes are base64. JSON has no non-finite numbers: they become texts, as in protobuf's JSON
+    form: `NaN`, `Infinity` and `-Infinity`."""
     match value.WhichOneof("value"):
         case "string_value":
             return value.string_value
@@ -33,12 +33,12 @@ def plain(value: AnyValue) -> Json:
             return pairs(value.kvlist_value.values)
         case "bytes_value":
             return b64encode(value.bytes_value).decode()
-        case _:  # none was sent, or one by reference to a list that these requests do not have
+        case _:  # no value, or a reference to a list that these requests do not have
             return None
 
 
 def pairs(found: Iterable[KeyValue]) -> Row:
-    """Of a key that stands twice the last value counts, as everywhere in JSON."""
+    """If a key appears twice, the last value counts, as in JSON."""
     return {pair.key: plain(pair.value) for pair in found}
 
 
@@ -47,7 +47,7 @@ def attributes(found: Iterable[KeyValue]) -> Row | None:
 
 
 def present(row: Row) -> Row:
-    """Without what was not sent."""
+    """The row without values that were not sent."""
     return {name: value for name, value in row.items() if value is not None}
 
 
@@ -63,12 +63,12 @@ def time(nanoseconds: int) -> int | None:
 
 
 def identifier(raw: bytes) -> str | None:
-    """In small hex digits. An id of zeros is none."""
+    """In lower-case hex digits. An id of zeros is none."""
     return raw.hex() if raw.strip(b"\0") else None
 
 
 def word(number_: int, words: tuple[str | None, ...]) -> str | None:
-    """The word for a number of an enumeration; the number itself, if it is newer than this list."""
+    """The word for a number of an enumeration; the number itself if the list does not have it."""
     return words[number_] if 0 <= number_ < len(words) else str(number_)
 
 

@@ -1,4 +1,4 @@
-"""Requests as NDJSON: what the one write path takes."""
+"""Requests as NDJSON, for the one write path."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def lines(
     most: int = limits.MAX_BODY_BYTES,
     grow: Callable[[int], None] = lambda _size: None,
 ) -> bytes:
-    """Rows, one a line, in the order in which they were sent: equal requests are equal bytes. What the rows of a scope
-    share is repeated in each of them, so a small request can become large: raises `TooMuch` before it holds more than
-    `most` bytes; `grow` hears of each line, and may raise."""
+    """Rows, one a line, in the order in which they were sent: equal requests give equal bytes. Each row repeats what
+    the rows of its scope share, so a small request can become large: raises `TooMuch` before it holds more than `most`
+    bytes. `grow` is called with the size of each line, and may raise."""
     parts: list[bytes] = []
     size = 0
     for shared, rows in found:
@@ -32,7 +32,7 @@ def lines(
             size = _bounded(size + len(line), most)
             grow(len(line))
             parts.append(line)
-        if len(parts) == before:  # nothing comes of it, but millions of them would take minutes
+        if len(parts) == before:  # a scope without rows counts too: millions of them would take minutes
             size = _bounded(size + len(end), most)
     return b"".join(parts)
 

@@ -11,7 +11,7 @@ from headwater.ingest.otlp.any_values import Row, attributes, identifier, plain,
 
 
 def log_rows(request: ExportLogsServiceRequest) -> Iterator[tuple[Row, Iterator[Row]]]:
-    """For each scope what its rows share, and the rows."""
+    """For each scope: what its rows share, and the rows."""
     for of_resource in request.resource_logs:
         for of_scope in of_resource.scope_logs:
             shared = sender(of_resource.resource, of_resource.schema_url, of_scope.scope, of_scope.schema_url)
@@ -21,7 +21,7 @@ def log_rows(request: ExportLogsServiceRequest) -> Iterator[tuple[Row, Iterator[
 def _row(record: LogRecord) -> Row:
     is_text = record.body.WhichOneof("value") == "string_value"
     return {
-        # A record that does not know when it happened was seen at a time: OpenTelemetry says to take that one then.
+        # A record may lack the time of its event: OpenTelemetry then uses the time at which it was observed.
         "ts": time(record.time_unix_nano) or time(record.observed_time_unix_nano),
         "observed_ts": time(record.observed_time_unix_nano),
         "trace_id": identifier(record.trace_id),

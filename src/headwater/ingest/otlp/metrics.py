@@ -1,4 +1,4 @@
-"""Data points of metrics as rows of `otel_metrics`: one row for each point, whatever its kind."""
+"""Data points of metrics as rows of `otel_metrics`: one row for each point of any kind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | 
 
 
 def point_rows(request: ExportMetricsServiceRequest) -> Iterator[tuple[Row, Iterator[Row]]]:
-    """For each metric what its rows share, and the rows."""
+    """For each metric: what its rows share, and the rows."""
     for of_resource in request.resource_metrics:
         for of_scope in of_resource.scope_metrics:
             sent_by = sender(of_resource.resource, of_resource.schema_url, of_scope.scope, of_scope.schema_url)
@@ -124,7 +124,7 @@ def _of_any(point: _Point) -> Row:
 
 
 def _reals(**numbers: float | None) -> Row:
-    """Columns of numbers. Those that are not finite no such column can hold: they are named in `non_finite`."""
+    """Columns of numbers. They cannot hold non-finite numbers: those go to `non_finite`, by name."""
     sent = {name: value for name, value in numbers.items() if value is not None}
     row: Row = {name: value for name, value in sent.items() if math.isfinite(value)}
     if len(row) < len(sent):

@@ -1,7 +1,7 @@
 """Messages of protobuf from JSON, by the rules of OTLP.
 
-They are protobuf's own rules with these differences: ids of traces and spans are hex digits, not base64, and keys that
-are not known are passed over. Whole numbers of 64 bits come as text or as numbers, enumerations as numbers.
+These are protobuf's own rules with two differences: ids of traces and spans are hex digits, not base64, and unknown
+keys are ignored. 64-bit integers come as text or as numbers, enumerations as numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 Message = Any
-"""A message of protobuf; its classes are made at run time."""
+"""A protobuf message; its classes are made at run time."""
 
 _IDS = frozenset({"trace_id", "span_id", "parent_span_id"})
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -26,7 +26,7 @@ _REALS = frozenset({FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOA
 
 
 class Misfit(ValueError):
-    """JSON that is no such message. `path` is where, by names of the message alone."""
+    """JSON that does not fit the message. `path` says where, and holds only names of the message."""
 
     def __init__(self, path: str = ""):
         super().__init__(path)
@@ -37,7 +37,7 @@ class Misfit(ValueError):
 
 
 def parse_json(kind: Message, body: bytes) -> Message:
-    """Raises `Misfit`. Numbers that JSON does not have and keys of the wrong type are as wrong as broken JSON."""
+    """Raises `Misfit`, also for numbers that JSON does not have and keys of the wrong type."""
     try:
         found = _object(kind.DESCRIPTOR, json.loads(body, parse_constant=_not_json))
         return kind(**found)
@@ -48,7 +48,7 @@ def parse_json(kind: Message, body: bytes) -> Message:
 
 
 def _object(kind: Descriptor, data: object) -> dict[str, Any]:
-    """What the message is made from: its own names, and values of the types that it wants."""
+    """The arguments for the message: its own names, and values of the types that it needs."""
     if not isinstance(data, dict):
         raise Misfit
     known = _fields(kind)
@@ -67,7 +67,7 @@ def _object(kind: Descriptor, data: object) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _fields(kind: Descriptor) -> Mapping[str, tuple[str, Callable[[Any], Any]]]:
-    """By the names of JSON, which are those of the message in another writing: its own are understood too."""
+    """The fields by their JSON names (camel case) and by their own names."""
     found: dict[str, tuple[str, Callable[[Any], Any]]] = {}
     for field in kind.fields:
         read = _reader(field)
@@ -130,7 +130,7 @@ def _whole(value: object) -> int:
 
 
 def _real(value: object) -> float:
-    """Texts are numbers too, and alone those that are not finite."""
+    """Texts are numbers too. Non-finite numbers come only as texts."""
     match value:
         case "NaN" | "Infinity" | "-Infinity":
             return float(value)

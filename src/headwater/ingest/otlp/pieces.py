@@ -1,7 +1,7 @@
-"""Large requests as many small ones: what is in a message takes up to 200 times its size once it is read.
+"""Cuts large requests into small ones: a decoded message takes up to 200 times its size.
 
-So a request is not read as a whole. It is cut where its records begin, without a look into them, and each piece is a
-request of its own, with the same resource and scope. What cannot be cut, one large record, is measured first.
+So a request is not decoded as a whole. It is cut where its records begin, without decoding them, and each piece is a
+request with the same resource and scope. A single large record cannot be cut, so its size in memory is estimated first.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from headwater.ingest.decode import TooLarge
 from headwater.ingest.otlp.parse_json import Misfit
 
 Levels = Sequence[Set[str]]
-"""From a request down to its records: the fields that lead there."""
+"""The fields that lead from a request down to its records."""
 Chunk = bytes | msgspec.Raw
 
 _PARTS_A_HEAD = 20
-"""So much counts a field that is no record: there are few."""
+"""How many parts a field that is not a record counts as. There are few of them."""
 _BYTES_A_PART, _ITEMS_A_PART = 16, 8
-"""What a message takes, so many bytes of a list of numbers take, and items of a list of JSON that are not read yet."""
+"""How many bytes of a list of numbers, and how many undecoded items of a JSON list, take as much memory as a
+message."""
 _CONTROLS = bytes(range(32))
 _BOM = b"\xef\xbb\xbf"
 _FIXED = {1: 8, 5: 4}
@@ -37,7 +38,7 @@ _read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class TooMuch(TooLarge):
-    """HW-I04 of a request that is small enough, and would fill the memory all the same."""
+    """HW-I04 for a request that is small enough itself, but would fill the memory when decoded."""
 
     def __init__(self, what: str):
         HeadwaterError.__init__(self, "HW-I04", what, hint="send less at a time")
@@ -45,8 +46,8 @@ class TooMuch(TooLarge):
 
 @dataclass(frozen=True)
 class RequestPiece:
-    """A request in itself. `parts` is how much there is to hold, if that is not little. `first` are the numbers of its
-    first resource, scope and record in the whole one."""
+    """A request by itself. `parts` is how much it takes in memory, if that is much. `first` has the numbers of its
+    first resource, scope and record in the whole request."""
 
     body: bytes
     parts: int = 0
@@ -54,7 +55,8 @@ class RequestPiece:
 
 
 def protobuf_pieces(kind: Descriptor, body: bytes, levels: Levels) -> Iterator[RequestPiece]:
-    """Their rows are those of the request, in its order. Raises `TooMuch`, and `DecodeError` for what is no message."""
+    """Pieces with the rows of the request, in its order. Raises `TooMuch`, and `DecodeError` for a body that is no
+    message."""
     if len(body) <= limits.OTLP_PIECE_BYTES:
         yield RequestPiece(body)
         return
@@ -67,7 +69,7 @@ def protobuf_pieces(kind: Descriptor, body: bytes, levels: Levels) -> Iterator[R
 
 
 def json_pieces(kind: Descriptor, body: bytes, levels: Levels) -> Iterator[RequestPiece]:
-    """The same of JSON. Raises `TooMuch` and `Misfit`."""
+    """The same for JSON. Raises `TooMuch` and `Misfit`."""
     if len(body) <= limits.OTLP_PIECE_BYTES:
         yield RequestPiece(body)
         return
@@ -85,13 +87,13 @@ def json_pieces(kind: Descriptor, body: bytes, levels: Levels) -> Iterator[Reque
 
 
 def in_whole(path: str, first: tuple[int, ...]) -> str:
-    """A place in a piece as the one in the whole request."""
+    """The path in the whole request for a path in a piece."""
     numbers = iter(first)
     return re.sub(r"\[(\d+)\]", lambda found: f"[{int(found[1]) + next(numbers, 0)}]", path)
 
 
 class _Count:
-    """Of parts that were found: a bound for all of them together."""
+    """Counts the parts that were found, with a limit on all of them together."""
 
     def __init__(self) -> None:
         self.found = 0
@@ -108,14 +110,14 @@ class _Count:
 def _cut_message(
     kind: Descriptor, data: bytes, at: int, stop: int, levels: Levels, *, most: int, count: _Count
 ) -> Iterator[list[bytes]]:
-    """Of the message that stands there."""
+    """The pieces of the message at these positions."""
     if stop - at <= most or not levels:
         yield [data[at:stop]]
         return
     below = {_tag(field): field.message_type for field in kind.fields if field.name in levels[0]}
     others = {field.number for field in kind.fields if field.name not in levels[0]}
     head, runs = _runs(data, at, stop, below.keys(), others, count)
-    most = max(most, len(head))  # else a large resource would be read again and again
+    most = max(most, len(head))  # else a large resource would be repeated too often
     group = [head]
     for tag, start, content, end in runs:
         if len(group) > 1 and sum(map(len, group)) + end - start > len(head) + most:
@@ -133,8 +135,8 @@ def _cut_message(
 def _runs(
     data: bytes, at: int, stop: int, below: Set[int], others: Set[int], count: _Count
 ) -> tuple[bytes, list[list[int]]]:
-    """What all pieces of a message share; and its other fields, as many of them together as make a piece: each time the
-    tag of the first, where it starts, where its content does, and where the last one ends."""
+    """What all pieces of a message share, and its other fields, grouped to pieces: for each group the tag of its first
+    field, where that starts, where its content starts, and where the last field ends."""
     head, runs, most = bytearray(), list[list[int]](), limits.OTLP_PIECE_BYTES
     run, seen = [0, 0, 0, -1], 0
     for tag, start, content, end in _fields(data, at, stop):
@@ -155,7 +157,7 @@ def _runs(
 
 
 def _fields(data: bytes, at: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-    """Of each its tag, where it starts, where its content does, and where it ends. Raises `DecodeError`, and
+    """For each field: its tag, where it starts, where its content starts, and where it ends. Raises `DecodeError`, and
     `IndexError` at the end of the data."""
     while at < stop:
         start, tag = at, data[at]
@@ -167,7 +169,7 @@ def _fields(data: bytes, at: int, stop: int) -> Iterator[tuple[int, int, int, in
             length = data[at]
             at += 1
             if length > 127:
-                if data[at] < 128:  # as most records have it
+                if data[at] < 128:  # true for most records
                     length += (data[at] - 1) * 128
                     at += 1
                 else:
@@ -206,7 +208,8 @@ def _varint(number: int) -> bytes:
 
 
 def _parts(kind: Descriptor, data: bytes) -> int:
-    """How much there is to hold: one for each message and each item of a list, and what JSON writes as `\\u0000`."""
+    """How much a message takes in memory: one for each message, each item of a list, and each character that JSON
+    writes as `\\u0000`."""
     count = _Count()
     count.add((len(data) - len(data.translate(None, _CONTROLS))) // _BYTES_A_PART)
     stack = [(_lists(kind), _fields(data, 0, len(data)))]
@@ -240,14 +243,14 @@ def _lists(kind: Descriptor) -> Mapping[int, Descriptor | None]:
 
 
 def _tag(field: FieldDescriptor) -> int:
-    """As it stands before a message or a list."""
+    """The tag of a field that is a message or a list."""
     return int(field.number) << 3 | _LENGTH
 
 
 def _cut_object(
     kind: Descriptor, data: Chunk, levels: Levels, *, most: int
 ) -> Iterator[tuple[list[Chunk], tuple[int, ...]]]:
-    """Of the object, and where each of them begins."""
+    """The pieces of the object, and where each of them begins."""
     if len(data) <= most or not levels:
         yield [data], ()
         return

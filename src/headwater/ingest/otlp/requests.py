@@ -1,4 +1,4 @@
-"""Requests of OTLP from bytes, and answers to them."""
+"""OTLP requests from bytes, and the answers to them."""
 
 from __future__ import annotations
 
@@ -61,14 +61,15 @@ _SERVICES: Mapping[Signal, _SignalService] = {
     ),
 }
 _LISTS = 3
-"""So many levels are lists; the others are cut in protobuf alone, where one message is written like a list of one."""
+"""How many levels are lists. The others are cut only in protobuf, where one message is encoded like a list of one."""
 
 
 def rows_of(
     signal: Signal, body: bytes, form: Form, *, grow: Callable[[int], None] = lambda _size: None
 ) -> Iterator[tuple[Row, Iterator[Row]]]:
-    """The rows of a request, for `lines`, which reads it bit by bit. Raises HW-I04 if the body is no such request, or
-    has too many parts; `grow` hears of what a large record will take before it is read, and may raise."""
+    """The rows of a request, for `lines`, decoded piece by piece. Raises HW-I04 if the body is no such request, or has
+    too many parts. `grow` is called with the memory that a large record will take, before it is decoded, and may
+    raise."""
     service = _SERVICES[signal]
     kind, held = service.request.DESCRIPTOR, 0
     if form == "protobuf":
@@ -90,7 +91,7 @@ def rows_of(
 
 
 def response(signal: Signal, *, refused: int, message: str) -> Message:
-    """The answer to a request of which so many rows were refused; with none it says nothing, which means success."""
+    """The answer to a request, with the number of refused rows; without any it is empty, which means success."""
     service = _SERVICES[signal]
     answer = service.response()
     if refused:

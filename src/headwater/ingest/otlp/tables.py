@@ -1,6 +1,6 @@
-"""The tables of OTLP and their columns, which they are made with if the manifest declares none.
+"""The tables of OTLP, and the columns that they get if the manifest declares none.
 
-The one place that says so; `docs/reference/otlp.md` tells the same, and a test compares them.
+This is the only definition; a test compares `docs/reference/otlp.md` with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SENDER: Mapping[str, Type] = {
     "scope_dropped_attributes_count": LONG,
     "scope_schema_url": STRING,
 }
-"""Who sent a row: the last columns of each of the tables."""
+"""The sender of a row: the last columns of each table."""
 
 COLUMNS: Mapping[Signal, Mapping[str, Type]] = {
     "logs": {

@@ -14,7 +14,7 @@ STATUSES = ("unset", "ok", "error")
 
 
 def span_rows(request: ExportTraceServiceRequest) -> Iterator[tuple[Row, Iterator[Row]]]:
-    """For each scope what its rows share, and the rows."""
+    """For each scope: what its rows share, and the rows."""
     for of_resource in request.resource_spans:
         for of_scope in of_resource.scope_spans:
             shared = sender(of_resource.resource, of_resource.schema_url, of_scope.scope, of_scope.schema_url)

@@ -1,1 +1,1 @@
-"""The command line: stdout is data, stderr is talk."""
+"""The command line: answers go to stdout, messages to stderr."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headwater.app.drop_folder import News
 
 WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Stay until a closed window of a source has opened and all has settled.")
+    bool, typer.Option("--wait", help="Wait until closed windows of sources have opened and all runs have ended.")
 ]
 
 
@@ -65,7 +65,7 @@ def apply(
     pipelines: PipelinesArgument = None,
     json_: JsonOption = False,
     plan_file: Annotated[
-        Path | None, typer.Option("--plan", metavar="FILE", help="Do this only if it is still the plan.")
+        Path | None, typer.Option("--plan", metavar="FILE", help="Apply only if this is still the plan.")
     ] = None,
     wait: WaitOption = False,
 ) -> int:
@@ -79,7 +79,7 @@ def run(
     json_: JsonOption = False,
     wait: WaitOption = False,
 ) -> int:
-    """Run one pipeline; the exit code tells how it went."""
+    """Run one pipeline; the exit code says how it ended."""
     return _apply(context, [pipeline], json_=json_, plan_file=None, trigger="run", wait=wait)
 
 
@@ -164,7 +164,7 @@ def _show_plan(plan: Any) -> None:
     show(f"{plan.pipeline}{new}: {words[plan.action]}")
     if plan.resumes_run is not None:
         done = f"{plan.units_done} done, {plan.units_pending} to go"
-        show(f"  goes on with run {plan.resumes_run}: {done}")
+        show(f"  continues run {plan.resumes_run}: {done}")
     if plan.error is not None:
         show(f"  {plan.error['message']}")
         if plan.error["hint"]:

@@ -42,7 +42,7 @@ def verify(
 
 @app.command("rebuild-catalog")
 def rebuild_catalog(context: typer.Context, json_: JsonOption = False) -> None:
-    """Make the catalog again from the log."""
+    """Rebuild the catalog from the log."""
     from headwater.app import context as app_context
 
     with opened_project(context) as opened:
@@ -62,7 +62,7 @@ def gc(
     retention: Annotated[
         str | None, typer.Option("--retention", metavar="DURATION", help="Keep what is younger (default: 7d).")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
 ) -> None:
     """Delete retired files and the leftovers of losing attempts, after the retention time."""
     from headwater.app import context as app_context

@@ -31,14 +31,12 @@ def deadletters(
     verb: Annotated[
         Verb, typer.Argument(metavar="list|retry|drop", help="Show them; land those that fit now; forget them.")
     ] = Verb.LIST,
-    place: Annotated[str | None, typer.Option("--place", metavar="FILE", help="Only those from there.")] = None,
+    place: Annotated[str | None, typer.Option("--place", metavar="FILE", help="Only those from this file.")] = None,
     rows: Annotated[bool, typer.Option("--rows", help="list: show the rows themselves too.")] = False,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, help="list: how many, the newest of them.")
-    ] = limits.LETTERS_SHOWN,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="list: how many of the newest.")] = limits.LETTERS_SHOWN,
     json_: JsonOption = False,
 ) -> None:
-    """The bad rows of a table that were kept: look at them, land those that fit by now, or forget them."""
+    """The bad rows of a table that were kept: show them, land those that fit now, or forget them."""
 
     with opened_project(context) as opened:
         match verb:

@@ -10,7 +10,7 @@ from headwater.interfaces.cli.output import JsonOption, answer, opened_project, 
 
 PipelineArgument = Annotated[str, typer.Argument(metavar="PIPELINE")]
 ForOption = Annotated[
-    str | None, typer.Option("--for", metavar="DURATION", help="It ends by itself after this time, such as 2h.")
+    str | None, typer.Option("--for", metavar="DURATION", help="It ends after this time, such as 2h.")
 ]
 NameOption = Annotated[str | None, typer.Option("--name", help="A name for it; one with the same name is replaced.")]
 
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 def tap(context: typer.Context, pipeline: PipelineArgument, json_: JsonOption = False) -> None:
-    """Ask once for what is new: run with the freshest data that its sources can give."""
+    """Ask once for new data: run with the freshest data that the sources can give."""
     _ask(context, pipeline, "tap", json_=json_)
 
 
@@ -60,7 +60,7 @@ def tide(
 
 
 def clear(context: typer.Context, pipeline: PipelineArgument, json_: JsonOption = False) -> None:
-    """Say that what made a pipeline fail is mended: it goes on with the demand that it had."""
+    """Report that the cause of a pipeline's failure is fixed: it continues with the demand that it had."""
     from headwater.app import demand as app_demand
 
     with opened_project(context) as opened:
@@ -70,7 +70,7 @@ def clear(context: typer.Context, pipeline: PipelineArgument, json_: JsonOption 
 
 @trigger.command("list")
 def list_(context: typer.Context, json_: JsonOption = False) -> None:
-    """What stands: in the manifest, and set by users."""
+    """All standing demand: from the manifest, and set by users."""
     from headwater.app import demand as app_demand
 
     with opened_project(context) as opened:
@@ -129,9 +129,9 @@ def _stand(
     if json_:
         answer({"trigger": found, "served": served})
         return
-    say(f"{pipeline}: {found.trigger_id} stands" + (f" until {found.expires_at}" if found.expires_at else ""))
+    say(f"{pipeline}: {found.trigger_id} is set" + (f" until {found.expires_at}" if found.expires_at else ""))
     if not served:
-        say("nobody serves now: it counts once `headwater serve` runs")
+        say("no server is running: it takes effect when `headwater serve` runs")
 
 
 def _tell(asked: Any, *, json_: bool) -> None:
@@ -140,9 +140,12 @@ def _tell(asked: Any, *, json_: bool) -> None:
     elif asked.taken:
         say(f"{asked.pipeline}: {asked.kind} taken" + (f", for {asked.target}" if asked.target else ""))
     elif asked.served:
-        say(f"{asked.pipeline}: {asked.kind} sent; the engine is busy and will take it")
+        say(f"{asked.pipeline}: {asked.kind} queued; the engine is busy and will take it")
     else:
-        say(f"{asked.pipeline}: {asked.kind} sent; nobody serves now: `headwater serve` or `headwater apply` takes it")
+        say(
+            f"{asked.pipeline}: {asked.kind} queued; no server is running. "
+            "Start `headwater serve`, or run `headwater apply`."
+        )
 
 
 def _when(found: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""What the command line says of the drop folder."""
+"""Messages of the command line about the drop folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.interfaces.cli.output import bad_rows_text, count_text, say, show
 
 
 def show_dropped(news: News, *, quiet: bool = False) -> bool:
-    """False for a file that was put away. `quiet` says only what goes wrong."""
+    """False for a file that was moved to `_failed`. `quiet` shows only errors."""
     if not isinstance(news, Taken):
         show_error(news.error if isinstance(news, PutAway) else news, as_json=False)
     elif not quiet:

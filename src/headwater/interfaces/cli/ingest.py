@@ -29,7 +29,7 @@ from headwater.interfaces.cli.output import (
 
 STDIN = "-"
 ANSWERED = ("snapshot_id", "rows_ingested", "rows_refused", "bytes_written", "replayed")
-"""What is answered for a batch, as over HTTP."""
+"""The keys of the answer for a batch, as over HTTP."""
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE")]
 
 ledger = typer.Typer(help="The keys of pushed rows.", no_args_is_help=True)
@@ -44,15 +44,15 @@ def ingest(
     context: typer.Context,
     table_: TableArgument,
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE", help="NDJSON, .gz or .zst too; `-` or none: stdin, as it is.")
+        list[str] | None, typer.Argument(metavar="FILE", help="NDJSON, .gz or .zst too; `-` or none: plain stdin.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", help="The same rows sent again with the same key land once.")
+        str | None, typer.Option("--key", help="Rows that are sent again with the same key land once.")
     ] = None,
     no_evolve: Annotated[
         bool, typer.Option("--no-evolve", help="Add no columns: unknown keys are kept in `_rescued`.")
     ] = False,
-    no_create: Annotated[bool, typer.Option("--no-create", help="Make no table that is not there.")] = False,
+    no_create: Annotated[bool, typer.Option("--no-create", help="Do not create a missing table.")] = False,
     json_: JsonOption = False,
 ) -> None:
     """Push rows into a table: each file whole or not at all. They are durable when the command ends."""
@@ -93,9 +93,9 @@ def ingest(
 
 
 def _show_landed(table_: str, found: Any) -> None:
-    told = f"{table_}: {count_text(found.rows_ingested, 'row')}, {size_text(found.bytes_written)}"
+    summary = f"{table_}: {count_text(found.rows_ingested, 'row')}, {size_text(found.bytes_written)}"
     again = " (landed before with this key; nothing was written)" if found.replayed else ""
-    show(f"{told}, visible at {found.snapshot_id}{again}")
+    show(f"{summary}, visible at {found.snapshot_id}{again}")
     if found.rows_refused:
         say(bad_rows_text(table_, found.rows_refused))
 
@@ -107,7 +107,7 @@ def list_(
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many, the newest first.")] = limits.KEYS_SHOWN,
     json_: JsonOption = False,
 ) -> None:
-    """The keys that were used, and until when each of them protects."""
+    """The keys that were used, and until when each is valid."""
     from headwater.app import ingest as app_ingest
 
     with opened_project(context) as opened:
@@ -129,7 +129,7 @@ def clear(
     keys: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="Default: all of the table.")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Forget keys of a table: what is sent with them lands again, also if it is there already."""
+    """Forget keys of a table: rows that are sent with them land again, even if they are there already."""
     from headwater.app import ingest as app_ingest
 
     with opened_project(context) as opened:
@@ -142,8 +142,8 @@ def clear(
 
 @contextmanager
 def _landed_anyway() -> Iterator[None]:
-    """An answer that cannot be written (a full disk, a reader that has gone) is no failure of the push: the next file
-    lands too, and the exit code stays 0, so that no script sends the rows again."""
+    """Failing to write the answer (a full disk, a closed pipe) is no failure of the push: the next file lands too, and
+    the exit code stays 0, so that no script sends the rows again."""
     try:
         yield
     except OSError as error:
@@ -155,17 +155,17 @@ def _landed_anyway() -> Iterator[None]:
 
 @contextmanager
 def _interruptible(key: str | None) -> Iterator[None]:
-    """A batch without a key that was under way may be there, and would then land twice."""
+    """A batch without a key that was being pushed may have landed; if it is sent again, it lands twice."""
     try:
         yield
     except KeyboardInterrupt as error:
         if key is not None:
             raise
-        raise Interrupted("batches may have landed: look before you send them again") from error
+        raise Interrupted("batches may have landed: check before you send them again") from error
 
 
 def _read(name: str) -> bytes:
-    """A file, or what comes in, decompressed. Reads no more than a batch may be."""
+    """A file or stdin, decompressed. Reads no more than the limit of a batch."""
     from headwater.app.ingest import decode_file
 
     try:
@@ -184,8 +184,8 @@ def _read(name: str) -> bytes:
 
 
 def _placed(error: HeadwaterError, name: str, landed: list[dict[str, Any]]) -> HeadwaterError:
-    """The error with the lines of the file, where it speaks of rows, and with the batches that landed before it: who
-    sent those again would have them twice."""
+    """Adds to an error the lines of the file, if it is about rows, and the batches that landed before it: if they are
+    sent again, they land twice."""
     rows = error.detail.get("rows")
     if error.code == "HW-I02" and isinstance(rows, list):
         lines = dict.fromkeys(int(row["line"]) for row in rows)
@@ -194,6 +194,6 @@ def _placed(error: HeadwaterError, name: str, landed: list[dict[str, Any]]) -> H
             error.hint = "a batch is one JSON object a line; put CSV and Parquet files into the drop folder"
     if landed:
         error.detail["batches"] = landed
-        told = f"{count_text(len(landed), 'file')} before it landed and must not be sent again"
-        error.hint = f"{error.hint}; {told}" if error.hint else told
+        note = f"{count_text(len(landed), 'file')} before it landed and must not be sent again"
+        error.hint = f"{error.hint}; {note}" if error.hint else note
     return error

@@ -45,14 +45,14 @@ def init(directory: DirectoryArgument = Path(), json_: JsonOption = False) -> No
 def demo(
     directory: DirectoryArgument = Path("headwater-demo"),
     serve: Annotated[
-        bool, typer.Option("--serve", help="Go on: new orders arrive, and runs are told as they happen.")
+        bool, typer.Option("--serve", help="Keep serving: new orders arrive, and runs are shown as they end.")
     ] = False,
     for_: Annotated[
-        str | None, typer.Option("--for", metavar="DURATION", help="With --serve: so long (default: until Ctrl-C).")
+        str | None, typer.Option("--for", metavar="DURATION", help="With --serve: how long (default: until Ctrl-C).")
     ] = None,
     json_: JsonOption = False,
 ) -> int:
-    """Write the demo project, apply it, ask it a question, and show why it is as fresh as it is."""
+    """Write the demo project, apply it, query it, and show why it is as fresh as it is."""
     from headwater.app import apply as app_apply
     from headwater.app import init as app_init
     from headwater.app.workspace import workspace
@@ -75,7 +75,7 @@ def demo(
 
 
 def _show(opened: Workspace, directory: Path, result: ApplyResult, *, json_: bool, serves: bool) -> None:
-    """What has landed, the answer to a question, the status, and one `why`."""
+    """Shows what has landed, the answer to a query, the status, and one `why`."""
     from headwater.app import init as app_init
     from headwater.app import why_runs_logs as app_why
     from headwater.app.query import reader, run_query
@@ -117,7 +117,7 @@ def _show_status(opened: Workspace) -> None:
 
 
 def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
-    """New orders arrive, and the demand that stands in the manifest is met."""
+    """New orders arrive, and the demand in the manifest is met."""
     from headwater.app import init as app_init
     from headwater.app.demo_orders import Arrivals
     from headwater.app.ingest import Ingestor
@@ -148,7 +148,7 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
                 clock.cancel()
     counted = ", ".join(f"{name} {count}" for name, count in sorted(runs.items()))
     arrived = f"{count_text(arrivals.files, 'file')} with {count_text(arrivals.orders, 'order')}"
-    say(f"\n{arrived} arrived; runs: {counted or 'none'}. Started again, it goes on from here")
+    say(f"\n{arrived} arrived; runs: {counted or 'none'}. Start it again to continue")
 
 
 def _seconds(text: str | None, *, serve: bool) -> float | None:
@@ -162,5 +162,5 @@ def _seconds(text: str | None, *, serve: bool) -> float | None:
 
 
 def _program() -> str:
-    """How a reader can call this program from where they stand: `make demo` puts nothing on PATH."""
+    """How to call this program from the current directory: `make demo` puts nothing on PATH."""
     return "headwater" if shutil.which("headwater") else sys.argv[0]

@@ -99,7 +99,7 @@ def _main(arguments: list[str]) -> int:
     as_json = "--json" in arguments
     try:
         code = app(arguments, standalone_mode=False, prog_name="headwater")
-        if code == Exit.INTERRUPTED:  # what typer makes of a Ctrl-C, without a word
+        if code == Exit.INTERRUPTED:  # typer's exit code for a Ctrl-C, without a message
             return _interrupted()
         return int(code) if isinstance(code, int) else Exit.DONE
     except typer.Abort:
@@ -125,8 +125,8 @@ def _main(arguments: list[str]) -> int:
 
 
 def _end_quickly() -> None:
-    """Python looks through all objects for garbage when it ends: a third of the time of a short command, for nothing.
-    DuckDB's binding wants it all the same, and complains of leaks otherwise."""
+    """Python collects garbage when it ends, which takes a third of the time of a short command. It is skipped, unless
+    DuckDB is loaded: its binding reports leaks otherwise."""
     if "duckdb" not in sys.modules:
         gc.freeze()
 
@@ -139,7 +139,7 @@ def _interrupted(hint: str = "run the same command again to go on") -> int:
 def _usage(error: typer.TyperException, *, as_json: bool) -> int:
     context_: typer.Context | None = getattr(error, "ctx", None)
     message = error.format_message()
-    if context_ is not None and message == context_.get_help():  # nothing was asked for: that is no mistake
+    if context_ is not None and message == context_.get_help():  # no command was given: that is no error
         say(message)
         return Exit.USAGE
     command = context_.command_path if context_ is not None else "headwater"

@@ -1,4 +1,4 @@
-"""How answers look: JSON for programs, plain aligned tables for people, progress on a terminal only."""
+"""How answers are shown: JSON for programs, aligned tables for people, progress on a terminal only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headwater.app.workspace import Workspace
 
 CELL_WIDTH = 60
-"""Longer texts of a table are cut on a terminal; `--format` gives them whole."""
+"""Longer cells are cut on a terminal; `--format` shows them whole."""
 
 _COLORS = re.compile(r"(\x1b\[(?:3[0-7]|0)m)")
 
@@ -30,19 +30,18 @@ PipelinesArgument = Annotated[list[str] | None, typer.Argument(metavar="PIPELINE
 
 
 class Interrupted(Exception):
-    """A Ctrl-C in a command that is not to be run again just like that; the message says what to do instead."""
+    """A Ctrl-C in a command that must not simply be run again; the message says what to do instead."""
 
 
 @dataclass(frozen=True)
 class Face:
-    """What every command knows: where the project is looked for."""
+    """What every command knows: where to look for the project."""
 
     start: Path
 
 
 @contextmanager
 def opened_project(context: typer.Context) -> Iterator[Workspace]:
-    """The project of a command."""
     from headwater.app.workspace import workspace
 
     face: Face = context.obj
@@ -61,7 +60,7 @@ def show(text: str = "") -> None:
 
 
 def say(text: str = "") -> None:
-    """Talk: stderr."""
+    """A message: stderr."""
     typer.echo(_safe(text, sys.stderr), err=True)
 
 
@@ -79,7 +78,7 @@ def show_error(error: HeadwaterError, *, as_json: bool) -> None:
 
 
 def show_warning(said: str, error: HeadwaterError) -> None:
-    """What went wrong beside an end that is good."""
+    """An error beside a successful result."""
     hint = f"; {error.hint}" if error.hint else ""
     say(f"warning: {said}: {error.code}: {error.message}{hint}")
 
@@ -135,7 +134,7 @@ def color(text: str, name: str) -> str:
 
 
 def _safe(text: str, stream: Any) -> str:
-    """The text without what could steer a terminal; our own colors stay where there are any."""
+    """The text without control characters for the terminal; our own colors stay."""
     if not (stream.isatty() and "NO_COLOR" not in _environ()):
         return printable_lines(text)
     return "".join(part if i % 2 else printable_lines(part) for i, part in enumerate(_COLORS.split(text)))

@@ -55,7 +55,7 @@ class _Quiet:
 
 
 class _Bars:
-    """One bar per pipeline, for its newest run: slices done, rows, bytes, rows a second."""
+    """One bar for each pipeline, for its newest run: slices done, rows, bytes, rows a second."""
 
     def __init__(self, bars: Any):
         self.bars = bars
@@ -101,7 +101,7 @@ class _Bars:
 
 
 class BatchBar:
-    """Batches that have landed, of all, and their bytes: a bar on a terminal, once there is much to push."""
+    """Batches landed of all batches, and their bytes: a bar on a terminal, if there is much to push."""
 
     def __init__(self, stack: ExitStack, table: str, total: int):
         self.stack, self.table, self.total = stack, table, total
@@ -111,7 +111,7 @@ class BatchBar:
 
     def began(self, size: int) -> None:
         if self.bars is None and sys.stderr.isatty() and self.bytes + size >= limits.PROGRESS_BYTES:
-            # Answers on a terminal are written above the bar; where they go elsewhere it must not touch them.
+            # Answers on a terminal are written above the bar; redirected answers must not be touched.
             self.bars = self.stack.enter_context(_bars("batches", redirect_stdout=sys.stdout.isatty()))
             self.task = self.bars.add_task(
                 self.table, total=self.total, completed=self.batches, landed=size_text(self.bytes)

@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 
 def validate(context: typer.Context, json_: JsonOption = False) -> None:
-    """Check every manifest file and say everything that is wrong; list the parts that do nothing yet."""
+    """Check every manifest file and show all errors; list the parts that have no effect yet."""
     from headwater.app.workspace import check_project
 
     face: Face = context.obj
@@ -63,7 +63,7 @@ def validate(context: typer.Context, json_: JsonOption = False) -> None:
 
 
 def status(context: typer.Context, pipelines: PipelinesArgument = None, json_: JsonOption = False) -> None:
-    """What is: the state, freshness and rows of all pipelines, or of one with its last runs."""
+    """The state, freshness and rows of all pipelines, or of some, with their last runs."""
     from headwater.app.status import status as status_of
 
     with opened_project(context) as opened:
@@ -87,7 +87,7 @@ def status(context: typer.Context, pipelines: PipelinesArgument = None, json_: J
         if p.next_window is not None:
             show(f"{p.pipeline}: the next window of its source opens at {p.next_window}")
         show(f"\nruns of {p.pipeline}")
-        columns = ("run", "started", "state", "seconds", "rows", "size", "asked by", "who", "error")
+        columns = ("run", "started", "state", "seconds", "rows", "size", "asked by", "actor", "error")
         lines = [
             [
                 r.short_id,
@@ -106,8 +106,8 @@ def status(context: typer.Context, pipelines: PipelinesArgument = None, json_: J
 
 
 def _asked(status: Any) -> str | None:
-    """What stands on a pipeline, and what it is asked for right now."""
-    is_asked = status.demand and status.state != "idle"  # a Wave goes on to ask while there is nothing new
+    """The triggers of a pipeline, and whether it is asked to run now."""
+    is_asked = status.demand and status.state != "idle"  # a wave keeps asking while there is nothing new
     return ", ".join([*status.triggers, *(["asked"] if is_asked else [])]) or None
 
 

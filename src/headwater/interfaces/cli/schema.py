@@ -30,7 +30,7 @@ def log(
     name: Annotated[str, typer.Argument(metavar="TABLE|PIPELINE")],
     json_: JsonOption = False,
 ) -> None:
-    """Every schema change of a table, or of a pipeline's tables: what, when, decided by whom."""
+    """Every schema change of a table, or of a pipeline's tables: what changed, when, and the actor."""
     from headwater.app import schema as app_schema
 
     with opened_project(context) as opened:
@@ -49,7 +49,7 @@ def accept(
     name: Annotated[str, typer.Argument(metavar="TABLE")],
     json_: JsonOption = False,
 ) -> None:
-    """Accept a schema change that was refused; the log keeps who decided."""
+    """Accept a schema change that was refused; the log records the actor."""
     from headwater.app import schema as app_schema
 
     with opened_project(context) as opened:
@@ -59,7 +59,7 @@ def accept(
         return
     for change in accepted.changes:
         show(f"{name}: {change}")
-    say(f"accepted by {accepted.decided_by}, schema {accepted.schema_id}; `headwater apply` goes on")
+    say(f"accepted by {accepted.decided_by}, schema {accepted.schema_id}; continue with `headwater apply`")
 
 
 @app.command()
@@ -91,7 +91,7 @@ def regen_view(
     name: Annotated[str | None, typer.Argument(metavar="TABLE")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Make a table's view (all views) again from the catalog."""
+    """Write a table's view (default: all views) again from the catalog."""
     from headwater.app import schema as app_schema
 
     with opened_project(context) as opened:

@@ -37,9 +37,9 @@ def serve(
     port: Annotated[
         int | None, typer.Option("--port", min=0, max=65535, help="0 takes a free one (default: [serve] port).")
     ] = None,
-    no_http: Annotated[bool, typer.Option("--no-http", help="The engine and workers alone.")] = False,
-    otlp: Annotated[bool, typer.Option("--otlp", help="Take OTLP too, as [serve.otlp] does.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say only what goes wrong.")] = False,
+    no_http: Annotated[bool, typer.Option("--no-http", help="Only the engine and workers.")] = False,
+    otlp: Annotated[bool, typer.Option("--otlp", help="Receive OTLP too, as with [serve.otlp].")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show only errors.")] = False,
 ) -> None:
     """Keep every pipeline as fresh as demand asks: engine, workers, HTTP API. Ends with Ctrl-C or SIGTERM."""
     from headwater.app.ingest import Ingestor
@@ -56,11 +56,11 @@ def serve(
         listening = nullcontext("") if no_http else _http(opened, ingestor, host, port, otlp=otlp)
         with until_signal(served.stop), listening as where:
             served.run(on_ready=lambda: say(f"serving {opened.project.name}{where}"))
-    say("stopped; what was under way goes on when it is started again")
+    say("stopped; unfinished work continues at the next start")
 
 
 def worker(context: typer.Context) -> None:
-    """Workers alone, on any machine that reaches the catalog and the store: they do the jobs of a `serve` elsewhere."""
+    """Only workers, on any machine that reaches the catalog and the store: they do the jobs of a `serve` elsewhere."""
     from headwater.app.serve import open_worker
 
     with opened_project(context) as opened:
@@ -68,12 +68,12 @@ def worker(context: typer.Context) -> None:
         with until_signal(process.stop):
             say(f"working for {opened.project.name}")
             process.run()
-    say("stopped; the jobs in hand were given back")
+    say("stopped; unfinished jobs were given back")
 
 
 @contextmanager
 def _http(opened: Workspace, ingestor: Ingestor, host: str | None, port: int | None, *, otlp: bool) -> Iterator[str]:
-    """The HTTP API; where it listens, in words."""
+    """Runs the HTTP API; the address as text."""
     from headwater.app.access import access_of, joined
     from headwater.app.serve import otlp_ports
     from headwater.interfaces.http.api import api
@@ -94,7 +94,7 @@ def _http(opened: Workspace, ingestor: Ingestor, host: str | None, port: int | N
 
 @contextmanager
 def _otlp(context: Context, host: str, ports: tuple[int, int] | None) -> Iterator[str]:
-    """OTLP, if it is wanted, through the same ingestor as the HTTP API; where it listens, in words."""
+    """Runs OTLP, if it is enabled, with the same ingestor as the HTTP API; the address as text."""
     if ports is None:
         yield ""
         return
@@ -108,9 +108,8 @@ def _otlp(context: Context, host: str, ports: tuple[int, int] | None) -> Iterato
 
 @contextmanager
 def until_signal(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end it in good order; another one, later, ends it at once. A handler interrupts the main
-    thread wherever it is, also with a lock in its hand, so it only writes to a pipe: another thread reads it and
-    stops."""
+    """The first Ctrl-C or SIGTERM calls `stop`; a later one ends the process at once. A handler interrupts the main
+    thread anywhere, even while it holds a lock, so it only writes to a pipe: another thread reads it and stops."""
     asked_at: float | None = None
     reading, writing = os.pipe()
 
@@ -151,8 +150,8 @@ def _show_dropped(news: News, *, quiet: bool) -> None:
 
 
 def _narrate(run: EndedRun) -> None:
-    """One line for each run, with the time of day (UTC). A scan of a source that found nothing new is none, unless somebody
-    asked for it."""
+    """One line for each run, with the time of day (UTC). A scan of a source that found nothing new gets none, unless a
+    user asked for it."""
     say(f"{to_text(now_us())[11:19]} {run.pipeline}: {outcome_text(run)}")
     if run.error is not None:
         for place in run.error.places:
@@ -160,7 +159,7 @@ def _narrate(run: EndedRun) -> None:
 
 
 def outcome_text(run: EndedRun) -> str:
-    """How a run went: what became of it, rows, seconds."""
+    """How a run ended: its outcome, rows, seconds."""
     seconds = seconds_text(run.seconds)
     if run.spark_start_seconds:
         seconds += f" after Spark's start of {seconds_text(run.spark_start_seconds)}"

@@ -44,10 +44,10 @@ def simulate(
     pulse: PulseOption = None,
     wave: WaveOption = None,
     tide: TideOption = None,
-    alone: Annotated[bool, typer.Option("--alone", help="Without the demand that stands: only what is tried.")] = False,
+    alone: Annotated[bool, typer.Option("--alone", help="Without standing demand: only what is tried.")] = False,
 ) -> None:
-    """Run the freshness engine on virtual time: what would run when, and how stale the results would be. Without a
-    file: the project's own pipelines, from now on, with the durations that their runs had."""
+    """Simulate the freshness engine on virtual time: what would run when, and how stale the results would be. Without a
+    file: the project's own pipelines, from now on, with the measured durations of their runs."""
     from headwater.app.simulate import simulate_file
 
     if svg is not None:
@@ -57,7 +57,7 @@ def simulate(
         if until is not None or tried or alone:
             raise HeadwaterError(
                 "HW-U01",
-                "a scenario file says itself what is asked for, and until when",
+                "a scenario file has its own demand and its own end",
                 hint="write `events` and `until` into the file, or leave it out to simulate the project",
             )
         found, title = simulate_file(scenario), scenario.stem
@@ -80,7 +80,7 @@ def simulate(
 def _own(
     context: typer.Context, until: str, tried: Sequence[tuple[DemandKind, str]], *, alone: bool
 ) -> tuple[Simulated, str]:
-    """The project itself, and its name."""
+    """Simulates the project itself; the result, and the project's name."""
     from headwater.app.simulate import demand_to_try, simulate_project
 
     what_if = [demand_to_try(kind, text) for kind, text in tried]
@@ -88,7 +88,7 @@ def _own(
         found = simulate_project(opened, until=until, what_if=what_if, alone=alone)
         name = opened.project.name
     if not found.scenario.events:
-        say("no demand stands: nothing would run; try some with --pulse, --tap, --wave or --tide")
+        say("no demand is set: nothing would run; try some with --pulse, --tap, --wave or --tide")
     elif found.unmeasured:
         shown = ", ".join(found.unmeasured[: limits.UNMEASURED_SHOWN])
         more = (
@@ -96,7 +96,7 @@ def _own(
             if len(found.unmeasured) > limits.UNMEASURED_SHOWN
             else ""
         )
-        say(f"never measured, taken to last 1 s: {shown}{more}")
+        say(f"never measured, assumed to take 1 s: {shown}{more}")
     return found, name
 
 
@@ -108,7 +108,8 @@ def _tried(
 
 
 def _check_target(path: Path) -> None:
-    """Refuse what cannot become a picture before time is spent on it; never replace a directory or a device."""
+    """Refuse a path that cannot become the picture before the simulation runs; never replace a directory or a
+    device."""
     try:
         if path.exists() and not path.is_file():
             raise HeadwaterError(
@@ -145,7 +146,7 @@ def _show(found: Mapping[str, Any]) -> None:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, seconds: Sequence[int]) -> str:
-    """A table with the texts of some columns to the right: they are numbers of seconds."""
+    """A table with the columns of seconds aligned to the right."""
     widths = {at: max(len(columns[at]), *(len(str(row[at])) for row in rows)) for at in seconds}
     return table(
         [name.rjust(widths.get(at, 0)) for at, name in enumerate(columns)],
@@ -154,7 +155,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, seconds:
 
 
 def _what(entry: Mapping[str, Any]) -> str:
-    """An entry of the timeline in words."""
+    """An entry of the timeline as text."""
     freshness = f" (freshness {_seconds(entry['freshness'])})" if "freshness" in entry else ""
     match entry["event"]:
         case "demand":
@@ -171,5 +172,5 @@ def _what(entry: Mapping[str, Any]) -> str:
 
 
 def _seconds(value: float | None, digits: int = 6) -> str:
-    """Seconds without an exponent or a tail of zeros."""
+    """Seconds without an exponent or trailing zeros."""
     return "-" if value is None else f"{value:.{digits}f}".rstrip("0").rstrip(".")

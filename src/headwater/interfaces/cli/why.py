@@ -42,9 +42,9 @@ def why(
     show(f"{found.pipeline}: {found.state}")
     show(found.sentence)
     for origin in found.origins:
-        stands = f" ({', '.join(origin['triggers'])})" if origin["triggers"] else ""
-        if origin["pipeline"] != pipeline or stands:
-            show(f"  demanded by {origin['pipeline']}{stands}")
+        triggers = f" ({', '.join(origin['triggers'])})" if origin["triggers"] else ""
+        if origin["pipeline"] != pipeline or triggers:
+            show(f"  demanded by {origin['pipeline']}{triggers}")
     if found.error is not None:
         show("  " + error_of(found.error).render().replace("\n", "\n  "))
 
@@ -91,12 +91,12 @@ def logs(
         str,
         typer.Argument(
             metavar="RUN|PIPELINE",
-            help="A run's id, the beginning or the end of it; or a pipeline, for its newest run.",
+            help="A run's id, or its beginning or end; or a pipeline, for its newest run.",
         ),
     ],
     json_: JsonOption = False,
 ) -> None:
-    """All that is known of one run: what asked for it, its jobs, its events, its error."""
+    """Everything about one run: what asked for it, its jobs, its events, its error."""
     from headwater.app import why_runs_logs as app_why
 
     with opened_project(context) as opened:

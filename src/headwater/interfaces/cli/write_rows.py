@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def write_rows(session: duckdb.DuckDBPyConnection, sql: str, format_: str, output: Path | None) -> None:
-    """Run a query and write what it answers."""
+    """Run a query and write its rows."""
     from headwater.app.query import run_query, run_to_arrow
 
     if format_ == "parquet":
@@ -33,7 +33,7 @@ def write_rows(session: duckdb.DuckDBPyConnection, sql: str, format_: str, outpu
     result = run_query(session, sql)
     text = _text(list(result.columns), list(result.rows()), format_)
     if output is None:
-        typer.echo(text, nl=not text.endswith("\n"), color=True)  # data as it is: nothing is stripped
+        typer.echo(text, nl=not text.endswith("\n"), color=True)  # data is written as it is: nothing is stripped
         return
     with _writing(output):
         output.write_text(text if text.endswith("\n") else text + "\n")
@@ -55,7 +55,7 @@ def _text(columns: list[str], rows: list[Any], format_: str) -> str:
 
 
 def _csv(value: Any) -> Any:
-    """A cell: texts as they are, what has parts as JSON, no value as nothing."""
+    """A cell: texts as they are, nested values as JSON, null as empty."""
     match value:
         case None:
             return ""

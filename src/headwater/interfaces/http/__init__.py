@@ -1,1 +1,1 @@
-"""The HTTP face: the operations of `app` as paths, their answers and errors as JSON. It decides nothing by itself."""
+"""The HTTP interface: the operations of `app` as paths, their answers and errors as JSON. It decides nothing."""

@@ -28,12 +28,12 @@ from headwater.interfaces.http.problems import NO_STORE, PROBLEM, handle_errors
 from headwater.interfaces.http.request_context import Context, Given, Opened, answer, answers, opened, shape
 
 TITLE = "Headwater"
-DESCRIPTION = "Demand for pipelines, what they do and why, rows that are pushed, and queries over what has landed."
+DESCRIPTION = "Demand for pipelines, their status, pushed rows, and queries over what has landed."
 HealthAnswer = shape("HealthAnswer", health=Health)
 
 
 class ErrorObject(BaseModel):
-    """An error as every face shows it."""
+    """An error, as every interface shows it."""
 
     code: str
     message: str
@@ -62,11 +62,9 @@ def api(
     ingestor: Ingestor | None = None,
     heartbeat_seconds: float = limits.HEARTBEAT_SECONDS,
 ) -> FastAPI:
-    """The application. `workspace` gives the workspace as it is at the moment; whoever made it closes it, after the
-    server. Pushed rows come in by `ingestor`, which is closed with the server. Without `access` it answers to the names of
-    this machine and asks for no token.
-
-    `app.state.closing()`, from any thread, ends the streams of events and the queries that are under way: call it
+    """The application. `workspace` returns the current workspace; its creator closes it, after the server. Pushed rows
+    go to `ingestor`, which is closed with the server. Without `access` it answers to the names of this machine and
+    needs no token. `app.state.closing()`, from any thread, ends the event streams and the running queries: call it
     before the server is stopped."""
     access = access or Access()
     current = opened(workspace)
@@ -91,7 +89,7 @@ def api(
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
-        # Spans are made where the work is done; a request's are not asked for.
+        # Spans are made where the work is done; spans of requests are not needed.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     context = app.state.context = Context(
@@ -111,13 +109,13 @@ def api(
 def _add_watching(app: FastAPI) -> None:
     @app.get("/health", tags=["watch"], responses={**answers(HealthAnswer), **answers(HealthAnswer, status=503)})
     def is_healthy(workspace: Opened) -> Response:
-        """200 if the catalog answers and somebody runs the engine, else 503. Needs no token."""
+        """200 if the catalog answers and a process runs the engine, else 503. Needs no token."""
         found = health(workspace)
         return answer({"health": found}, status=200 if found.healthy else 503)
 
     @app.get("/metrics", tags=["watch"], responses={200: {"content": {OPENMETRICS: {"schema": {"type": "string"}}}}})
     def metrics(workspace: Opened, context: Given) -> Response:
-        """Figures as OpenMetrics."""
+        """Metrics as OpenMetrics."""
         return Response(openmetrics(gauges(workspace), context.counters), 200, dict(NO_STORE), OPENMETRICS)
 
     @app.get("/docs", include_in_schema=False)
@@ -127,7 +125,7 @@ def _add_watching(app: FastAPI) -> None:
 
 
 def _description(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document. What FastAPI says of errors is not what is sent here, and makes room for what is."""
+    """The OpenAPI document. FastAPI's description of errors is replaced by that of the problems that are sent."""
     if app.openapi_schema is None:
         found = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=app.routes)
         schemas = found["components"]["schemas"]

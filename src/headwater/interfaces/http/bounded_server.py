@@ -1,7 +1,7 @@
 """How a server accepts connections.
 
-asyncio's own way accepts as many as the backlog holds before it reads from any, and writes a traceback for each one
-that the system refuses: with no file descriptor left that is megabytes of log a second.
+asyncio's own loop accepts as many connections as the backlog holds before it reads from any, and writes a traceback for
+each one that the system refuses: without a free file descriptor that is megabytes of log a second.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ConnectionAcceptor:
             self._loop.remove_reader(self._listening.fileno())
 
     async def wait_closed(self) -> None:
-        """Nothing is left to wait for."""
+        """Nothing to wait for."""
 
     def _accept(self) -> None:
         for _ in range(limits.HTTP_ACCEPTS_AT_ONCE):
@@ -90,14 +90,14 @@ class ConnectionAcceptor:
             accepted.close()
 
     def _refuse(self, accepted: socket.socket) -> None:
-        """Say 503 to a client, without waiting for what it sends."""
+        """Answer 503 to a client, without waiting for its request."""
         self._connections.count("refused: every connection works on a request")
         with accepted, suppress(OSError):
             accepted.send(_full())
             accepted.shutdown(socket.SHUT_WR)
 
     def _pause(self, error: OSError, now: float) -> None:
-        """The system gives no connection, most likely because no file descriptor is left: close some and wait."""
+        """The system accepts no connection, most likely because no file descriptor is free: close some and wait."""
         if now >= self._refused_at + limits.HTTP_REPORT_SECONDS:
             self._refused_at = now
             _LOG.error("cannot accept connections: %s", error.strerror)

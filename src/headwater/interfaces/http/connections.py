@@ -35,7 +35,7 @@ _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Lengt
 
 
 def raise_file_limit() -> int:
-    """Raise this process's limit of open files as far as `OPEN_FILES`; the limit now."""
+    """Raise this process's limit of open files, at most to `OPEN_FILES`; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = limits.OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, limits.OPEN_FILES)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -81,7 +81,7 @@ class Connections:
         self._waiting.pop(connection, None)
 
     def has_space(self, now: float) -> bool:
-        """Whether one more may be accepted. At the limit a connection that waits for its client is closed."""
+        """Whether one more connection may be accepted. At the limit, one that waits for its client is closed."""
         return len(self._open) < self.most or self.close_one(now)
 
     def close_one(self, now: float) -> bool:
@@ -97,7 +97,7 @@ class Connections:
         return True
 
     def abort(self, connection: Connection) -> None:
-        self.discard(connection)  # its descriptor is free in the next turn of the loop
+        self.discard(connection)  # its descriptor is freed in the next turn of the loop
         connection.transport.abort()
 
     def count(self, what: str) -> None:
@@ -105,7 +105,7 @@ class Connections:
         self._closed[what] += 1
 
     def sweep(self, now: float) -> None:
-        """Close what is over its deadline, and report."""
+        """Close connections that are over their deadline, and report."""
         for connection in list(self._open):
             connection.check(now)
         unsent = sorted((one for one in self._open if one.unsent), key=lambda one: one.sending_since)
@@ -138,7 +138,7 @@ class Connection(H11Protocol):
         now = self.loop.time()
         self.heard_at = now
         self._deadline = now + limits.HTTP_HEADER_SECONDS
-        self._is_idle = False  # an answer was sent, and nothing came since
+        self._is_idle = False  # an answer was sent, and nothing has come since
         self.sending_since = now
         self._sent = 0
         self._sent_before = 0
@@ -161,7 +161,7 @@ class Connection(H11Protocol):
             self._deadline = self.heard_at + limits.HTTP_HEADER_SECONDS
 
     def on_response_complete(self) -> None:
-        # Before a request that was sent ahead begins: it may be there already.
+        # Must come first: the next request may have been sent ahead and be here already.
         self._is_idle = True
         self._deadline = self.loop.time() + limits.HTTP_IDLE_SECONDS
         self._all.waits(self)
@@ -171,22 +171,22 @@ class Connection(H11Protocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes of answers that the client has not taken."""
+        """Bytes of answers that the client has not read."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     @property
     def is_silent(self) -> bool:
-        """Nothing is on its way to the client."""
+        """Nothing is being sent to the client."""
         return self.transport is not None and self.unsent == 0
 
     def has_stalled(self, now: float) -> bool:
-        """The server waits for more of a body, and none comes."""
+        """The server waits for more of a body, and nothing comes."""
         if not self._waits_for_body() or self.cycle.waiting_for_100_continue or self.flow.read_paused:
             return False
         return now - self.heard_at >= limits.HTTP_STALLED_SECONDS
 
     def shutdown(self) -> None:
-        """The server ends: an answer is waited for, a body that does not come is not."""
+        """The server ends: it waits for an answer in progress, but not for a body that does not come."""
         super().shutdown()
         if self._waits_for_body():
             self.loop.call_later(limits.HTTP_STOP_SECONDS / 2, self._end_body)
@@ -223,7 +223,7 @@ class Connection(H11Protocol):
         return not self._waits_for_header() and self.cycle.more_body
 
     def _waits_for_header(self) -> bool:
-        """Also while what is left of a body comes that nothing reads any more."""
+        """Also true while the rest of a body comes that nothing reads."""
         return self.cycle is None or self.cycle.response_complete
 
 

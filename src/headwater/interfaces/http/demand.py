@@ -1,4 +1,4 @@
-"""Paths that ask for something: demand, standing demand, webhooks."""
+"""Paths that demand something: demand, standing demand, webhooks."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ Removed = shape("Removed", removed=int)
 class TriggerBody(RequestBody):
     """Standing demand."""
 
-    max_staleness: Annotated[str | None, Field(description="of a tide: at most so stale, such as `15m`")] = None
-    expires_in: Annotated[str | None, Field(description="when it ends by itself, such as `1h`")] = None
+    max_staleness: Annotated[str | None, Field(description="of a tide: the highest staleness, such as `15m`")] = None
+    expires_in: Annotated[str | None, Field(description="the time after which it ends, such as `1h`")] = None
     id: Annotated[str | None, Field(description="its name; one with the same name is replaced")] = None
 
 
 @router.post("/v1/pipelines/{id}/tap", status_code=202, responses=answers(AskedAnswer, status=202, what="taken"))
 def tap(id: str, workspace: Opened, request: Request) -> Response:
-    """Ask for a pipeline to be brought up to date once, if it is not."""
+    """Ask once for new data: run with the freshest data that the sources can give."""
     return answer({"asked": ask(workspace, id, "tap", actor=_actor(request))}, status=202)
 
 
 @router.post("/v1/pipelines/{id}/pulse", status_code=202, responses=answers(AskedAnswer, status=202, what="taken"))
 def pulse(id: str, workspace: Opened, request: Request) -> Response:
-    """Ask for a pipeline to be as fresh as this moment."""
+    """Ask once for data at least as fresh as now."""
     return answer({"asked": ask(workspace, id, "pulse", actor=_actor(request))}, status=202)
 
 
 @router.post("/v1/pipelines/{id}/clear", responses=answers(AskedAnswer))
 def clear_pipeline(id: str, workspace: Opened, request: Request) -> Response:
-    """Say that what made a pipeline fail is mended: it goes on."""
+    """Report that the cause of a pipeline's failure is fixed: it continues."""
     return answer({"asked": clear(workspace, id, actor=_actor(request))})
 
 
 @router.post("/v1/pipelines/{id}/wave", responses=answers(OneTrigger))
 def wave(id: str, workspace: Opened, request: Request, body: TriggerBody | None = None) -> Response:
-    """Keep a pipeline as fresh as can be, until this is removed or expires."""
+    """Keep a pipeline as fresh as possible, until the wave is removed or expires."""
     return _set(workspace, id, "wave", body or TriggerBody(), _actor(request))
 
 
 @router.post("/v1/pipelines/{id}/tide", responses=answers(OneTrigger))
 def tide(id: str, workspace: Opened, request: Request, body: TriggerBody) -> Response:
-    """Keep a pipeline at most so stale, until this is removed or expires."""
+    """Keep the staleness of a pipeline below a limit, until the tide is removed or expires."""
     return _set(workspace, id, "tide", body, _actor(request))
 
 
@@ -84,9 +84,9 @@ async def webhook(
     id: str,
     request: Request,
     context: Given,
-    demand: Annotated[Literal["tap", "pulse"], Query(description="what it asks for")] = "tap",
+    demand: Annotated[Literal["tap", "pulse"], Query(description="the demand that it sends")] = "tap",
 ) -> Response:
-    """Something happened at the source: a tap, or a pulse. The body may be anything; it is not kept."""
+    """The source has changed: send a tap or a pulse. The body may be anything; it is not kept."""
     signing = _signing(context, request, id, demand)
     async for part in parts_of(request):
         if signing is not None:
@@ -99,7 +99,7 @@ async def webhook(
 
 
 def _signing(context: Context, request: Request, id: str, demand: str) -> Signing | None:
-    """None where webhooks need no signature."""
+    """None if webhooks need no signature."""
     secret = context.access.webhook_secret
     if secret is None:
         return None
@@ -120,5 +120,5 @@ def _set(workspace: Workspace, id: str, kind: Literal["wave", "tide"], body: Tri
 
 
 def _actor(request: Request) -> str:
-    """Who asks: over HTTP the address is all that is known."""
+    """The actor: over HTTP only the address is known."""
     return f"http:{request.client.host}" if request.client is not None else "http"

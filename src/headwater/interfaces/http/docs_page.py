@@ -1,4 +1,4 @@
-"""`/docs`: the paths for people, made from the OpenAPI document. It asks nothing of any other server."""
+"""`/docs`: the paths for people, made from the OpenAPI document. It loads nothing from other servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine tells, as it happens: one thread watches the catalog for all who listen, and counts."""
+"""Events of the engine, as they happen: one thread watches the catalog for all listeners, and counts events."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _LOG = logging.getLogger("headwater.http")
 
 
 class Feed:
-    """The newest event's id, and a way to wait for a newer one. `stop` may be called by any thread, and again; what
-    listens ends then."""
+    """The newest event's id, and a way to wait for a newer one. `stop` may be called from any thread, more than once;
+    it ends all listeners."""
 
     def __init__(self, workspace: Callable[[], Workspace], counters: Counters):
         self.listeners = 0
@@ -51,7 +51,7 @@ class Feed:
         return self._stopping.is_set()
 
     def start(self) -> None:
-        """In the event loop that the listeners run in."""
+        """Call it in the event loop of the listeners."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
@@ -65,7 +65,7 @@ class Feed:
             self._thread.join(limits.HTTP_STOP_SECONDS)
 
     def join_listeners(self) -> None:
-        """One more listens, until `leave_listeners`. Raises HW-H05 if as many as may do already. In the event loop."""
+        """Adds a listener, until `leave_listeners`. Raises HW-H05 at the limit. Call it in the event loop."""
         if self.listeners >= limits.LISTENERS:
             message = f"{limits.LISTENERS} clients listen already"
             raise HeadwaterError("HW-H05", message, hint="try again later", retryable=True)
@@ -75,7 +75,7 @@ class Feed:
         self.listeners -= 1
 
     async def newer(self, after: int, *, within_seconds: float) -> bool:
-        """Waits until there may be an event later than that one, or the feed ends; False if neither happened."""
+        """Waits until there may be an event after that one, or the feed ends; False if neither happened in time."""
         deadline = asyncio.get_running_loop().time() + within_seconds
         while not self.stopped and (self._last is None or self._last <= after):
             changed = self._changed
@@ -91,10 +91,10 @@ class Feed:
             while not self.stopped:
                 try:
                     self._look()
-                except HeadwaterError:  # the catalog is away: whoever asks is told; this thread looks again
+                except HeadwaterError:  # the catalog is unreachable: requests report it; this thread tries again
                     self._stopping.wait(limits.WAKE_RETRY_SECONDS)
-                except Exception:  # without this thread nobody would ever hear anything again
-                    _LOG.exception("the feed of events failed; it looks again")
+                except Exception:  # this thread must not end: listeners would get no more events
+                    _LOG.exception("the feed of events failed; it tries again")
                     self._stopping.wait(limits.WAKE_RETRY_SECONDS)
         finally:
             self._watch.close()
@@ -120,7 +120,7 @@ class Feed:
 
     def _tell(self) -> None:
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: nobody listens
+            with suppress(RuntimeError):  # the loop is closed: there are no listeners
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
@@ -131,8 +131,8 @@ class Feed:
 async def stream(
     feed: Feed, read: Callable[[int], list[StoredEvent]], *, after: int, heartbeat_seconds: float
 ) -> AsyncIterator[str]:
-    """Server-sent events later than that id, for as long as the feed goes on. A catalog that is away ends the
-    stream: who listens comes again, with the id of the last event."""
+    """Server-sent events after that id, until the feed ends. If the catalog is unreachable the stream ends: the client
+    connects again, with the id of the last event."""
     yield f"retry: {limits.HTTP_RETRY_SECONDS * 1000}\n\n"
     while not feed.stopped:
         try:
@@ -147,7 +147,7 @@ async def stream(
 
 
 class EventStream(StreamingResponse):
-    """An answer to a listener that has joined: it leaves when the answer ends, also if it never began."""
+    """An answer to a listener that has joined. It leaves when the answer ends, even if the answer never began."""
 
     def __init__(self, feed: Feed, events: AsyncIterator[str]):
         headers = {**NO_STORE, "X-Accel-Buffering": "no"}
@@ -167,7 +167,7 @@ def _sent(event: StoredEvent) -> str:
 
 
 def event_json(event: StoredEvent) -> dict[str, Any]:
-    """An event as a listener reads it."""
+    """An event, as listeners get it."""
     return {
         "id": event.id,
         "at": to_text(event.at_us),

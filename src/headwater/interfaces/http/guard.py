@@ -18,7 +18,7 @@ from headwater.interfaces.http.memory import MemoryBudget, Reservation
 from headwater.interfaces.http.problems import RequestError, problem
 
 OPEN = frozenset({"/health"})
-"""What needs no token: somebody who watches over the server has none."""
+"""Paths that need no token: a monitor of the server has none."""
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _WEBHOOK = re.compile(r"/v1/pipelines/[^/]+/events")
 _INGEST = re.compile(r"/v1/ingest/[^/]+")
@@ -27,8 +27,8 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def is_own_page(headers: Headers, host: str) -> bool:
-    """Whether a request that changes something may come from there: from a program, which names no origin, or from a
-    page of this very server, port included. `host` is the request's own `Host`."""
+    """Whether a request that changes something has an allowed origin: none, as from a program, or a page of this very
+    server, port included. `host` is the request's own `Host`."""
     if headers.get("sec-fetch-site", "none").strip().lower() not in _OWN_SITES:
         return False
     origins = headers.getlist("origin")
@@ -36,7 +36,7 @@ def is_own_page(headers: Headers, host: str) -> bool:
 
 
 def _origin_of(origin: str) -> tuple[str, str, int | None]:
-    """Scheme, host and port; an empty host if it is no origin."""
+    """Scheme, host and port; an empty host if it is not an origin."""
     try:
         found = urlsplit(origin)
         return found.scheme, host_of(found.netloc), found.port or _PORTS.get(found.scheme)
@@ -45,7 +45,7 @@ def _origin_of(origin: str) -> tuple[str, str, int | None]:
 
 
 def _origins_of(host: str) -> set[tuple[str, str, int | None]]:
-    """The origins of pages that were loaded with this `Host`: a proxy before the server may have added TLS."""
+    """The origins of pages that were loaded with this `Host`: a proxy in front of the server may have added TLS."""
     port = urlsplit(f"//{host}").port
     return {(scheme, host_of(host), port or usual) for scheme, usual in _PORTS.items()}
 
@@ -56,7 +56,7 @@ def _problem(error: HeadwaterError, _scope: Scope) -> ASGIApp:
 
 class Guard:
     """Checks every request before its path: host, origin, token, and the size and speed of the body. `counts` is true
-    where the guard counts the memory that the body takes; `refusal` renders an error as the application does."""
+    if the guard counts the memory of the body; `refusal` renders an error as the application does."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         names = headers.getlist("host")
         if len(names) != 1 or not self.access.knows_host(names[0]):
-            hint = "ask it by a name that it knows; `[serve] hosts` lists more of them"
+            hint = "use a host name of the server; `[serve] hosts` adds more"
             raise HeadwaterError("HW-H03", "the request is for another host than this server", hint=hint)
         if scope["method"] not in READING and not is_own_page(headers, names[0]):
             message = "the request comes from a page of another server"
@@ -105,7 +105,7 @@ class Guard:
 
 
 class _Body:
-    """A body as it comes: no larger than it may be, no slower, and counted where it is held."""
+    """A body, with limits on its size and on its time; its memory is counted if the server holds it."""
 
     def __init__(self, receive: Receive, most: int, place: Reservation | None):
         self._receive, self._most, self._place = receive, most, place
@@ -115,7 +115,7 @@ class _Body:
 
     async def __call__(self) -> Message:
         if self._is_whole:
-            return await self._receive()  # waits for the client to go
+            return await self._receive()  # waits for the client to disconnect
         loop = asyncio.get_running_loop()
         self._begun = self._begun or loop.time()
         try:
@@ -138,7 +138,7 @@ class _Body:
 
 
 def body_seconds(received: int) -> float:
-    """How long a body may take of which so many bytes have come."""
+    """How long a body may take that has this many bytes so far."""
     earned = limits.HTTP_BODY_SECONDS + received / limits.HTTP_BODY_BYTES_PER_SECOND
     return min(earned, limits.HTTP_BODY_MAX_SECONDS)
 
@@ -148,7 +148,7 @@ def _too_large(most: int) -> HeadwaterError:
 
 
 def _is_json(scope: Scope) -> bool:
-    """Whether the body is held as a whole by nothing that counts it: pushes count their own, webhooks hold none."""
+    """Whether the guard must count the body: pushes count their own, webhooks hold none."""
     return scope["method"] not in READING and not _is_webhook(scope) and not _is_push(scope)
 
 

@@ -1,4 +1,4 @@
-"""The path that takes pushed rows: read with bounds, landed by the one write path, answered when they are durable."""
+"""The path for pushed rows: reads them with limits, lands them by the one write path, answers when they are durable."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ async def ingest(
     request: Request,
     context: Given,
     idempotency_key: Annotated[
-        str | None, Header(description="the same batch sent again with the same key lands once")
+        str | None, Header(description="a batch that is sent again with the same key lands once")
     ] = None,
     x_idempotency_key: Annotated[str | None, Header(description="the same, by another name")] = None,
     x_schema_evolve: Annotated[bool, Header(description="false: unknown keys add no columns")] = True,
-    x_auto_create: Annotated[bool, Header(description="false: a table that is not there is not made")] = True,
+    x_auto_create: Annotated[bool, Header(description="false: a missing table is not created")] = True,
 ) -> Response:
     """Push rows into a table: all of them land, once, or none does."""
-    # The arguments of the key are its description; a header may also come twice.
+    # The key's arguments are only for the description; a header may come twice.
     key, encoding = key_of(request.headers), encoding_of(request.headers)
     context.memory.check()
     with context.memory.hold() as place:
@@ -60,7 +60,7 @@ async def ingest(
             auto_create=x_auto_create,
             actor=f"http:{request.client.host}" if request.client is not None else "http",
         )
-        # A sender that goes away does not undo what it has sent: the thread goes on, and the key finds the answer.
+        # If the sender disconnects, its batch lands all the same: the thread goes on, and the key finds the answer.
         with context.memory.batch():
             found = await to_thread.run_sync(land, limiter=context.pushes)
     return answer(
@@ -99,16 +99,16 @@ def _land(
 
 
 async def parts_of(request: Request) -> AsyncIterator[bytes]:
-    """The body as it comes."""
+    """The body, in parts as they come."""
     try:
         async for part in request.stream():
             yield part
     except ClientDisconnect as error:
-        raise RequestError(400, "the sender went away before all was sent") from error
+        raise RequestError(400, "the sender disconnected before all was sent") from error
 
 
 async def body_of(request: Request, place: Reservation) -> bytes:
-    """The body, which counts for as long as the place is held."""
+    """The whole body. Its memory counts until the reservation ends."""
     parts = []
     async for part in parts_of(request):
         place.grow(len(part))
@@ -117,7 +117,7 @@ async def body_of(request: Request, place: Reservation) -> bytes:
 
 
 def key_of(headers: Headers) -> str | None:
-    """The one key that a request has, by whichever name."""
+    """The key of a request, from either header."""
     found = {*headers.getlist("idempotency-key"), *headers.getlist("x-idempotency-key")}
     if len(found) > 1:
         message = "the request has several keys: `Idempotency-Key` and `X-Idempotency-Key` must be the same"
@@ -126,7 +126,8 @@ def key_of(headers: Headers) -> str | None:
 
 
 def _text(header: str) -> str:
-    """A header's bytes come as Latin-1; a key is the same by every door, and is UTF-8 wherever it can be."""
+    """Header bytes are decoded as Latin-1. A key is UTF-8 wherever possible, so that it is the same for every entry
+    point."""
     try:
         return header.encode("latin-1").decode()
     except UnicodeDecodeError:
@@ -137,6 +138,6 @@ def encoding_of(headers: Headers) -> Encoding:
     header = ", ".join(headers.getlist("content-encoding"))
     found = _ENCODINGS.get(header.strip().lower())
     if found is None:
-        message = f"`Content-Encoding: {header[:40]}` is not known here"
+        message = f"`Content-Encoding: {header[:40]}` is not supported"
         raise RequestError(415, message, "send it as it is, or with gzip or zstd")
     return found

@@ -1,4 +1,4 @@
-"""How much of pushed batches a server holds in its memory: a bound for all of them together."""
+"""Limits the memory that all pushed batches of a server hold together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headwater.interfaces.http.problems import RequestError
 
 
 class MemoryBudget:
-    """What pushed batches may hold of the memory, all together."""
+    """The memory and the number of batches that may be held at once."""
 
     def __init__(self, batches: int, size: int):
         self._lock = threading.Lock()
@@ -26,7 +26,7 @@ class MemoryBudget:
 
     @contextmanager
     def hold(self) -> Iterator[Reservation]:
-        """Memory for what is being received: a slow sender holds what it has sent, and no batch."""
+        """Memory for a body while it is received: a slow sender holds what it has sent, but takes no batch."""
         place = Reservation(self)
         try:
             yield place
@@ -36,7 +36,7 @@ class MemoryBudget:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """One batch that has been received. Raises 429 if none is free."""
+        """Takes one batch, for a body that has been received. Raises 429 if none is free."""
         with self._lock:
             if not self._batches:
                 raise _full()
@@ -49,12 +49,12 @@ class MemoryBudget:
 
     @contextmanager
     def reserve(self) -> Iterator[Reservation]:
-        """Both."""
+        """Both: memory and a batch."""
         with self.batch(), self.hold() as place:
             yield place
 
     def check(self) -> None:
-        """Raises 429 if no batch is free now: its body need not be received."""
+        """Raises 429 if no batch is free now, before the body is received."""
         if not self._batches:
             raise _full()
 
@@ -66,7 +66,7 @@ class MemoryBudget:
 
 
 class Reservation:
-    """The room of one batch: it grows with what is read, and is given back as a whole."""
+    """The memory of one batch: it grows with what is read, and is freed as a whole."""
 
     def __init__(self, room: MemoryBudget):
         self._budget = room
@@ -78,6 +78,6 @@ class Reservation:
 
 
 def _full() -> RequestError:
-    error = RequestError(429, "the server holds as many requests as it may", "send it again in a moment", code="HW-H05")
+    error = RequestError(429, "the server holds as many requests as it can", "send it again in a moment", code="HW-H05")
     error.retryable = True
     return error

@@ -1,4 +1,4 @@
-"""`/metrics`: gauges of this moment and counts of this process, as OpenMetrics."""
+"""`/metrics`: gauges of the moment and counters of this process, as OpenMetrics."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Paths of this machine do not leave it: an answer over HTTP names a file of the store by its path in the store, and
-any other file by its name. The log and the command line show whole paths."""
+"""Hides paths of this machine: an answer over HTTP names a file of the store by its path in the store, and any other
+file by its name. The log and the command line show whole paths.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 
 _TOP = "|".join(re.escape(name) for name in sorted(os.listdir("/"), key=len, reverse=True)) or "(?!)"  # noqa: PTH208
 _ANY = re.compile(rf"(?<![\w.~-])/(?:{_TOP})(?![\w.~-])")
-"""Where a path may begin. What is no directory of this machine, such as `/v1`, is no path."""
+"""Where a path may begin. A name that is not a directory of this machine, such as `/v1`, is not a path."""
 _PATH = re.compile(
     rf"""(?P<quote>[`'"])(?P<quoted>/(?:{_TOP})(?:/[^`'"]*)?)(?P=quote)"""
     rf"""|(?<![\w.~-])(?P<bare>/(?:{_TOP})(?:/[^\s`'"<>|,;:()\[\]]*)?)(?![\w.~-])"""

@@ -1,4 +1,4 @@
-"""Errors over HTTP: `application/problem+json` (RFC 9457) that carries the error object of every other face."""
+"""Errors over HTTP: `application/problem+json` (RFC 9457) with the error object of every other interface."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _STATUS: dict[str, int] = {
     "HW-H05": 503,
 }
 _OF_GROUP = {"M": 422, "S": 422, "C": 502}
-"""By the letter of the code, where it has no status of its own; the rest is 500."""
+"""The status by the letter of the code, if the code has none of its own; otherwise 500."""
 
 _LOG = logging.getLogger("headwater.http")
 
 
 class RequestError(HeadwaterError):
-    """A request that is not answered, for a reason that HTTP has a status of its own for."""
+    """A refused request with an HTTP status of its own."""
 
     def __init__(self, status: int, message: str, hint: str = "", *, code: str = "HW-H04", **detail: object):
         self.status = status
@@ -63,8 +63,8 @@ def status_of(error: HeadwaterError) -> int:
 
 
 def problem(error: HeadwaterError) -> Response:
-    """An error as an answer. `detail` is RFC 9457's: the message; `error` is what the command line shows with
-    `--json`, without paths of this machine."""
+    """An error as an answer. `detail` is RFC 9457's: the message. `error` is what the command line shows with `--json`,
+    without paths of this machine."""
     status = status_of(error)
     body: dict[str, object] = {
         "type": f"urn:headwater:error:{error.code}",
@@ -86,7 +86,7 @@ def problem(error: HeadwaterError) -> Response:
 
 
 def handle_errors(app: FastAPI) -> None:
-    """Every error that leaves a path becomes a problem; none shows a traceback."""
+    """Every error that a path raises becomes a problem; none shows a traceback."""
 
     @app.exception_handler(HeadwaterError)
     async def known(_request: Request, error: HeadwaterError) -> Response:
@@ -98,13 +98,13 @@ def handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        # FastAPI wraps what is raised while a body is read.
+        # FastAPI wraps errors that are raised while a body is read.
         cause = error.__cause__
         return problem(cause if isinstance(cause, HeadwaterError) else _http_error(request, error))
 
     @app.exception_handler(Exception)
     async def unknown(request: Request, error: Exception) -> Response:
-        # Starlette raises it again behind the answer, and uvicorn writes it to the log.
+        # Starlette raises it again after the answer, and uvicorn logs it.
         _LOG.error("%s %s failed: %s", request.method, request.url.path, type(error).__name__)
         hint = "the log of the server says more"
         return problem(HeadwaterError("HW-X01", f"an error of Headwater itself: {type(error).__name__}", hint=hint))

@@ -1,4 +1,4 @@
-"""Paths that only look: pipelines, runs, events, queries."""
+"""Paths that only read: pipelines, runs, events, queries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QueryAnswer = shape("QueryAnswer", columns=list[str], types=list[str], rows=list
 
 
 class QueryBody(RequestBody):
-    """A question in SQL."""
+    """A query in SQL."""
 
     sql: Annotated[str, Field(min_length=1, description="one statement that reads")]
     limit: Annotated[int, Field(ge=1, le=limits.QUERY_MAX_ROWS, description="most rows of the answer")] = (
@@ -81,7 +81,7 @@ def list_runs(
 
 @router.get("/v1/runs/{run_id}", responses=answers(OneRun))
 def one_run(run_id: str, workspace: Opened) -> Response:
-    """One run: its jobs, their errors, and what the engine told of it."""
+    """One run: its jobs, their errors, and its events."""
     return answer({"run": run_log(workspace, run_id)})
 
 
@@ -92,11 +92,11 @@ async def listen(
         int | None, Query(ge=0, description="later than this event; 0: all that are kept; default: from now on")
     ] = None,
     last_event_id: Annotated[
-        int | None, Header(ge=0, description="the same, and stronger: what a browser sends")
+        int | None, Header(ge=0, description="the same, sent by browsers; it wins over `after`")
     ] = None,
 ) -> Response:
-    """What the engine tells, as server-sent events with growing ids."""
-    context.feed.join_listeners()  # before anything waits: a burst of listeners is counted one by one
+    """Events of the engine, as server-sent events with growing ids."""
+    context.feed.join_listeners()  # before the first await: a burst of listeners is counted one by one
     try:
         asked = last_event_id if last_event_id is not None else after
         newest = await run_in_threadpool(newest_event, context.current())
@@ -106,7 +106,7 @@ async def listen(
     told = stream(
         context.feed,
         lambda after: events(context.current(), after=after, limit=limits.EVENTS_PAGE),
-        # An id from before the catalog was made again would wait for ever.
+        # An id from before the catalog was rebuilt would wait for ever.
         after=newest if asked is None else min(asked, newest),
         heartbeat_seconds=context.heartbeat_seconds,
     )
@@ -125,7 +125,7 @@ async def query(body: QueryBody, request: Request, workspace: Opened, context: G
 
 @asynccontextmanager
 async def _when_client_leaves(request: Request, call: Callable[[], None]) -> AsyncIterator[None]:
-    """Call this if the connection is closed before the block ends. The body must have been read."""
+    """Calls `call` if the connection is closed before the block ends. The body must have been read."""
 
     async def watch() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -149,7 +149,7 @@ def _query(workspace: Workspace, body: QueryBody, pool: QueryPool, placed: Clien
         as_of=body.as_of,
         query=placed,
     )
-    # The rows are in JSON already: the text is put together around them.
+    # The rows are JSON already: the text is built around them.
     before = {"schema_version": SCHEMA_VERSION, "columns": found.columns, "types": found.types, "rows": []}
     text = json.dumps(before, ensure_ascii=False).removesuffix("]}").encode()
     end = b'], "truncated": true}' if found.truncated else b'], "truncated": false}'

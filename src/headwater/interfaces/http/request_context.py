@@ -1,4 +1,4 @@
-"""What every path has at hand, and how it answers."""
+"""What every path needs, and how it answers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ from headwater.interfaces.http.webhooks import Signatures
 
 @dataclass(frozen=True)
 class Context:
-    """`current` gives the workspace as it is now: its project may change while the server runs. Nothing here closes
-    it."""
+    """`current` returns the workspace: its project may change while the server runs. Nothing here closes it."""
 
     current: Callable[[], Workspace]
     access: Access
@@ -52,7 +51,7 @@ class Context:
         object.__setattr__(self, "query_threads", CapacityLimiter(self.queries.capacity))
 
     def close(self) -> None:
-        """End what would go on by itself. Any thread may say so, and again."""
+        """End event streams and queries. May be called from any thread, more than once."""
         self.queries.close()
         self.feed.stop()
 
@@ -64,7 +63,7 @@ def opened(workspace: Callable[[], Workspace]) -> Callable[[], Workspace]:
     def current() -> Workspace:
         with lock:
             found = workspace()
-            with suppress(HeadwaterError):  # it is away: what needs it says so
+            with suppress(HeadwaterError):  # it is unreachable: requests that need it report that
                 found.store()
             return found
 
@@ -108,7 +107,7 @@ def answer(value: Mapping[str, Any], *, status: int = 200) -> Response:
 
 
 def shape(name: str, **fields: Any) -> type[BaseModel]:
-    """How an answer is described: the version of its form, and these keys."""
+    """Describes an answer: the version of its form, and these keys."""
     keys: dict[str, Any] = {key: (type_, ...) for key, type_ in fields.items()}
     made: type[BaseModel] = create_model(name, schema_version=(int, ...), **keys)
     return made

@@ -1,4 +1,4 @@
-"""A server in a thread: it binds, it serves, and it stops without leaving anybody hanging."""
+"""A server in a thread: it binds, serves, and stops without leaving a request hanging."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ALLOCATOR = "ARROW_DEFAULT_MEMORY_POOL"
 
 
 class HttpServer:
-    """One server, started once and stopped once. It catches no signals: whoever started it does, and calls `stop`."""
+    """One server, started once and stopped once. It catches no signals: its owner does, and calls `stop`."""
 
     def __init__(self) -> None:
         self._server: uvicorn.Server | None = None
@@ -32,8 +32,8 @@ class HttpServer:
         self._closing: Callable[[], None] = lambda: None
 
     def start(self, app: Starlette, host: str, port: int, *, setting: str = "[serve] port") -> int:
-        """Listen, and answer from then on; the port, which is a free one if 0 was asked for. Raises HW-H01 if that
-        address cannot be listened on; `setting` is where the port is chosen."""
+        """Start to listen; returns the port, which is a free one if 0 was asked for. Raises HW-H01 if it cannot listen
+        on that address; `setting` is the setting of the port."""
         import uvicorn
 
         from headwater.interfaces.http.bounded_server import BoundedServer
@@ -71,7 +71,7 @@ class HttpServer:
         return bound
 
     def stop(self) -> None:
-        """Take no more requests, end the streams of events, let the other requests finish for a while, and be gone."""
+        """Accept no more requests, end the event streams, give the other requests time to finish, and end."""
         if self._server is None or self._thread is None:
             return
         self._closing()
@@ -83,9 +83,9 @@ class HttpServer:
 
 
 def _spare_memory() -> None:
-    """Arrow's own allocator keeps what each thread once needed, and a server has many threads: after a minute of
-    pushes that is a third of its memory. The system's gives it back, and is as fast here. Arrow asks once which one it
-    is to be; the processes that this one starts choose for themselves."""
+    """Arrow's own allocator keeps the memory that each thread once needed, and a server has many threads: after a
+    minute of pushes that is a third of its memory. The system's allocator frees it, and is as fast here. Arrow reads
+    the setting once; child processes choose their own."""
     if "pyarrow" in sys.modules or _ALLOCATOR in os.environ:
         return
     os.environ[_ALLOCATOR] = "system"
@@ -101,13 +101,14 @@ def _run(server: uvicorn.Server, listening: socket.socket) -> None:
 
 
 def listen(host: str, port: int, setting: str) -> socket.socket:
-    """A socket that listens. Raises HW-H01 with the reason, and `setting` as the place to choose another port."""
+    """A socket that listens. Raises HW-H01 with the reason, and `setting` as the setting of the port."""
     where = joined(host, port)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        found.sort(key=lambda one: one[0] != socket.AF_INET)  # `localhost` is 127.0.0.1 where it is both
+        found.sort(key=lambda one: one[0] != socket.AF_INET)  # prefer 127.0.0.1 if `localhost` has both
         family, _, _, _, address = found[0]
-        # With the protocol named asyncio sends small answers at once; else each one waits 40 ms for an acknowledgement.
+        # If the protocol is named, asyncio sends small answers at once; otherwise each waits 40 ms for an
+        # acknowledgement.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -124,7 +125,7 @@ def listen(host: str, port: int, setting: str) -> socket.socket:
 
 def _reason(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return "another process does already"
+        return "another process already listens there"
     return (error.strerror or "no such address").lower()
 
 

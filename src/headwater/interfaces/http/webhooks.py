@@ -33,13 +33,13 @@ _HOW = (
 
 
 class Signatures:
-    """Signatures that were accepted. Each is remembered until its timestamp is too old, so it is accepted once."""
+    """Accepted signatures. Each is remembered until its timestamp is too old, so it is accepted only once."""
 
     def __init__(self) -> None:
         self._expires: dict[bytes, float] = {}
 
     def begin(self, secret: str, headers: Headers, pipeline: str, demand: str, *, now: float) -> Signing:
-        """What is known before the body: raises HW-H02 if a header is missing, malformed, or too far from `now`."""
+        """Checks the headers, before the body: raises HW-H02 if one is missing, malformed, or too far from `now`."""
         given, timestamp = headers.get(SIGNATURE), headers.get(TIMESTAMP)
         if given is None:
             raise _refused("the webhook has no signature")
@@ -63,7 +63,7 @@ class Signatures:
             hint = "its demand was taken; a new request needs a new timestamp"
             raise RequestError(409, "a webhook with this signature was accepted before", hint, code="HW-H02")
         if len(self._expires) >= limits.WEBHOOK_SIGNATURES:
-            error = RequestError(429, "many webhooks were accepted in a few minutes", "try again later", code="HW-H05")
+            error = RequestError(429, "too many webhooks in a few minutes", "try again later", code="HW-H05")
             error.retryable = True
             raise error
         self._expires[digest] = expires
@@ -83,7 +83,7 @@ class Signing:
 
     @contextmanager
     def accepted(self, now: float) -> Iterator[None]:
-        """Raises HW-H02 unless the signature is right and new. What fails inside may be sent again."""
+        """Raises HW-H02 unless the signature is right and new. If the block fails, the request may be sent again."""
         digest = self._signed.digest()
         right = _SCHEME + digest.hex()
         if not hmac.compare_digest(self._given.encode("utf-8", "surrogateescape"), right.encode()):

@@ -1,2 +1,2 @@
-"""The OTLP face: exporters of OpenTelemetry send logs, traces and metrics to it, over gRPC and HTTP. What it takes goes
-the way of all pushed rows."""
+"""The OTLP interface: OpenTelemetry exporters send logs, traces and metrics to it, over gRPC and HTTP. Its rows land as
+all pushed rows do."""

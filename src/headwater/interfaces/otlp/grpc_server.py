@@ -1,10 +1,10 @@
 """OTLP over gRPC.
 
-Messages are taken as they come over the wire, and decompressed here: gRPC's own decompression has no bound before the
-whole message is there. And a request is looked at before its message is read: who may not send does not fill the memory.
+Messages are received as they are sent, and decompressed here: gRPC's own decompression has no limit before the whole
+message is there. A request is checked before its message is read, so a sender without access cannot fill the memory.
 
-No host is checked: that protects from pages which make a browser ask for them, and a browser speaks no gRPC without
-TLS.
+No host is checked: that check protects from web pages that make a browser send requests, and a browser speaks no gRPC
+without TLS.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ SERVICES: dict[Signal, str] = {
 }
 _SETTING = "[serve.otlp] grpc_port"
 _GZIP = b"\x1f\x8b"
-"""No message begins so: it would be a field of a type that protobuf does not have."""
+"""No message begins with these bytes: they would be a field of a type that protobuf does not have."""
 _NO_COMPRESSION, _WITH_GZIP = 1 << 0, 1 << 2
 _OPTIONS = (
-    ("grpc.so_reuseport", 0),  # else two servers would share a port without a word
+    ("grpc.so_reuseport", 0),  # else two servers would share a port without an error
     ("grpc.max_receive_message_length", limits.OTLP_MESSAGE_BYTES),
     ("grpc.per_message_decompression", 0),
     ("grpc.compression_enabled_algorithms_bitset", _NO_COMPRESSION | _WITH_GZIP),
@@ -63,19 +63,19 @@ class GrpcServer:
     """One server, started once and stopped once."""
 
     def __init__(self) -> None:
-        # Else a program that a ripple starts by a fork can wait for ever, for gRPC's threads.
+        # Otherwise a program that a ripple forks can wait for ever, for gRPC's threads.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
         self._threads = ThreadPoolExecutor(limits.INGEST_THREADS, thread_name_prefix="headwater otlp")
         most = ("grpc.max_allowed_incoming_connections", connection_limit(raise_file_limit()))
         self._server = grpc.server(self._threads, options=(*_OPTIONS, most))
 
     def start(self, receiver: Receiver, host: str, port: int) -> int:
-        """Listen, and answer from then on; the port, which is a free one if 0 was asked for. Raises HW-H01 if that
-        address cannot be listened on."""
+        """Start to listen; returns the port, which is a free one if 0 was asked for. Raises HW-H01 if it cannot listen
+        on that address."""
         self._server.add_generic_rpc_handlers(
             tuple(_handler(receiver, signal, service) for signal, service in SERVICES.items())
         )
-        listen(host, port, _SETTING).close()  # gRPC does not say why it cannot
+        listen(host, port, _SETTING).close()  # gRPC does not report the reason
         where = joined(host, port)
         try:
             bound = int(self._server.add_insecure_port(where))
@@ -86,7 +86,7 @@ class GrpcServer:
         return bound
 
     def stop(self) -> None:
-        """Take no more requests, let those under way finish for a while, and be gone."""
+        """Accept no more requests, give those in progress time to finish, and end."""
         self._server.stop(limits.HTTP_STOP_SECONDS).wait()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -98,14 +98,14 @@ def _handler(receiver: Receiver, signal: Signal, service: str) -> grpc.GenericRp
         except HeadwaterError as error:
             failure = error
         except grpc.RpcError:
-            raise  # the sender is gone, or its message is too large: gRPC has told it
+            raise  # the sender is gone, or its message is too large: gRPC has answered it
         except Exception as error:
             _LOG.exception("a request of %s failed", signal)
             message = f"an error of Headwater itself: {type(error).__name__}"
             failure = HeadwaterError("HW-X01", message, hint="the log of the server says more")
         _abort(call, failure)
 
-    # One message comes, and it is read when the handler asks for it: that is what a stream does.
+    # Only one message comes. A stream handler reads it when the handler asks for it, not before.
     method = grpc.stream_unary_rpc_method_handler(export)
     return grpc.method_handlers_generic_handler(service, {"Export": method})
 
@@ -130,7 +130,7 @@ def _export(receiver: Receiver, signal: Signal, messages: Iterator[bytes], call:
 
 
 def _read(messages: Iterator[bytes], call: grpc.ServicerContext) -> bytes:
-    """The message, for as long as it may take to come."""
+    """The message. The call is cancelled if it takes too long to come."""
     late = threading.Timer(limits.OTLP_READ_SECONDS, call.cancel)
     late.daemon = True
     late.start()
@@ -155,7 +155,7 @@ def _abort(call: grpc.ServicerContext, error: HeadwaterError) -> NoReturn:
         call.set_trailing_metadata(
             (
                 ("grpc-status-details-bin", full.SerializeToString()),
-                ("google.rpc.retryinfo-bin", again.SerializeToString()),  # where the exporter of Python looks
+                ("google.rpc.retryinfo-bin", again.SerializeToString()),  # the Python exporter reads this one
             )
         )
     else:
@@ -165,6 +165,6 @@ def _abort(call: grpc.ServicerContext, error: HeadwaterError) -> NoReturn:
 
 
 def _host(peer: str) -> str:
-    """The address of `ipv4:127.0.0.1:4711` and its like."""
+    """The address in `ipv4:127.0.0.1:4711` and similar."""
     _, _, address = unquote(peer).partition(":")
     return address.rpartition(":")[0].strip("[]") or "unknown"

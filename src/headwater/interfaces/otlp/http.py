@@ -30,7 +30,7 @@ _LOG = logging.getLogger("headwater.otlp")
 
 
 def otlp_app(receiver: Receiver) -> Starlette:
-    """The application, for `HttpServer`. Whoever made the receiver closes what it holds, after the server."""
+    """The application, for `HttpServer`. The creator of the receiver closes what it holds, after the server."""
     threads = CapacityLimiter(limits.INGEST_THREADS)
 
     def route(signal: Signal) -> Route:
@@ -43,7 +43,7 @@ def otlp_app(receiver: Receiver) -> Starlette:
         Guard,
         access=receiver.access,
         most_bytes=lambda _scope: limits.MAX_BODY_BYTES,
-        counts=lambda _scope: False,  # each request has a place in the room of pushes
+        counts=lambda _scope: False,  # each request is counted in the memory of pushes
         refusal=_refusal,
     )
     app = Starlette(
@@ -59,27 +59,27 @@ async def _export(receiver: Receiver, threads: CapacityLimiter, signal: Signal, 
     form = _form(request.scope)
     if form is None:
         known = " or ".join(f"`{name}`" for name in _FORMS)
-        raise RequestError(415, "the request does not say what it is", f"send `Content-Type:` {known}")
+        raise RequestError(415, "the request has no known `Content-Type`", f"send `Content-Type:` {known}")
     key, encoding = key_of(request.headers), encoding_of(request.headers)
     receiver.memory.check()
     with receiver.memory.hold() as place:
         body = await body_of(request, place)
         actor = f"otlp:{request.client.host}" if request.client is not None else "otlp"
         receive = partial(receiver.receive, signal, body, place, encoding=encoding, form=form, key=key, actor=actor)
-        # A sender that goes away does not undo what it has sent: the thread goes on, and the key finds the answer.
+        # If the sender disconnects, its batch lands all the same: the thread goes on, and the key finds the answer.
         with receiver.memory.batch():
             found = await to_thread.run_sync(receive, limiter=threads)
     return Response(written(found, form), 200, dict(NO_STORE), _TYPES[form])
 
 
 def _form(scope: Scope) -> Form | None:
-    """What the sender writes, and so what it reads."""
+    """The format of the request, which is also that of the answer."""
     header = Request(scope).headers.get("content-type", "")
     return _FORMS.get(header.partition(";")[0].strip().lower())
 
 
 def _refusal(error: HeadwaterError, scope: Scope) -> Response:
-    """An error as OTLP wants it: a `Status` of gRPC, in the form of the request."""
+    """An error in OTLP's form: a `Status` of gRPC, in the format of the request."""
     form = _form(scope) or "json"
     status = http_status(error)
     headers = dict(NO_STORE)
@@ -102,7 +102,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
-    # Starlette raises it again behind the answer, and uvicorn writes it to the log.
+    # Starlette raises it again after the answer, and uvicorn logs it.
     _LOG.error("%s failed: %s", request.url.path, type(error).__name__)
     message = f"an error of Headwater itself: {type(error).__name__}"
     return _refusal(HeadwaterError("HW-X01", message, hint="the log of the server says more"), request.scope)

@@ -1,4 +1,4 @@
-"""What both protocols do with a request: land it, with bounds on memory, and turn errors into what senders know."""
+"""What both protocols do with a request: land it, with limits on memory, and turn errors into those that senders know."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from headwater.interfaces.http.paths import without_paths
 from headwater.interfaces.http.problems import RequestError, status_of
 
 RETRIED = frozenset({429, 502, 503, 504})
-"""What an OTLP sender may send again; all else it drops."""
+"""Statuses after which an OTLP sender may send again; after any other it drops the data."""
 
 
 @dataclass(frozen=True)
 class Receiver:
-    """`current` gives the workspace as it is now. Any thread may come in."""
+    """`current` returns the workspace. Any thread may call it."""
 
     current: Callable[[], Workspace]
     access: Access
@@ -49,12 +49,11 @@ class Receiver:
 
 
 def http_status(error: HeadwaterError) -> int:
-    """As for every request, but what may be tried again is told in the one way that senders know."""
+    """As for every request, but a retryable error has a status after which OTLP senders retry."""
     status = status_of(error)
     return 503 if error.retryable and status not in RETRIED else status
 
 
 def error_line(error: HeadwaterError) -> str:
-    """An error in a line."""
     text = f"{error.code}: {error.message}" + (f" ({error.hint})" if error.hint else "")
     return without_paths(text)[: limits.OTLP_MESSAGE_CHARACTERS]

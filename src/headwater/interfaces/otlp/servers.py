@@ -1,4 +1,4 @@
-"""Both servers of OTLP, for as long as a `serve` runs."""
+"""Both OTLP servers, while a `serve` runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwater.interfaces.otlp.receive import Receiver
 
 @dataclass(frozen=True)
 class OtlpAddresses:
-    """Where exporters send to."""
+    """The addresses for exporters."""
 
     host: str
     grpc_port: int
@@ -27,7 +27,7 @@ class OtlpAddresses:
 
 @contextmanager
 def taking_otlp(receiver: Receiver, host: str, grpc_port: int, http_port: int) -> Iterator[OtlpAddresses]:
-    """Raises HW-H01 if one of them cannot listen. Behind it nobody sends any more, and the ingestor can be closed."""
+    """Raises HW-H01 if a server cannot listen. After the block no rows arrive, and the ingestor can be closed."""
     with ExitStack() as stack:
         grpc_server, http_server = GrpcServer(), HttpServer()
         stack.callback(grpc_server.stop)
