@@ -164,7 +164,7 @@ EVENTS_KEPT = 10_000
 """The most of the engine's newest events that can be read again."""
 EVENTS_PAGE = 500
 SWEEP_SECONDS = 60.0
-"""How often a server deletes old answers, jobs and runs."""
+"""How often a server deletes old answers, jobs and runs, and expired triggers."""
 MANIFEST_POLL_SECONDS = 1.0
 """How often a server checks whether a file of the manifest has changed."""
 SIGNAL_ECHO_SECONDS = 1.0

@@ -188,7 +188,7 @@ class Service:
                 self.on_run(run)
 
     def _sweep(self) -> None:
-        """Deletes old answers, jobs and runs."""
+        """Deletes old answers, jobs and runs, and expired triggers."""
         catalog = self.worker.store.catalog
         forget_answers(catalog)
         forget_ended(catalog)

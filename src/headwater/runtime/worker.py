@@ -158,8 +158,7 @@ class Worker:
                 raise AssertionError(f"there is no job of the kind {kind}")
 
     def _may_claim(self, holder: str) -> str | None:
-        """A worker continues with a job that its commit queues, unless the number of running jobs is limited
-        elsewhere."""
+        """A worker continues with a job that its commit queues, unless slots limit the running jobs."""
         return None if self.slots.bound else holder
 
     def _keep_done(self, done: Done) -> JobLease | None:
