@@ -23,8 +23,7 @@ def joined(host: str, port: int) -> str:
 
 @dataclass(frozen=True)
 class Access:
-    """`hosts` are the names by which clients may call the server. Without a `token` every client that reaches it has
-    access."""
+    """`hosts` are the names by which clients may call the server. Without a `token` every client has access."""
 
     hosts: frozenset[str] = _LOOPBACK
     token: str | None = field(default=None, repr=False)

@@ -30,8 +30,7 @@ def rebuild(workspace: Workspace) -> Rebuilt:
 
 
 def gc(workspace: Workspace, *, retention: str | None = None, dry_run: bool) -> store_gc.Collected:
-    """Delete files that are older than `retention`, a duration as a user writes it. Raises HW-U01 if it is not a
-    duration."""
+    """Delete files older than `retention`, a duration as a user writes it. Raises HW-U01 if it is not one."""
     seconds = _seconds(retention) if retention is not None else float(limits.RETENTION_SECONDS)
     store = workspace.landed_store(writable=True)
     if not dry_run:

@@ -233,8 +233,7 @@ def _text_settings(made: MadeTable | None) -> tuple[Mapping[str, TextForm | None
 
 
 def _letters(store: Store, table: str, *, must_exist: bool = True) -> DeadLetterFiles | None:
-    """The dead letters of a table, if there are any. Raises HW-T07 if there are none and the table must exist and does
-    not."""
+    """The dead letters of a table, if any. Raises HW-T07 if there are none and a table that must exist does not."""
     with store.catalog.snapshot() as connection:
         letters = dead_letter_files(connection, table)
         if letters is None and must_exist:

@@ -118,8 +118,7 @@ def set_trigger(
     trigger_id: str | None = None,
     actor: str | None = None,
 ) -> TriggerView:
-    """Set a trigger until it is removed or expires. It makes demand while `serve` runs. It replaces one with the same
-    id."""
+    """Set a trigger until it is removed or expires, in place of one with the same id. It needs a running `serve`."""
     _known(workspace, pipeline)
     if (kind == "tide") != (max_staleness is not None):
         what = "a tide needs the staleness that it allows" if kind == "tide" else "a wave takes no staleness"
@@ -151,8 +150,7 @@ def triggers(workspace: Workspace) -> list[TriggerView]:
 
 
 def remove_trigger(workspace: Workspace, pipeline: str, trigger_id: str | None, *, actor: str | None = None) -> int:
-    """Remove one trigger of a pipeline that a user set, or all of them; returns how many. The demand that it has made
-    stays."""
+    """Remove one trigger that a user set, or all of them; returns how many. The demand that it made stays."""
     loaded = _known(workspace, pipeline)
     store = workspace.existing_store()
     if trigger_id is not None and any(view.trigger_id == trigger_id for view in _declared(loaded)):

@@ -21,8 +21,8 @@ LIVE = "live-"
 
 @dataclass
 class Arrivals:
-    """A thread that drops files into the demo's folder until the block ends. Earlier files stay, and numbers continue
-    after them."""
+    """A thread that drops files into the demo's folder until the block ends. It continues the numbers of earlier
+    files."""
 
     folder: Path
     files: int = 0

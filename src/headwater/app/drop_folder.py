@@ -171,8 +171,7 @@ class Dropping:
             self._note(reading, outcome)  # landed files first: an error of the table ends this loop
 
     def _rows(self, reading: _Reading) -> FileRows:
-        """The rows of a file, with the hash of its bytes; for a remembered file the hash is not computed again. Raises
-        `SliceGone`, and HW-C03."""
+        """The rows of a file, with the hash of its bytes, which is remembered. Raises `SliceGone`, and HW-C03."""
         sha256 = self._memory.hash_of(reading.file)
         if sha256 is None:
             sha256 = reading.folder.hash_of(reading.file)

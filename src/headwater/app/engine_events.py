@@ -59,8 +59,7 @@ class EventWatch:
         return found
 
     def wait(self, seconds: float, ended: threading.Event) -> None:
-        """Wait until the catalog may have changed, `wake` is called or the time is over. Without a store: until
-        `ended`."""
+        """Wait for a change of the catalog, a call of `wake` or the time. Without a store: until `ended`."""
         if self._waker is None:
             ended.wait(seconds)
         else:

@@ -114,8 +114,7 @@ class Ingestor:
         return target_of(project, table, self._made(project).get(table), auto_create=auto_create, columns=columns)
 
     def show_soon(self, workspace: Workspace) -> None:
-        """Refresh the views after pushes, at most once a second. A query through Headwater need not wait: it reads the
-        catalog first."""
+        """Refresh the views, at most once a second. A query through Headwater need not wait: it reads the catalog."""
         with self._lock:
             if self._showing is None and not self._is_closed:
                 self._showing = threading.Timer(self._pause_seconds, self._show, [workspace])
@@ -169,8 +168,7 @@ class Ingestor:
             return self._acceptor[1]
 
     def _made(self, project: Project) -> Mapping[str, MadeTable]:
-        """The tables of the current manifest. They are cached, so that a large project is not searched for each
-        batch."""
+        """The tables of the current manifest, cached so that a large project is not searched for each batch."""
         with self._lock:
             if self._tables is None or self._tables[0] is not project:
                 self._tables = (project, project_tables(project.pipelines))
@@ -288,6 +286,5 @@ def list_keys(workspace: Workspace, table: str | None = None, *, limit: int = li
 
 
 def clear(workspace: Workspace, table: str, keys: Sequence[str] | None = None) -> int:
-    """Delete keys of a table, or all of them, so that batches sent with them land again. Returns how many there
-    were."""
+    """Delete keys of a table, or all: batches sent with them land again. Returns how many there were."""
     return clear_keys(workspace.landed_store(writable=True), table, keys, actor=this_actor())

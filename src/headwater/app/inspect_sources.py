@@ -47,8 +47,7 @@ def look_at(workspace: Workspace, loaded: LoadedPipeline, view: CatalogView) -> 
 
 
 def unless_refused(store: Store, job: PipelineJob | HeadwaterError) -> PipelineJob | HeadwaterError:
-    """Keeps a pipeline from starting if its schema change needs a decision; the change is recorded for `schema
-    accept`."""
+    """The error instead of the job if its schema change needs a decision, which is recorded for `schema accept`."""
     if isinstance(job, PipelineJob):
         refused = _refused(store, job)
         if refused is not None and refused.error is not None:

@@ -49,8 +49,7 @@ class EndedRun:
 
 @dataclass
 class Served:
-    """A project that is being served. `problem` is the error of the manifest on disk; the last valid one stays in
-    use."""
+    """A project that is being served. `problem` is the error of the manifest on disk; the last valid one is used."""
 
     workspace: Workspace
     service: Service
@@ -62,8 +61,7 @@ class Served:
         return self.watch.problem
 
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Serve until `stop`, which any thread may call. `on_ready` is called once the engine runs here, or is known to
-        run elsewhere."""
+        """Serve until `stop` (from any thread). `on_ready` is called once the engine runs here or elsewhere."""
         self.service.on_ready = on_ready
         watcher = threading.Thread(target=self.watch.run, args=(self.service.ended,), name="manifest", daemon=True)
         watcher.start()

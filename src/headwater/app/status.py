@@ -196,8 +196,7 @@ def _tables(loaded: LoadedPipeline, tables: Sequence[TableSize]) -> list[str]:
 def _state(
     in_engine: PondState | None, *, never_asked: bool, served: bool, has_open_run: bool, has_landed: bool
 ) -> str:
-    """The state that the engine reports, or what is known without it. A rebuilt catalog has none of the engine's
-    records."""
+    """The engine's state, or what is known without it: a rebuilt catalog has none of the engine's records."""
     match in_engine:
         case None:
             return "interrupted" if has_open_run else ("idle" if has_landed else "new")

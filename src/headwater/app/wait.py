@@ -38,8 +38,7 @@ Looked = Mapping[str, PipelineJob | HeadwaterError]
 
 @dataclass
 class Settling:
-    """Clear, pulse, and wait until everything has settled. Ctrl-C leaves the demand: the next owner of the engine
-    continues."""
+    """Clear, pulse, and wait until everything has settled. Ctrl-C leaves the demand to the engine's next owner."""
 
     workspace: Workspace
     compiled: Compiled
@@ -160,8 +159,7 @@ class Settling:
         return {name: self._told(name, [run for run in runs if run.pond == name], bad) for name in self.asked}
 
     def _told(self, name: str, runs: Sequence[PondRun], bad: Mapping[str, Mapping[str, int]]) -> PipelineResult | None:
-        """The runs of a pipeline (newest first) that another process made, as one result; `bad` are the bad rows of
-        each."""
+        """The runs of a pipeline (newest first) by another process, as one result; `bad` are the bad rows of each."""
         ended = [run for run in runs if run.state in ("success", "failed")]
         if not ended:
             return None

@@ -38,8 +38,7 @@ class Workspace:
         return resolve_reference(self.project.spec.context.catalog, None, os.environ, self.project.root)
 
     def store(self) -> Store:
-        """The store for writing. It is made if it does not exist, and log records that a crash left out are written
-        first."""
+        """The store for writing: made if it does not exist. Log records that a crash left out are written first."""
         if self._store is None or not self._writable:
             from headwater.catalog.commit import open_store
 
@@ -137,8 +136,7 @@ def load(start: Path, overlay: Mapping[str, str | None] | None = None) -> Projec
 
 
 def check_project(start: Path) -> Project:
-    """The manifest of the project that `start` is in, and the SQL and Python of its ripples. Raises all errors in
-    them."""
+    """The manifest of the project around `start`, and the SQL and Python of its ripples. Raises all errors."""
     project = load(start)
     if any(loaded.spec.ripples for loaded in project.pipelines):
         from headwater.base.clock import now_us

@@ -1,6 +1,5 @@
-"""Every bound on a loop, queue, retry, page, batch or wait. A module that needs another one adds it here. Constants
-that a file format or an algorithm fixes stay beside their code: the Parquet part file, the row hash, sizes of a
-picture."""
+"""Every bound on a loop, queue, retry, page, batch or wait; a module that needs another one adds it here. Constants of
+a file format or an algorithm stay beside their code: the Parquet part file, the row hash, sizes of a picture."""
 
 from __future__ import annotations
 
@@ -10,8 +9,7 @@ LEASE_RENEW_SECONDS = 200
 LEDGER_TTL_SECONDS = 24 * 3600
 LEDGER_SWEEP_SECONDS = 3600
 CLOCK_GAP_SECONDS = 26 * 3600
-"""If the clock is this far past the last commit, it is not trusted at once: the store was idle, or the clock has
-jumped."""
+"""A clock this far past the last commit is not trusted at once: the store was idle, or the clock has jumped."""
 CLOCK_CONFIRMED_SECONDS = 3600
 """It is trusted after commits have used it for this long."""
 CLOCK_COMMITS = 100_000
@@ -194,8 +192,7 @@ HTTP_IDLE_SECONDS = 5.0
 HTTP_BODY_SECONDS = 20.0
 HTTP_BODY_BYTES_PER_SECOND = 16 * 1024
 HTTP_BODY_MAX_SECONDS = 120.0
-"""A body may take the first time, plus a second for each `HTTP_BODY_BYTES_PER_SECOND` received, and at most the last
-time."""
+"""A body may take the first time, plus a second for each `HTTP_BODY_BYTES_PER_SECOND`, and at most the last time."""
 HTTP_STALLED_SECONDS = 1.0
 """A server with no free connection closes one whose body has made no progress for this long."""
 HTTP_SEND_SECONDS = 30.0

@@ -11,8 +11,7 @@ _LINES = re.compile(f"[{_UNSAFE}]")
 
 
 def printable(name: str) -> str:
-    """One line. Control characters (line breaks too), bidi controls and lone surrogates become escapes such as `\\x00`
-    or `\\u202e`."""
+    """One line. Control characters, line breaks, bidi controls and lone surrogates become escapes such as `\\u202e`."""
     return _NAME.sub(_escape, name)
 
 

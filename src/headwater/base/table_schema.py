@@ -26,8 +26,7 @@ PROMOTABLE = ("bool", "int", "long", "real", "string", "timestamp", "date")
 
 @dataclass(frozen=True)
 class Promotion:
-    """The source of a promoted column for rows without a value of their own: a path inside the `dynamic` column of this
-    id."""
+    """The source of a promoted column for rows that lack it: a path inside the `dynamic` column of this id."""
 
     column_id: int
     steps: Steps
@@ -116,8 +115,8 @@ class TableSchema:
 
     @property
     def fingerprint(self) -> str:
-        """`sha256:` and the hash of the canonical JSON form: equal schemas have equal fingerprints, on every
-        machine and in every version."""
+        """`sha256:` and the hash of the canonical JSON form, which is the same on every machine and in every
+        version."""
         text = json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 

@@ -33,8 +33,7 @@ _logger = logging.getLogger(__name__)
 
 
 def open_tracing(names: Sequence[str], environ: Mapping[str, str]) -> OtelTracing:
-    """Tracing to these exporters. Raises HW-U01 for an exporter that is not installed, and for a variable that the SDK
-    rejects."""
+    """Tracing to these exporters. Raises HW-U01 if one is not installed, or if the SDK rejects a variable."""
     if not environ.get("HEADWATER_DEBUG"):
         _listen_to_the_sdk()
     try:

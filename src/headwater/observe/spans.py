@@ -11,8 +11,7 @@ Attribute = str | bool | int | float | Sequence[str]
 
 
 class Span(Protocol):
-    """A piece of work under way. Spans of other processes become its children by its W3C `traceparent`, which is None
-    if tracing is off."""
+    """Work under way. Spans of other processes become its children by its W3C `traceparent`; None if tracing is off."""
 
     @property
     def traceparent(self) -> str | None: ...
@@ -33,8 +32,7 @@ class Tracing(Protocol):
         processes become its children; None if tracing is off."""
 
     def end_run(self, run_id: str, state: str | None) -> None:
-        """End the span of a run that this process began; any other is ignored. A state of None means that there was
-        nothing to do."""
+        """End the span of a run that this process began; ignore any other. A state of None: there was nothing to do."""
 
     def span(
         self, name: str, attributes: Mapping[str, Attribute], *, parent: str | None = None

@@ -46,8 +46,7 @@ def shutdown() -> None:
 
 
 def asked_exporters(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The exporters that the environment asks for, by OpenTelemetry's names; none if tracing is off. An empty variable
-    counts as not set."""
+    """The exporters that the environment asks for; none if tracing is off. An empty variable counts as not set."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return ()
     named = environ.get("OTEL_TRACES_EXPORTER", "").strip()

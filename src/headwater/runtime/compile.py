@@ -67,8 +67,7 @@ class Compiled:
         return tuple(dict.fromkeys(ripple.file for ripple in ripples if not ripple.is_inline))
 
     def weight_of(self, pipeline: str) -> Weight:
-        """How long a job of the pipeline probably holds its worker. The size of a source's new data is not known in
-        advance."""
+        """How long a job probably holds its worker. How much new data a source has is not known in advance."""
         return "small" if self.pipelines[pipeline].ripples else "big"
 
 

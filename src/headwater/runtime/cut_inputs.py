@@ -34,8 +34,7 @@ class CutInput:
 
 
 def read_inputs(store: Store, reader: str, inputs: Sequence[CutInput]) -> dict[str, Input]:
-    """The inputs of `reader`, all from one snapshot of the catalog. Raises HW-T07 if one does not exist, or its files
-    are gone."""
+    """The inputs of `reader`, all from one snapshot of the catalog. Raises HW-T07 if a table or its files are gone."""
     with store.catalog.snapshot() as connection:
         return _InputReader(connection, store.root, view_names(connection)).read(reader, inputs)
 

@@ -196,8 +196,8 @@ class Engine:
         return record if cause is None else {**record, "asked": list(cause)}
 
     def _jobs(self, starts: Sequence[StartRipple]) -> tuple[NewJob, ...]:
-        """One job for each ripple of a model; one for all tables of an Inlet that start together, because its source is
-        scanned once."""
+        """One job for each ripple of a model; one for all tables of an Inlet that start together: one scan serves
+        all."""
         looks: dict[tuple[str, int], list[StartRipple]] = {}
         found = []
         for start in starts:
@@ -317,8 +317,8 @@ def restored(ponds: Iterable[PondSpec], saved: SavedEngine) -> State:
 
 
 def opening(state: State, ponds: Iterable[PondSpec], *, runs_triggers: bool = False) -> list[Event]:
-    """The first events of an owner for a restored engine: the graph as it is declared now, and that triggers sleep
-    unless it runs them."""
+    """The first events for a restored engine: the declared graph, and that triggers sleep unless the owner runs
+    them."""
     change = graph_change(state, ponds)
     return [*([change] if change is not None else []), *([] if runs_triggers else sleeping(state))]
 

@@ -1,5 +1,4 @@
-"""What is recorded of one execution of a ripple: the output of its code, its duration, and the part of it that is the
-start of Spark."""
+"""What is recorded of one execution of a ripple: its output, its duration, and how much of that is Spark's start."""
 
 from __future__ import annotations
 

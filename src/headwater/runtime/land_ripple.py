@@ -54,8 +54,7 @@ class RippleTable:
 
 @dataclass(frozen=True)
 class RippleOutcome:
-    """What an execution made. `changed`: its table has changed. `parent_runs` are the runs that last wrote the inputs
-    at the cut."""
+    """What an execution made. `changed`: its table has changed. `parent_runs` last wrote the inputs at the cut."""
 
     rows: int
     bytes: int

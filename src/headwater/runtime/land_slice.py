@@ -116,8 +116,8 @@ def _declares_enough(table: InletTable) -> bool:
 
 
 class _Unit:
-    """A claimed slice on its way into its table, with what the tries so far have found: columns, and items that cannot
-    be read."""
+    """A claimed slice on its way into its table, with the columns and the unreadable items that its tries have
+    found."""
 
     def __init__(self, work: UnitWork, observed: Observed | None):
         self.work, self.observed = work, observed
@@ -287,8 +287,7 @@ class _Unit:
         take_out_older(landing, self.ask.name, places=places, items=bad, directory=self._directory(LETTERS, number))
 
     def _retire(self, landing: Landing, *, number: int) -> None:
-        """Remove the rows of replaced items from the table: files that hold nothing else leave it, the others are
-        rewritten without them."""
+        """Remove the rows of replaced items: files that hold nothing else leave the table, the others are rewritten."""
         gone = set(self.stored.slice.replaces) - self.bad.keys()
         state = self._state() if gone and self._entry() is not None else None
         files = state.files if state is not None else ()

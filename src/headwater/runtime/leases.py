@@ -15,8 +15,7 @@ from headwater.catalog.queue import JobLease, lost_jobs
 
 
 class LeaseKeeper:
-    """Renews every lease that it was given to keep. A lost lease is dropped and `on_lost` is called: its commit will be
-    refused."""
+    """Renews the leases that it keeps. A lost lease is dropped and `on_lost` is called: its commit will be refused."""
 
     def __init__(self, catalog: Catalog):
         self.catalog = catalog

@@ -35,8 +35,7 @@ class ModelText:
     is_inline: bool = False
 
     def position(self, offset: int) -> Position:
-        """The position of a character of the text. In the manifest, the beginning of the text if it is written with
-        escapes."""
+        """The position of a character; in the manifest, that of the whole text if it is written with escapes."""
         if not self.is_inline:
             return Positions(self.text).position(self.file, offset)
         written = self.part.document.positions

@@ -83,8 +83,7 @@ class PipelinePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """`demand` are the pipelines that apply asks for, in groups: a group is asked for when the one before it has
-    settled."""
+    """`demand` are the pipelines that apply asks for, in groups: each when the one before it has settled."""
 
     pipelines: tuple[PipelinePlan, ...]
     hash: str
@@ -269,8 +268,7 @@ def _hints(observed: Observed | None, entry: TableEntry | None, ask: TableAsk) -
 def _expected(
     table: InletTable, slices: tuple[Slice, ...], observed: Observed | None, entry: TableEntry | None
 ) -> tuple[Evolution | None, bool]:
-    """The schema change that landing will probably make, from what is known without reading the rows, and whether it is
-    certain."""
+    """The schema change that landing will probably make, found without reading rows, and whether it is certain."""
     if entry is None and not slices:
         return None, False
     sure = table.observed is not None or not slices or (observed is not None and observed.complete)
@@ -295,8 +293,7 @@ def _change(event: SchemaEvent, *, sure: bool) -> SchemaChange:
 
 
 def _fingerprint(inlet: Inlet, tables: tuple[PlannedTable, ...]) -> str:
-    """A hash of the definition, the state of the catalog, and the slices: everything that decides what would be
-    done."""
+    """A hash of everything that decides what would be done: definition, state of the catalog, slices."""
     parts: list[Any] = [inlet.definition]
     for planned in tables:
         version = planned.cursor.version if planned.cursor else 0

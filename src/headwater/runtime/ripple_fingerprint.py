@@ -35,8 +35,7 @@ def form_of(column: ColumnSpec) -> TextForm | None:
 
 
 def landing_fingerprint(spec: PipelineSpec, table: TableSpec) -> str:
-    """The fingerprint of one table of an Inlet: where it is read from and how it lands. A secret is in it by reference
-    only."""
+    """The fingerprint of one table of an Inlet: its source and how it lands. Secrets are in it by reference only."""
     assert spec.source is not None
     return _fingerprint(
         {
@@ -57,8 +56,7 @@ def landing_fingerprint(spec: PipelineSpec, table: TableSpec) -> str:
 
 
 def ripple_fingerprint(table: TableSettings, *, kind: str, text: str, function: str | None, mode: str) -> str:
-    """The fingerprint of one ripple of a model. A Python file counts as a whole: it is not known what its functions
-    share."""
+    """The fingerprint of one ripple of a model. A Python file counts as a whole: its functions may share code."""
     return _fingerprint({"kind": kind, "text": text.strip(), "function": function, **_lands(table, mode)})
 
 

@@ -1,5 +1,4 @@
-"""The engine's history, step by step: which pond runs began and ended, what asked for them, and which events to
-report."""
+"""The engine's history, step by step: which pond runs began and ended, what asked for them, which events to report."""
 
 from __future__ import annotations
 
@@ -84,8 +83,7 @@ class RunHistory:
         return self.open.get(pond, {}).get(freshness)
 
     def note(self, state: State, effects: Sequence[Effect], touched: Iterable[str]) -> Chapter:
-        """Record a step; `touched` includes the ponds that it removed. Runs that began and passed within it leave only
-        their events."""
+        """Record a step; `touched` includes removed ponds. Runs that began and passed within it leave only events."""
         chapter = Chapter()
         for effect in effects:
             if isinstance(effect, PondRunStarted):

@@ -1,5 +1,4 @@
-"""Demand from outside: it goes through the inbox, whichever process runs the engine; and how to see that it has been
-met."""
+"""Demand from outside goes through the inbox, whichever process runs the engine; and how to see that it is met."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ from headwater.base.errors import HeadwaterError, as_headwater
 
 
 class ServiceErrors:
-    """Reports errors. The same error, repeated while a catalog is unreachable, is reported once a minute. Any thread
-    may call it."""
+    """Reports errors; a repeated one, while a catalog is unreachable, once a minute. Any thread may call it."""
 
     def __init__(self, tell: Callable[[HeadwaterError], None]):
         self._tell = tell

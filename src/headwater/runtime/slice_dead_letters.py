@@ -46,8 +46,7 @@ def write_bad_rows(
 def take_out_older(
     landing: Landing, table: str, *, places: Collection[str] | None, items: Collection[str] = (), directory: str
 ) -> None:
-    """Remove the dead letters of a table from these places, or all of them (None); of `items` only those for the whole
-    file."""
+    """Remove a table's dead letters from these places, or all (None); of `items` only those for the whole file."""
     with landing.store.catalog.snapshot() as connection:
         letters = dead_letter_files(connection, table)
     if letters is None:

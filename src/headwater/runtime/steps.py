@@ -29,8 +29,7 @@ from headwater.runtime.plan import PipelinePlan, Plan, Reason, TablePlan, plan_o
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What is known of the engine before an apply. `arrived` are the events in its inbox, `versions` are those of all
-    tables."""
+    """The engine before an apply. `arrived` are the events in its inbox, `versions` are those of all tables."""
 
     compiled: Compiled
     saved: SavedEngine

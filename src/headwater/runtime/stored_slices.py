@@ -125,8 +125,7 @@ def fail_table(
 
 
 def _forgotten(store: Store, run_id: RunId, table: str | None = None) -> list[r.Change]:
-    """The changes for items of slices that waited for a last slice of their table that never landed: these items have
-    not landed either."""
+    """Changes for items that have not landed, because the last slice of their table, for which they waited, did not."""
     with store.catalog.snapshot() as connection:
         units = [unit for unit in done_units(connection, run_id) if table in (None, unit.table)]
     done = [(unit, stored_slice(unit.payload)) for unit in units]

@@ -86,8 +86,7 @@ class UserOutput:
 
 
 class _Routed:
-    """A stream that passes what a capturing thread writes to its `UserOutput`, and everything else to the stream behind
-    it."""
+    """Passes what a capturing thread writes to its `UserOutput`, and everything else to the stream behind it."""
 
     def __init__(self, stream: Any):
         self.behind = stream

@@ -173,7 +173,7 @@ class Worker:
         return self.definitions.open(pipeline)
 
     def _run_ripple(self, lease: JobLease, on_control: Callable[[Control], None]) -> None:
-        """Run one ripple of a model. Its commit lands the rows, ends the job and reports to the engine, or does
+        """Run one ripple of a model. Its commit lands the rows, ends the job and notifies the engine, or does
         nothing."""
         ripple = self._ripple(lease)
         if ripple is None:
