@@ -1,5 +1,5 @@
-"""What a user can do: one typed function per thing, values in and values out.
+"""What a user can do: one typed function per command, values in and values out.
 
-The only place where the parts are put together. Faces (command line, HTTP, ...) render these answers and add
-nothing of their own.
+Only here the parts are put together. Interfaces (command line, HTTP, ...) render these answers and add nothing of their
+own.
 """

@@ -1,4 +1,4 @@
-"""Who may send requests to a server: the host names that it answers to, and its token."""
+"""Access to a server: the host names that it answers to, and its token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def joined(host: str, port: int) -> str:
 
 @dataclass(frozen=True)
 class Access:
-    """`hosts` are the names by which the server may be asked. Without a `token` everybody who reaches it may ask."""
+    """`hosts` are the names by which clients may call the server. Without a `token` every client has access."""
 
     hosts: frozenset[str] = _LOOPBACK
     token: str | None = field(default=None, repr=False)
@@ -39,7 +39,7 @@ class Access:
         return scheme.lower() == "bearer" and _same(given.strip(), self.token)
 
     def check_token(self, authorization: str | None) -> None:
-        """Raises HW-H02 unless the sender knows the token, where there is one."""
+        """Raises HW-H02 if there is a token and the sender did not send it."""
         if not self.knows_token(authorization):
             what = "no token" if authorization is None else "the wrong token"
             hint = "send `Authorization: Bearer ...` with the token of `[serve] token`"
@@ -47,8 +47,8 @@ class Access:
 
 
 def access_of(project: Project, *, host: str | None = None, environ: Mapping[str, str] = os.environ) -> Access:
-    """What `[serve]` says; `host` is the address to listen on if it is another one. Raises HW-M08 if others can reach
-    that address and there is no token, and if a secret is not set."""
+    """What `[serve]` says; `host` replaces its address to listen on. Raises HW-M08 if others can reach that address and
+    there is no token, or if a secret is not set."""
     section = project.spec.serve
     host = host or section.host
     token = _secret(project, "token", section.token, environ)
@@ -67,7 +67,7 @@ def access_of(project: Project, *, host: str | None = None, environ: Mapping[str
 
 
 def host_of(header: str) -> str:
-    """The host of `host:port`, in small letters and without brackets; empty if it is none."""
+    """The host of `host:port`, in lower case and without brackets; empty if the header is not valid."""
     try:
         found = urlsplit(f"//{header}")
         name, _port = (found.hostname or "").rstrip("."), found.port

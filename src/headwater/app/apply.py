@@ -1,4 +1,4 @@
-"""plan, apply, run: one list of steps; see it, and do it."""
+"""plan, apply, run: one list of steps, shown or executed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Jobs = Mapping[str, PipelineJob | HeadwaterError]
 
 
 def plan(workspace: Workspace, pipelines: Sequence[str] = ()) -> Plan:
-    """What apply would do. Writes nothing, starts no Spark."""
+    """The steps that apply would execute. Writes nothing, starts no Spark."""
     chosen = workspace.chosen(pipelines)
     view = _view(workspace.existing_store())
     jobs, plan_, _, _ = _look(workspace, chosen, view)
@@ -62,9 +62,9 @@ def apply(
     on_event: Callable[[Event], None] = lambda _event: None,
     on_dropped: Callable[[News], None] = lambda _news: None,
 ) -> ApplyResult:
-    """Bring the store up to the sources of the named pipelines (all, if none is named). With nothing to do nothing
-    is written and no Spark starts. `plan_file` is a plan that must still be the plan, else HW-T02. Without one, what
-    is in the drop folder lands first, and `on_dropped` hears of it."""
+    """Bring the store up to the sources of the named pipelines (all, if none is named). If there is nothing to do,
+    nothing is written and no Spark starts. With `plan_file`, raises HW-T02 if the plan in it is no longer the current
+    one. Without it, files of the drop folder land first, and `on_dropped` is called for each of them."""
     chosen = workspace.chosen(pipelines)
     if plan_file is None and (workspace.project.root / workspace.project.spec.project.drop).is_dir():
         from headwater.app.drop_folder import take_dropped
@@ -97,14 +97,14 @@ def apply(
 
 
 def _mend_views(workspace: Workspace, view: CatalogView) -> None:
-    """A crash between a commit and its views leaves them old: also an apply with nothing to land makes up for it."""
+    """Refresh views that a crash between a commit and its views left old, even if this apply lands nothing."""
     store = workspace.existing_store()
     if store is not None and not is_current(store, workspace.project, view.tables):
         refresh(workspace.store(), workspace.project)
 
 
 def _unchanged(name: str, jobs: Jobs) -> PipelineResult:
-    """What there is to say of a pipeline where nothing can be done: a source may be out of reach."""
+    """The result of a pipeline without work; failed if its source could not be read."""
     job = jobs.get(name)
     if isinstance(job, HeadwaterError):
         return PipelineResult(name, "failed", error=job)
@@ -118,8 +118,8 @@ def _view(store: Store | None) -> CatalogView:
 def _look(
     workspace: Workspace, chosen: Sequence[LoadedPipeline], view: CatalogView
 ) -> tuple[Jobs, Plan, tuple[str, ...], Compiled]:
-    """Look at every source, also of what the chosen pipelines read, and make the list of steps; what cannot be looked
-    at is an error in its place. With them all pipelines that are asked for."""
+    """Scan every source, also of the pipelines that the chosen ones read, and make the list of steps. A source that
+    cannot be scanned is an error in place of its job. Also returns all pipelines that are asked for."""
     asked = _with_sources(workspace, chosen)
     facts = _facts(workspace)
     reached = {*asked, *inlets_reached(facts, asked)}
@@ -146,7 +146,7 @@ def _facts(workspace: Workspace) -> EngineFacts:
 
 
 def _with_sources(workspace: Workspace, chosen: Sequence[LoadedPipeline]) -> tuple[str, ...]:
-    """The chosen pipelines and everything they read, however far up, in the manifest's order."""
+    """The chosen pipelines and everything upstream of them, in the manifest's order."""
     by_id = {loaded.spec.id: loaded.spec for loaded in workspace.project.pipelines}
     queue = [loaded.spec.id for loaded in chosen]
     reached = set(queue)
@@ -177,6 +177,6 @@ def _check_plan(current: Plan, plan_file: Path | None) -> None:
         raise HeadwaterError(
             "HW-T02",
             "the state has moved since the plan was made",
-            hint="look at a new plan: `headwater plan`",
+            hint="make a new plan with `headwater plan`",
             detail={"planned": saved, "now": current.hash},
         )

@@ -22,8 +22,8 @@ def answer_query(
     as_of: int | None = None,
     query: Query | None = None,
 ) -> Answer:
-    """The first rows of one statement that reads, in JSON. Raises HW-Q02 once it has taken too long or `query` was
-    cancelled, HW-Q03 if it takes too much memory, and HW-H05 if no process is free."""
+    """The first rows of one reading statement, in JSON. Raises HW-Q02 if it takes too long or `query` was cancelled,
+    HW-Q03 if it needs too much memory, and HW-H05 if no process is free."""
     from headwater.duck.query_session import define
     from headwater.duck.sandbox import Resources
 

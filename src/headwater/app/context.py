@@ -22,7 +22,7 @@ def verify(
 
 
 def rebuild(workspace: Workspace) -> Rebuilt:
-    """An equal catalog from the log; the old one is kept beside it."""
+    """Make an equal catalog from the log; the old one is kept beside it."""
     project = workspace.project
     rebuilt = rebuild_catalog(project.store_root, project=project.name, catalog_url=workspace.catalog_url)
     refresh(workspace.store(), workspace.project)
@@ -30,11 +30,11 @@ def rebuild(workspace: Workspace) -> Rebuilt:
 
 
 def gc(workspace: Workspace, *, retention: str | None = None, dry_run: bool) -> store_gc.Collected:
-    """Delete files that are older than `retention`, a duration as a user writes it. Raises HW-U01 if it is none."""
+    """Delete files older than `retention`, a duration as a user writes it. Raises HW-U01 if it is not one."""
     seconds = _seconds(retention) if retention is not None else float(limits.RETENTION_SECONDS)
     store = workspace.landed_store(writable=True)
     if not dry_run:
-        refresh(store, workspace.project)  # views of before a merge name files that may go now
+        refresh(store, workspace.project)  # views from before a merge name files that may be deleted now
     return store_gc.collect(store, actor=actor(), retention_seconds=seconds, dry_run=dry_run)
 
 

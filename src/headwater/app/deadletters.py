@@ -1,5 +1,5 @@
-"""deadletters: bad rows that were kept, looked at, coerced again, or dropped. There may be more of them than memory
-holds: they are looked at one by one, and coerced again part by part."""
+"""deadletters: list, retry or drop bad rows that were kept. There may be more of them than fit in memory: they are
+listed one by one, and retried in parts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ UPSERT_WARNING = "a row that landed now is newer than rows with its key that cam
 
 @dataclass(frozen=True)
 class DeadLetterView:
-    """A bad row that was kept: where it stood, the first thing that is wrong with it, and the row if it was asked for."""
+    """A bad row that was kept: where it was, the first error in it, and the row itself if it was asked for."""
 
     place: str
     line: int
@@ -64,7 +64,7 @@ class DeadLetterView:
 
 @dataclass(frozen=True)
 class DeadLetterList:
-    """The newest letters of a table, the oldest of them first, and how many there are."""
+    """The newest dead letters of a table, oldest first, and their total number."""
 
     table: str
     letters: tuple[DeadLetterView, ...]
@@ -73,7 +73,7 @@ class DeadLetterList:
 
 @dataclass(frozen=True)
 class Retried:
-    """How many letters are rows of the table now, how many still do not fit, the commit that landed the last of them,
+    """How many dead letters have become rows of the table, how many still do not fit, the last commit that landed some,
     and how many files the next run of the pipeline will read again."""
 
     table: str
@@ -92,7 +92,7 @@ def list_dead_letters(
     limit: int = limits.LETTERS_SHOWN,
     rows: bool = False,
 ) -> DeadLetterList:
-    """The letters of a table, or those from one place. The rows themselves only where they are asked for."""
+    """The dead letters of a table, or those from one place. The rows themselves are included only if asked for."""
     store = workspace.landed_store()
     newest: list[tuple[int, int, DeadLetterView]] = []
     total = 0
@@ -104,14 +104,14 @@ def list_dead_letters(
 
 
 def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retried:
-    """Coerce letters again. Those that fit the table as it is now land in it, and are letters no more, in one commit (a
-    few, where there are very many); the others stay. Of two at once one lands a row. A file that could not be read is
-    marked as unread instead: the next run of its pipeline reads it."""
+    """Coerce dead letters again. Those that fit the table as it is now land in it and are dead letters no more, in one
+    commit (in a few, if there are very many); the others stay. If two retries run at once, one of them lands a row. A
+    file that could not be read is marked as unread instead: the next run of its pipeline reads it."""
     parts: list[Retried] = []
     seen: set[str] = set()
 
     def part(store: Store, files: Files) -> bool:
-        """Whether there is one more."""
+        """Retry one part; False if there is no further one."""
         standing = _letters(store, table, must_exist=not parts)
         letters = _unseen(standing, seen)
         if standing is None or letters is None:
@@ -119,7 +119,7 @@ def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retr
         done, stay = _retry(workspace, store, files, letters, place)
         parts.append(done)
         seen.update([*(file.path for file in letters.files), *stay])
-        # Where letters of files were taken out, those of rows beside them lie in a new file now.
+        # Where dead letters of files were taken out, those of rows beside them are in a new file now.
         return done.files_to_read > 0 or any(file.path not in seen for file in standing.files)
 
     with _hands(workspace) as hands:
@@ -136,7 +136,7 @@ def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retr
 
 
 def drop(workspace: Workspace, table: str, *, place: str | None = None) -> int:
-    """Forget letters knowingly. How many there were."""
+    """Delete dead letters on a user's explicit request. Returns how many there were."""
     with _hands(workspace) as (store, files):
         return until_landed(table, lambda _number: _drop(store, files, table, place))
 
@@ -144,7 +144,7 @@ def drop(workspace: Workspace, table: str, *, place: str | None = None) -> int:
 def _retry(
     workspace: Workspace, store: Store, files: Files, letters: DeadLetterFiles, place: str | None
 ) -> tuple[Retried, Sequence[str]]:
-    """One commit; also the files of letters that had to be written again."""
+    """One commit. Also returns the dead letter files that had to be rewritten."""
     table = letters.table
     kept = list(_from(store, letters, place))
     if any(each.letter.format == WHOLE_FILE for each in kept):
@@ -159,7 +159,7 @@ def _retry(
     if base.mode == "replace":
         raise HeadwaterError(
             "HW-I03",
-            f"`{table}` is replaced by every run of `{target.pipeline}`: a row that landed now would be gone with the next",
+            f"`{table}` is replaced by every run of `{target.pipeline}`: a row that lands now would be removed by the next",
             hint="fix the rows at the source, and run the pipeline",
         )
     forms, exclude = _text_settings(made)
@@ -180,7 +180,7 @@ def _retry(
 def _read_again(
     store: Store, files: Files, letters: DeadLetterFiles, kept: Sequence[StoredDeadLetter]
 ) -> tuple[Retried, Sequence[str]]:
-    """Mark files as unread, and take their letters out, in one commit. Only a run knows how to read a file."""
+    """Mark files as unread and remove their dead letters, in one commit. Only a run can read a file."""
     gone = {(each.path, each.row) for each in kept}
     unread: dict[str, dict[str, Any]] = {}
     for each in kept:
@@ -214,18 +214,18 @@ def _base(connection: Connection, workspace: Workspace, table: str, made: MadeTa
         target = target_of(workspace.project, table, made)
         return target, base_of(connection, target)
     except NotPushed as error:
-        error.hint = "let the manifest declare the table and its pipeline again, or drop the letters"
+        error.hint = "declare the table and its pipeline in the manifest again, or drop the dead letters"
         raise
 
 
 def _pulled(connection: Connection, table: str) -> tuple[PushTable, Base]:
-    """A table that a pipeline fills by itself, as it is: the rows were the pipeline's own."""
+    """A table that a pipeline fills itself, as it is now: the dead letters came from that pipeline."""
     entry = table_entry(connection, table)
     return PushTable(table, entry.pipeline, mode=entry.mode), Base(entry, entry.mode, Evolution(entry.schema))
 
 
 def _text_settings(made: MadeTable | None) -> tuple[Mapping[str, TextForm | None], tuple[str, ...]]:
-    """How the manifest says that texts of a table's columns are written, and which columns are left out."""
+    """How the manifest says that a table's texts are written, and which columns are left out."""
     if made is None:
         return {}, ()
     forms = {name: column.form for name, column in declared_columns(made.settings).items()}
@@ -233,8 +233,7 @@ def _text_settings(made: MadeTable | None) -> tuple[Mapping[str, TextForm | None
 
 
 def _letters(store: Store, table: str, *, must_exist: bool = True) -> DeadLetterFiles | None:
-    """The letters of a table, if there are any. Raises HW-T07 if there is neither a letter nor a table that must
-    exist."""
+    """The dead letters of a table, if any. Raises HW-T07 if there are none and a table that must exist does not."""
     with store.catalog.snapshot() as connection:
         letters = dead_letter_files(connection, table)
         if letters is None and must_exist:
@@ -243,7 +242,7 @@ def _letters(store: Store, table: str, *, must_exist: bool = True) -> DeadLetter
 
 
 def _from(store: Store, letters: DeadLetterFiles | None, place: str | None) -> Iterator[StoredDeadLetter]:
-    """One letter after the other: all of them, or those from one place."""
+    """Dead letters one by one: all of them, or those from one place."""
     if letters is not None:
         yield from (kept for kept in read_dead_letters(store.root, letters) if place in (None, kept.letter.place))
 
@@ -264,7 +263,7 @@ def _unseen(letters: DeadLetterFiles | None, seen: Collection[str]) -> DeadLette
 
 @contextmanager
 def _hands(workspace: Workspace) -> Iterator[tuple[Store, Files]]:
-    """The store, a name to write files under, and views that are right afterwards."""
+    """The store and a directory name for new files. Views are refreshed afterwards."""
     store = workspace.landed_store(writable=True)
     files = Files(new_writer(store.catalog))
     try:
@@ -275,7 +274,7 @@ def _hands(workspace: Workspace) -> Iterator[tuple[Store, Files]]:
 
 
 def _directory(files: Files) -> str:
-    """Where letters are written again that stay."""
+    """The directory for dead letters that stay and are rewritten."""
     _, directory, number = files.next(LETTERS)
     return f"{directory}/{number}"
 

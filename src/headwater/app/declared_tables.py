@@ -16,13 +16,13 @@ from headwater.runtime.ripple_fingerprint import declared_columns
 
 
 def columns_by_table(workspace: Workspace) -> dict[str, dict[str, Type]]:
-    """The columns that each table of the project has before its first row."""
+    """The columns of each table of the project before its first row."""
     return {name: _columns(name, made) for name, made in project_tables(workspace.project.pipelines).items()}
 
 
 def declared_states(project: Project | None, landed: Collection[str], *, seq: int) -> list[TableState]:
-    """The tables of the manifest that are not among the landed ones, as empty tables. A view is left out: only a
-    landed view has a query that DuckDB can run."""
+    """The tables of the manifest that have not landed, as empty tables. A view is left out: only a landed view has a
+    query that DuckDB can run."""
     found = []
     for name, made in project_tables(project.pipelines if project else ()).items():
         settings = made.settings
@@ -39,7 +39,7 @@ def declared_states(project: Project | None, landed: Collection[str], *, seq: in
 
 
 def _columns(table: str, made: MadeTable) -> dict[str, Type]:
-    """The columns that the manifest declares, and those that a pushed table has from its first row on."""
+    """The columns that the manifest declares, and those that every pushed table has."""
     declared = {name: column.type for name, column in declared_columns(made.settings).items()}
     if not made.pipeline.spec.is_pushed:
         return declared

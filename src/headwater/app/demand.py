@@ -1,4 +1,4 @@
-"""tap, pulse, wave, tide, clear: demand from people and programs. All of it goes through the inbox."""
+"""tap, pulse, wave, tide, clear: demand from users and programs. All of it goes through the inbox."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from headwater.runtime.send_demand import send_demand
 
 @dataclass(frozen=True)
 class Asked:
-    """Demand that was sent. `taken`: the engine has taken notice; else it waits in the inbox, `served` tells whether
-    anybody runs the engine. `target` is the freshness that a pulse asks for."""
+    """Demand that was sent. `taken`: the engine has accepted it; otherwise it waits in the inbox, and `served` says
+    whether a process runs the engine. `target` is the freshness that a pulse asks for."""
 
     pipeline: str
     kind: str
@@ -40,7 +40,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class TriggerView:
-    """Standing demand. `source` is `manifest`, or `user`: only those can be removed by a command."""
+    """A trigger. `source` is `manifest` or `user`; a command can remove only those of users."""
 
     pipeline: str
     trigger_id: str
@@ -61,7 +61,7 @@ def ask(
     actor: str | None = None,
     patience_seconds: float = limits.DEMAND_PATIENCE_SECONDS,
 ) -> Asked:
-    """A Tap or a Pulse. Raises HW-R02 if the pipeline is blocked, with the one that failed."""
+    """A Tap or a Pulse. Raises HW-R02 if the pipeline is blocked, and names the pipeline that failed."""
     _known(workspace, pipeline)
     store = workspace.store()
     request = send_demand(store.catalog, [pipeline], kind, cause=cause or kind, actor=actor or this_actor())
@@ -95,7 +95,7 @@ def clear(
     actor: str | None = None,
     patience_seconds: float = limits.DEMAND_PATIENCE_SECONDS,
 ) -> Asked:
-    """Says that what made a pipeline fail is mended: the demand that it had taken is demand again."""
+    """Restore the demand of a failed pipeline, after its cause was fixed."""
     _known(workspace, pipeline)
     store = workspace.store()
     event_id = send(store.catalog, message(Cleared(pipeline), actor=actor or this_actor()))
@@ -118,11 +118,10 @@ def set_trigger(
     trigger_id: str | None = None,
     actor: str | None = None,
 ) -> TriggerView:
-    """Standing demand, until it is removed or expires. It counts while `serve` runs. One with the same id is
-    replaced."""
+    """Set a trigger until it is removed or expires, in place of one with the same id. It needs a running `serve`."""
     _known(workspace, pipeline)
     if (kind == "tide") != (max_staleness is not None):
-        what = "a tide needs the staleness that it allows" if kind == "tide" else "a wave knows no staleness"
+        what = "a tide needs the staleness that it allows" if kind == "tide" else "a wave takes no staleness"
         raise HeadwaterError("HW-U01", what, hint='for example `headwater tide orders --max-staleness "15m"`')
     if trigger_id is not None:
         _check_trigger_id(trigger_id)
@@ -141,7 +140,7 @@ def set_trigger(
 
 
 def triggers(workspace: Workspace) -> list[TriggerView]:
-    """All standing demand: what the manifest declares, then what users set."""
+    """All triggers: those that the manifest declares, then those that users set."""
     found = [view for loaded in workspace.project.pipelines for view in _declared(loaded)]
     store = workspace.existing_store()
     if store is not None:
@@ -151,12 +150,12 @@ def triggers(workspace: Workspace) -> list[TriggerView]:
 
 
 def remove_trigger(workspace: Workspace, pipeline: str, trigger_id: str | None, *, actor: str | None = None) -> int:
-    """Remove one trigger of a pipeline that a user set, or all of them; how many. Demand that it has made stays."""
+    """Remove one trigger that a user set, or all of them; returns how many. The demand that it made stays."""
     loaded = _known(workspace, pipeline)
     store = workspace.existing_store()
     if trigger_id is not None and any(view.trigger_id == trigger_id for view in _declared(loaded)):
         raise HeadwaterError(
-            "HW-U01", f"`{trigger_id}` stands in the manifest", hint="remove it there", places=(loaded.position,)
+            "HW-U01", f"`{trigger_id}` is set in the manifest", hint="remove it there", places=(loaded.position,)
         )
     gone = 0
     if store is not None:
@@ -180,14 +179,14 @@ def _check_trigger_id(trigger_id: str) -> None:
 
 
 def is_served(store: Store) -> bool:
-    """Whether somebody runs the engine now."""
+    """Whether a process runs the engine now."""
     with store.catalog.snapshot() as connection:
         owner = engine_owner(connection)
     return owner is not None and owner.held
 
 
 def notify_delivered(store: Store, pipelines: Sequence[str]) -> None:
-    """Tell the running engine, if there is one, that rows were pushed to these pipelines."""
+    """Notify the running engine, if there is one, that rows were pushed to these pipelines."""
     if pipelines and is_served(store):
         send_all(store.catalog, [message(Delivered(name), actor=this_actor()) for name in pipelines])
 

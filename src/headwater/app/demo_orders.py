@@ -1,4 +1,4 @@
-"""The demo shop goes on selling: every second or two a file of new orders, for as long as it is served."""
+"""New orders for the demo shop: a file every second or two, while the demo is served."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headwater.app.init import an_order
 from headwater.base.blobs import write_whole
 
 FIRST_LIVE_ORDER = 1_000_000
-"""Far above the ids of the orders that the demo begins with."""
+"""Far above the ids of the demo's first orders."""
 ORDERS_PER_FILE = 5
 MOST_PAUSE_SECONDS = 2.0
 LIVE = "live-"
@@ -21,8 +21,8 @@ LIVE = "live-"
 
 @dataclass
 class Arrivals:
-    """A thread that drops files into the demo's folder until it is told to stop. What was dropped before stays, and
-    numbers go on behind it."""
+    """A thread that drops files into the demo's folder until the block ends. It continues the numbers of earlier
+    files."""
 
     folder: Path
     files: int = 0
@@ -50,7 +50,7 @@ class Arrivals:
 
 
 def drop(folder: Path, number: int) -> Path:
-    """One file of new orders, which appears as a whole."""
+    """Write one file of new orders, which appears at once as a whole."""
     chance = random.Random(number)
     first = FIRST_LIVE_ORDER + number * ORDERS_PER_FILE
     orders = [an_order(first + i, datetime.now(UTC), chance) for i in range(ORDERS_PER_FILE)]

@@ -30,12 +30,12 @@ Verdict = Literal["ok", "warning", "problem"]
 
 TESTED_PYTHONS = ((3, 11), (3, 13))
 """The oldest and the newest Python that the tests run on."""
-_DISK_HINT = "make room, or move the store (`[context] path`)"
+_DISK_HINT = "free some space, or move the store (`[context] path`)"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the doctor's report. `hint` says what to do; it is empty where nothing is to be done."""
+    """One line of the report. `hint` says what to do; it is empty if there is nothing to do."""
 
     name: str
     verdict: Verdict
@@ -44,8 +44,8 @@ class Check:
 
 
 def examine(start: Path) -> list[Check]:
-    """Every check, for the project that `start` is in, or for the machine alone. Raises nothing: a check that fails
-    for an unforeseen reason is a problem with that reason."""
+    """Every check, for the project that `start` is in, or for the machine alone. Raises nothing: a check that fails for
+    an unforeseen reason is a problem with that reason."""
     project, manifest = _project(start)
     return [
         _guarded("python", _python),
@@ -61,7 +61,7 @@ def examine(start: Path) -> list[Check]:
 
 
 def versions() -> dict[str, object]:
-    """Of Headwater and of what its results depend on; null for a package that is not installed."""
+    """The versions of Headwater and of the packages that its results depend on; null for one that is not installed."""
     return {
         "version": __version__,
         "python": platform.python_version(),
@@ -75,14 +75,14 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
     try:
         return check()
     except OSError as error:
-        return Check(name, "problem", str(error), "check the rights, the room and the state of the disk")
+        return Check(name, "problem", str(error), "check the permissions, the free space and the state of the disk")
     except Exception as error:
         problem = as_headwater(error)
         return Check(name, "problem", problem.message, problem.hint)
 
 
 def _project(start: Path) -> tuple[Project | None, Check]:
-    """The project, if there is one whose manifest has no error, and what there is to say of it."""
+    """The project, if its manifest has no error, and the check of it."""
     try:
         find_project(start)
     except HeadwaterError as error:
@@ -143,7 +143,7 @@ def _memory() -> Check:
 
 
 def _disk(directory: Path) -> Check:
-    """Of the store, or of the directory that it would be made in."""
+    """The disk of the store, or of the directory in which it would be made."""
     place = next(p for p in (directory.absolute(), *directory.absolute().parents) if p.is_dir())
     return _room("disk", place, _DISK_HINT)
 
@@ -152,8 +152,8 @@ def _temporary() -> Check:
     try:
         place = Path(tempfile.gettempdir())
     except OSError as error:
-        return Check("temporary files", "problem", error.strerror or str(error), "set TMPDIR to a directory with room")
-    return _room("temporary files", place, "set TMPDIR to a directory with room")
+        return Check("temporary files", "problem", error.strerror or str(error), "set TMPDIR to a disk with free space")
+    return _room("temporary files", place, "set TMPDIR to a disk with free space")
 
 
 def _room(name: str, place: Path, hint: str) -> Check:
@@ -206,7 +206,7 @@ def _catalog(project: Project | None) -> Check:
 
 
 def _missing(packages: Sequence[str]) -> list[str]:
-    """Those that cannot be imported; a package can be there and lack a library of the system."""
+    """The packages that cannot be imported; a package may be installed and lack a library of the system."""
     found = []
     for name in packages:
         try:
@@ -224,7 +224,7 @@ def _package_version(package: str) -> str | None:
 
 
 def _available_memory() -> int:
-    """What programs can get now without swapping; where the system does not tell, what no program uses."""
+    """The memory that programs can get now without swapping; where the system does not report it, the unused memory."""
     try:
         text = Path("/proc/meminfo").read_text()
         return int(text.partition("MemAvailable:")[2].split()[0]) * 1024

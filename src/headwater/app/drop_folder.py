@@ -1,7 +1,7 @@
 """The drop folder: files that are put there land by themselves, each once.
 
-A scan finds what is due, asks the ledger which of it is known, and lands the rest: small files of a table together, in
-their order; a big one by Spark, beside the others. What is wrong with a file never keeps another from landing.
+A scan finds the files that are due, asks the ledger which of them are known, and lands the rest: small files of a table
+together, in their order; a big one by Spark, in parallel. A problem with one file never keeps another from landing.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from headwater.ingest.prepare import refuse_rows, wider
 from headwater.ingest.push_records import Accepted, Push, PushTable
 
 KEY = "filedrop:"
-"""A file's key is this and the hash of its bytes: another file of the same bytes is the same batch."""
+"""A file's key is this and the hash of its bytes: another file with the same bytes is the same batch."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Files that one scan landed into a table, their rows, and the bad rows that were kept as dead letters."""
+    """Files that one scan landed in a table, their rows, and the bad rows that were kept as dead letters."""
 
     table: str
     files: int = 0
@@ -50,17 +50,17 @@ class Taken:
 
 @dataclass(frozen=True)
 class PutAway:
-    """A file that cannot be taken. The error names the place where it is now."""
+    """A file that cannot be landed and was moved away. The error names the place where it is now."""
 
     error: HeadwaterError
 
 
 News = Taken | PutAway | HeadwaterError
-"""What happened, or what keeps a file or a table from landing; the latter is reported once."""
+"""What happened, or a problem that keeps a file or a table from landing; a problem is reported once."""
 
 
 class _Reading(NamedTuple):
-    """A file that is being taken."""
+    """A file that is being landed."""
 
     folder: DropFolder
     target: PushTable
@@ -83,25 +83,25 @@ class Dropping:
     _big: dict[str, tuple[_Reading, Future[Accepted]]] = field(default_factory=dict)
     _taken: dict[str, Taken] = field(default_factory=dict)
     _again: int = 0
-    """How many files of this scan will be tried again."""
+    """How many files of this scan will be retried."""
 
     def __post_init__(self) -> None:
         self._memory = Memory(self.workspace.project.root / ".headwater/drop.json")
 
     def run(self, ended: threading.Event) -> None:
-        """Scan again and again until `ended`. A folder that takes long to list is listed less often."""
+        """Scan repeatedly until `ended`. A folder that takes long to list is listed less often."""
         self.ended = ended
         while not ended.wait(max(limits.DROP_SCAN_SECONDS, limits.DROP_LISTING_SHARE * self._listing_seconds)):
             try:
                 self.scan()
                 self._reported.pop("", None)
             except Exception as error:
-                with suppress(Exception):  # files land also where nothing can be reported
+                with suppress(Exception):  # files land even if reporting fails
                     self._report("", as_headwater(error))
         self.close()
 
     def scan(self) -> bool:
-        """Lands what is due now; True if a later scan may find more of what is there."""
+        """Land the files that are due now; True if a later scan may find more of the present files."""
         folder, self._again = self._folder(), 0
         began, began_ns = time.monotonic(), time.time_ns()
         files, problems = folder.scan()
@@ -118,7 +118,7 @@ class Dropping:
         return left + self._again > 0
 
     def finish(self) -> bool:
-        """Wait for big files, and report what became of them; True if one will be tried again."""
+        """Wait for big files and report their outcome; True if one will be retried."""
         self._again = 0
         wait([landed for _, landed in self._big.values()])
         self._note_big()
@@ -126,7 +126,7 @@ class Dropping:
         return self._again > 0
 
     def close(self) -> None:
-        """A big file that is being landed is given up: it lands when the folder is scanned again."""
+        """Stop landing a big file: it lands when the folder is scanned again."""
         self._memory.save()
 
     def _folder(self) -> DropFolder:
@@ -145,7 +145,7 @@ class Dropping:
             self._reported.pop(f"{table}/", None)
 
     def _take(self, folder: DropFolder, target: PushTable, files: Sequence[Dropped]) -> None:
-        """Land files of one table, those that the ledger does not know. Raises what is wrong with the table or store."""
+        """Land the files of one table that the ledger does not know. Raises errors of the table or the store."""
         found: list[tuple[_Reading, FileRows]] = []
         for file in files:
             if self.ended.is_set():
@@ -168,11 +168,10 @@ class Dropping:
         pushes = (_push(reading, rows) for reading, rows in new if not self.ended.is_set())
         outcomes = list(zip(new, self.ingestor.ingest_together(self.workspace, pushes)))
         for (reading, _), outcome in sorted(outcomes, key=lambda pair: not isinstance(pair[1], Accepted)):
-            self._note(reading, outcome)  # what landed first: an error of the table ends this
+            self._note(reading, outcome)  # landed files first: an error of the table ends this loop
 
     def _rows(self, reading: _Reading) -> FileRows:
-        """The rows of a file, with the hash of its bytes; an old file need not be read again for it. Raises `SliceGone`,
-        and HW-C03."""
+        """The rows of a file, with the hash of its bytes, which is remembered. Raises `SliceGone`, and HW-C03."""
         sha256 = self._memory.hash_of(reading.file)
         if sha256 is None:
             sha256 = reading.folder.hash_of(reading.file)
@@ -180,7 +179,7 @@ class Dropping:
         return reading.folder.rows(reading.file, sha256, reading.target.forms)
 
     def _note(self, reading: _Reading, outcome: Accepted | BaseException) -> None:
-        """What became of a file. Raises what is wrong with the table or the store, and not with the file."""
+        """Record the outcome of a file. Raises errors of the table or the store, not those of the file."""
         file, table = reading.file, reading.file.table
         match outcome:
             case Accepted():
@@ -214,14 +213,14 @@ class Dropping:
         try:
             error.places = (Position(folder.put_away(file, error.as_json())),)
         except SliceGone:
-            return  # another process has put it away
-        except HeadwaterError as problem:  # it stays where it is, and is not tried again as it is
+            return  # another process has moved it away
+        except HeadwaterError as problem:  # it stays where it is, and is retried only after it has changed
             self.on_news(problem)
             error.hint, error.places = "fix the file", (Position(place),)
         self.on_news(PutAway(error))
 
     def _begin_big(self, reading: _Reading) -> None:
-        """Land a file beside the others, after the big ones before it. Even its hash takes a while."""
+        """Land a file in parallel, after earlier big files. Even its hash takes a while."""
         before = [landed for _, landed in self._big.values()][-1:]
         landed: Future[Accepted] = Future()
 
@@ -236,7 +235,7 @@ class Dropping:
         threading.Thread(target=land, name="drop-big", daemon=True).start()
 
     def _land_big(self, reading: _Reading) -> Accepted:
-        """Lands a file in one commit with its key, or finds that it has landed. Raises what `Ingestor.ingest` raises,
+        """Land a file in one commit with its key, or find that it has landed. Raises what `Ingestor.ingest` raises,
         `SliceGone`, and HW-J03 if Spark cannot write it."""
         rows = self._rows(reading)
         push = _push(reading, rows)
@@ -277,7 +276,7 @@ class Dropping:
                     self._table_failed(reading.file.table, error)
 
     def _forget_cleared(self) -> None:
-        """Files of a table whose ledger was cleared are new again."""
+        """Treat the files of a table whose ledger was cleared as new."""
         store = self.workspace.existing_store()
         if store is None:
             return
@@ -288,15 +287,15 @@ class Dropping:
         self._seen_seq = seq
 
     def _report_problems(self, folder: DropFolder, problems: Mapping[str, HeadwaterError]) -> None:
-        """What is no longer there is reported again if it comes back."""
+        """Report each problem once; one that was gone and comes back is reported again."""
         self._reported = {place: e for place, e in self._reported.items() if place in problems or place[-1:] in "/"}
         new = {place: e for place, e in problems.items() if not e.is_like(self._reported.get(place))}
         self._reported |= new
         for error in list(new.values())[: limits.ERRORS_SHOWN]:
             self.on_news(error)
         if (more := len(new) - limits.ERRORS_SHOWN) > 0:
-            hint = f"move it out of `{folder.shown}`, and look again"
-            self.on_news(HeadwaterError("HW-I04", f"{more} more of what lies there will not be taken", hint=hint))
+            hint = f"move them out of `{folder.shown}`"
+            self.on_news(HeadwaterError("HW-I04", f"{more} more entries of the folder cannot be landed", hint=hint))
 
     def _report(self, place: str, error: HeadwaterError) -> None:
         if not error.is_like(self._reported.get(place)):
@@ -312,10 +311,10 @@ class Dropping:
 
 
 def take_dropped(workspace: Workspace, on_news: Callable[[News], None]) -> None:
-    """Land what is in the drop folder, once: what `apply` does before it reads sources. Files that are still being
-    written are waited for a moment, and else left for the next time."""
+    """Land the files of the drop folder once: `apply` does this before it reads sources. It waits a moment for files
+    that are still being written; if they are not complete then, they are left for the next time."""
     with closing(Ingestor()) as ingestor, closing(Dropping(workspace, on_news, ingestor)) as dropping:
-        for _ in range(2 ** (limits.DROP_TRIES - 1) + 1):  # time enough for all tries of a file
+        for _ in range(2 ** (limits.DROP_TRIES - 1) + 1):  # enough time for all tries of a file
             left = dropping.scan()
             if not dropping.finish() and not left:
                 break

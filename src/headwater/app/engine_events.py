@@ -1,4 +1,4 @@
-"""Events of the engine: those that are kept, and new ones as they come."""
+"""Events of the engine: stored ones, and new ones as they come."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["StoredEvent"]
 
 
 def events(workspace: Workspace, *, after: int, limit: int) -> list[StoredEvent]:
-    """The events after that one, oldest first."""
+    """The events after the one with that id, oldest first."""
     store = workspace.existing_store()
     if store is None:
         return []
@@ -31,7 +31,7 @@ def newest_event(workspace: Workspace) -> int:
 
 
 class EventWatch:
-    """New events, from the first `read` on. One thread reads, waits and closes; any thread may call `wake`."""
+    """New events, starting with the first `read`. One thread reads, waits and closes; any thread may call `wake`."""
 
     def __init__(self, current: Callable[[], Workspace]):
         self.last: int | None = None
@@ -59,7 +59,7 @@ class EventWatch:
         return found
 
     def wait(self, seconds: float, ended: threading.Event) -> None:
-        """Until the catalog may have changed, `wake` is called or the time is over. Without a store: until `ended`."""
+        """Wait for a change of the catalog, a call of `wake` or the time. Without a store: until `ended`."""
         if self._waker is None:
             ended.wait(seconds)
         else:

@@ -1,4 +1,4 @@
-"""health and metrics: whether all is well, and the figures of this moment."""
+"""health and metrics: whether the server works, and its current figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_QUEUE = QueueDepth({}, {}, 0)
 
 @dataclass(frozen=True)
 class Health:
-    """`healthy` if the catalog answers and somebody runs the engine. `problem` says what is wrong otherwise."""
+    """`healthy` if the catalog answers and a process runs the engine; otherwise `problem` says what is wrong."""
 
     healthy: bool
     project: str
@@ -33,13 +33,13 @@ class Gauges:
 
     staleness_seconds: Mapping[str, float]
     pipelines: Mapping[str, int]
-    """How many there are in each state."""
+    """The number of pipelines in each state."""
     queue: QueueDepth
     engine_owned: bool
 
 
 def health(workspace: Workspace) -> Health:
-    """Never raises for a catalog that is away: that is an answer too."""
+    """Never raises if the catalog is unreachable: that is an answer too."""
     name = workspace.project.name
     try:
         store = workspace.existing_store()
@@ -50,7 +50,7 @@ def health(workspace: Workspace) -> Health:
     except HeadwaterError as error:
         return Health(False, name, "away", "unknown", error.message)
     if owner is None or not owner.held:
-        return Health(False, name, "answers", "idle", "nobody runs the engine")
+        return Health(False, name, "answers", "idle", "no process runs the engine")
     return Health(True, name, "answers", "owned")
 
 

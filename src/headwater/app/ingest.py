@@ -1,4 +1,4 @@
-"""ingest and ledger: rows that are pushed, and the keys that keep them from landing twice."""
+"""ingest and ledger: pushed rows, and the keys that keep them from landing twice."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class KeyView:
 
 
 class Ingestor:
-    """Takes pushed rows for a project, for as long as its process lives. Any thread may come in."""
+    """Lands pushed rows for a project, for the lifetime of its process. Any thread may call it."""
 
     def __init__(self, counters: Counters = COUNTERS) -> None:
         self._counters = counters
         self.on_landed: Callable[[str], None] = lambda _pipeline: None
-        """Hears of each pipeline that rows were pushed to, of those in the manifest."""
+        """Called with each pipeline of the manifest to which rows were pushed."""
         self._lock = threading.Lock()
         self._acceptor: tuple[Store, Acceptor, Workspace] | None = None
         self._tails: Tails | None = None
@@ -79,8 +79,8 @@ class Ingestor:
         source: str | None = None,
         columns: Mapping[str, DeclaredColumn] | None = None,
     ) -> Accepted:
-        """One batch of NDJSON. The answer comes when it is durable. `on_bad_row` holds where the manifest says nothing.
-        `columns` are those that the table is made with where the manifest names none; else it has the usual four."""
+        """Land one batch of NDJSON; returns when it is durable. `on_bad_row` applies where the manifest sets nothing. A
+        new table has these `columns` where the manifest names none; without them it has the usual four."""
         target = self.target(workspace, table, auto_create=auto_create, columns=columns)
         push = Push(
             target=target,
@@ -94,11 +94,11 @@ class Ingestor:
         return self._accepting(workspace).accept(push)
 
     def ingest_together(self, workspace: Workspace, pushes: Iterable[Push]) -> list[Accepted | Exception]:
-        """Batches of one table in their order, in as few commits as can be: an answer or an error for each."""
+        """Land batches of one table in their order, in as few commits as possible: an answer or an error for each."""
         return self._accepting(workspace).accept_together(pushes)
 
     def ingest_written(self, workspace: Workspace, push: Push, write: Write) -> Accepted:
-        """A batch whose files `write` makes, because it is too large to be held."""
+        """Land a batch whose files `write` makes, because it is too large to be held in memory."""
         return land_written(workspace.store(), push, write, on_landed=self._landed)
 
     def target(
@@ -109,13 +109,12 @@ class Ingestor:
         auto_create: bool = True,
         columns: Mapping[str, DeclaredColumn] | None = None,
     ) -> PushTable:
-        """The table as the project declares it now, to be pushed to. Raises HW-I03."""
+        """The table as the project declares it now, as the target of a push. Raises HW-I03."""
         project = workspace.project
         return target_of(project, table, self._made(project).get(table), auto_create=auto_create, columns=columns)
 
     def show_soon(self, workspace: Workspace) -> None:
-        """Bring the views up to what was pushed, at most once a second. Who asks through Headwater need not wait: it
-        looks at the catalog first."""
+        """Refresh the views, at most once a second. A query through Headwater need not wait: it reads the catalog."""
         with self._lock:
             if self._showing is None and not self._is_closed:
                 self._showing = threading.Timer(self._pause_seconds, self._show, [workspace])
@@ -124,7 +123,7 @@ class Ingestor:
                 self._showing.start()
 
     def close(self) -> None:
-        """Nobody comes in any more. Raises nothing: what was answered for is durable, and the rest is made again."""
+        """Accept no more pushes. Raises nothing: what was answered is durable, and views are made again later."""
         with self._lock:
             tails, self._tails = self._tails, None
         if tails is not None:
@@ -134,7 +133,7 @@ class Ingestor:
             found, self._acceptor = self._acceptor, None
             waiting, self._showing = self._showing, None
             timers = list(self._timers)
-        for timer in timers:  # one that has begun still needs the store
+        for timer in timers:  # a timer that has fired still needs the store
             timer.cancel()
             timer.join()
         with suppress(HeadwaterError):
@@ -147,10 +146,10 @@ class Ingestor:
         with self._lock:
             mine, self._showing = self._showing, None
         began = time.monotonic()
-        with suppress(HeadwaterError):  # the next query makes them again, and says what is wrong
+        with suppress(HeadwaterError):  # the next query makes them again, and reports what is wrong
             refresh(workspace.store(), workspace.project)
         with self._lock:
-            # A table of many files takes long to show: pushes must not wait for that most of the time.
+            # The views of a table with many files take long to write: most of the time, pushes must not wait for that.
             self._pause_seconds = max(
                 limits.VIEW_REFRESH_SECONDS, limits.VIEW_REFRESH_SHARE * (time.monotonic() - began)
             )
@@ -169,7 +168,7 @@ class Ingestor:
             return self._acceptor[1]
 
     def _made(self, project: Project) -> Mapping[str, MadeTable]:
-        """The tables of the manifest as it is now; a project of many pipelines is not looked through for each batch."""
+        """The tables of the current manifest, cached so that a large project is not searched for each batch."""
         with self._lock:
             if self._tables is None or self._tables[0] is not project:
                 self._tables = (project, project_tables(project.pipelines))
@@ -190,7 +189,7 @@ class Ingestor:
 
 
 class CommandIngestor(Ingestor):
-    """Takes the rows of one command."""
+    """Lands the rows of one command."""
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__()
@@ -199,16 +198,16 @@ class CommandIngestor(Ingestor):
         self.on_landed = self._delivered.add
         self._has_landed = False
         self.warning: HeadwaterError | None = None
-        """After `close`: why the views do not show yet what has landed."""
+        """After `close`: why the views do not show the landed rows yet."""
 
     def push(self, table: str, body: bytes, *, key: str | None, evolve: bool, auto_create: bool) -> Accepted:
-        """One batch of NDJSON. The answer comes when it is durable."""
+        """Land one batch of NDJSON; returns when it is durable."""
         found = self.ingest(self._workspace, table, body, key=key, evolve=evolve, auto_create=auto_create)
         self._has_landed = True
         return found
 
     def close(self) -> None:
-        """Wakes the engine that runs elsewhere, and brings the views up to date. Raises nothing: the rows have landed."""
+        """Wakes the engine that runs elsewhere, and refreshes the views. Raises nothing: the rows have landed."""
         super().close()
         if self._has_landed:
             with suppress(HeadwaterError):  # without it, the next poll of the pushed pipeline finds the rows
@@ -224,8 +223,8 @@ def target_of(
     auto_create: bool = True,
     columns: Mapping[str, DeclaredColumn] | None = None,
 ) -> PushTable:
-    """A table as the manifest declares it (None: it does not), to be pushed to. `columns` are those that it has where
-    the manifest names none. Raises HW-I03 for one that a pipeline fills otherwise."""
+    """The target of a push to a table, as the manifest declares it (None: it does not). It has `columns` where the
+    manifest names none. Raises HW-I03 for a table that a pipeline fills in another way."""
     if made is None:
         namesake = next((p for p in project.pipelines if p.spec.id == table), None)
         if namesake is not None:
@@ -260,7 +259,7 @@ def target_of(
 
 
 def decode_file(name: str, data: bytes) -> bytes:
-    """A batch that was read from a file, decompressed as the file's name says. Raises HW-I04."""
+    """A batch that was read from a file, decompressed as the file's name requires. Raises HW-I04."""
     return decoded(data, compression_of(name))
 
 
@@ -287,5 +286,5 @@ def list_keys(workspace: Workspace, table: str | None = None, *, limit: int = li
 
 
 def clear(workspace: Workspace, table: str, keys: Sequence[str] | None = None) -> int:
-    """Forget keys of a table, or all of them: what is sent with them lands again. How many there were."""
+    """Delete keys of a table, or all: batches sent with them land again. Returns how many there were."""
     return clear_keys(workspace.landed_store(writable=True), table, keys, actor=this_actor())

@@ -1,4 +1,4 @@
-"""init and demo: projects that work as they are."""
+"""init and demo: projects that can be applied without changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DEMO_PIPELINE = "sales"
 
 
 def init(directory: Path) -> list[Path]:
-    """Write a project that applies as it is. Refuses to write over anything."""
+    """Write a project that can be applied without changes. Overwrites no file."""
     return _write(directory, dict(_template("init", name=_legal_name(directory))))
 
 
@@ -47,14 +47,14 @@ def write_demo(directory: Path) -> list[Path]:
 
 
 def is_demo(directory: Path) -> bool:
-    """True if the demo was written here before: running it again goes on with it."""
+    """True if the demo was written here before: running it again continues it."""
     manifest = directory / "headwater.toml"
     wanted = dict(_template("demo"))["headwater.toml"]
     return manifest.is_file() and manifest.read_text() == wanted
 
 
 def duration_seconds(text: str) -> float:
-    """A duration as a user writes it. Raises HW-U01 if it is none."""
+    """A duration as a user writes it. Raises HW-U01 if it is not one."""
     return given_duration_us(text) / 1e6
 
 

@@ -1,4 +1,4 @@
-"""A look at the sources of Inlets: what is there to land, and what keeps it from being landed."""
+"""Scans the sources of Inlets: what is new in them, and what keeps it from landing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from headwater.runtime.results import PipelineResult, no_answer
 
 
 def view_now(store: Store, loaded: LoadedPipeline | None = None) -> CatalogView:
-    """The catalog as it is at this moment: all of it, or what planning needs of one pipeline."""
+    """The catalog at this moment: all of it, or the part that planning one pipeline needs."""
     tables = None if loaded is None else [table.table for table in loaded.spec.tables]
     with store.catalog.snapshot() as connection:
         return catalog_view(connection, tables=tables)
 
 
 def look_at(workspace: Workspace, loaded: LoadedPipeline, view: CatalogView) -> PipelineJob | HeadwaterError:
-    """Look at one pipeline's source. What is wrong with it must not keep the others from being looked at."""
+    """Scan one pipeline's source. Returns its error instead of raising it, so that the others are scanned too."""
 
     def look(now: CatalogView) -> tuple[Planned, Source]:
         source = workspace.source(loaded)
@@ -47,8 +47,7 @@ def look_at(workspace: Workspace, loaded: LoadedPipeline, view: CatalogView) -> 
 
 
 def unless_refused(store: Store, job: PipelineJob | HeadwaterError) -> PipelineJob | HeadwaterError:
-    """A pipeline whose schema change is known to need a decision does not start; the change is noted for
-    `schema accept`."""
+    """The error instead of the job if its schema change needs a decision, which is recorded for `schema accept`."""
     if isinstance(job, PipelineJob):
         refused = _refused(store, job)
         if refused is not None and refused.error is not None:
@@ -70,7 +69,7 @@ def _refused(store: Store, job: PipelineJob) -> PipelineResult | None:
 
 
 def look_patiently(workspace: Workspace) -> Callable[[str], PipelineJob]:
-    """Looks at the source of an Inlet as it is now. Raises what keeps it from being looked at."""
+    """A function that scans the source of an Inlet as it is now. It raises the error if the scan fails."""
 
     def look(name: str) -> PipelineJob:
         store = workspace.store()
@@ -84,7 +83,7 @@ def look_patiently(workspace: Workspace) -> Callable[[str], PipelineJob]:
 
 
 def open_inlet(workspace: Workspace) -> Callable[[str], tuple[Inlet, Source]]:
-    """Opens the source of an Inlet for its slices, without looking what is new."""
+    """A function that opens the source of an Inlet for its slices, without scanning for new data."""
 
     def open_(name: str) -> tuple[Inlet, Source]:
         loaded = workspace.project.pipeline(name)

@@ -1,4 +1,4 @@
-"""What does the work in a process of this project: a worker for jobs."""
+"""Makes the worker for the jobs of a project, and its definitions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def make_worker(
 
 
 def worker_threads() -> int:
-    """They mostly wait for Spark, so a few more than cores keep it busy between small jobs."""
+    """A few more threads than cores: they mostly wait for Spark, and keep it busy between small jobs."""
     return max(2, min(8, len(os.sched_getaffinity(0)) * 2)) if hasattr(os, "sched_getaffinity") else 4
 
 

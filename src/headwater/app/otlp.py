@@ -1,4 +1,4 @@
-"""Lands requests of OTLP: their rows go through the one write path, and the answer says which were refused."""
+"""Lands OTLP requests: their rows go through the one write path, and the answer says which were rejected."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _MADE_WITH: Mapping[Signal, Mapping[str, DeclaredColumn]] = {
 
 
 def read_rows(signal: Signal, body: bytes, *, encoding: Encoding, form: Form, grow: Callable[[int], None]) -> bytes:
-    """The rows of a request, as NDJSON. `grow` is called with the bytes that are held, and may raise. Raises
-    `TooLarge`, and HW-I04 if the body is no such request."""
+    """The rows of a request, as NDJSON. `grow` is called with the number of bytes that are held, and may raise. Raises
+    `TooLarge`, and HW-I04 if the body is not such a request."""
     request = decoded(body, encoding, grow=grow)
     return lines(rows_of(signal, request, form, grow=grow), grow=grow)
 
@@ -30,8 +30,8 @@ def read_rows(signal: Signal, body: bytes, *, encoding: Encoding, form: Form, gr
 def land(
     workspace: Workspace, ingestor: Ingestor, signal: Signal, rows: bytes, *, key: str | None, actor: str
 ) -> Message:
-    """Land the rows of a request and return the answer to it, when they are durable. Rows that do not fit their
-    columns are named in the answer, and the others land without them."""
+    """Land the rows of a request and return the answer when they are durable. The answer names rows that do not fit
+    their columns; the others land without them."""
     found = ingestor.ingest(
         workspace,
         TABLES[signal],
@@ -49,7 +49,7 @@ def land(
 
 
 def _refusals(found: Accepted) -> str:
-    """Which rows were refused, and why; never their values."""
+    """Which rows were rejected, and why; never their values."""
     if not found.rows_refused:
         return ""
     sent = found.rows_refused + found.rows_ingested

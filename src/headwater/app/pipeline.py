@@ -26,7 +26,7 @@ class PipelineLine:
 
 
 def list_pipelines(start: Path) -> list[PipelineLine]:
-    """Every pipeline: what it reads, what it fills, where it is written."""
+    """Every pipeline: what it reads, what it fills, and the file that defines it."""
     found = []
     for loaded in load(start).pipelines:
         spec = loaded.spec

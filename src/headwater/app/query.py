@@ -41,9 +41,8 @@ class Cut:
 def reader(
     workspace: Workspace, *, as_of: int | None = None, sql: str | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A session in this process that sees the tables of the store as of one sequence (default: now), and nothing else.
-    With `sql`, the one query that will be asked, only its tables are made ready. A declared table that
-    nothing has landed in is there, and empty."""
+    """A session in this process that sees only the tables of the store as of one sequence (default: now). With `sql`,
+    the one query that will be run, only its tables are prepared. A declared table without landed rows is empty."""
     from headwater.duck.query_session import connect
     from headwater.duck.statement import parse
 
@@ -57,9 +56,9 @@ def reader(
 
 
 def read_cut(workspace: Workspace, *, as_of: int | None = None) -> Cut:
-    """The store as of one sequence. The views on disk are brought up to date first; reading goes on if the disk is
-    full or read-only, or if a table that is not asked for is damaged. Before anything has landed, the tables of the
-    manifest are there and empty. Raises HW-T07 if there is none, or for a sequence then."""
+    """The store as of one sequence. The views on disk are refreshed first; reading goes on if the disk is full or
+    read-only, or if a table that is not asked for is damaged. Before anything has landed, the tables of the manifest
+    are there and empty. Raises HW-T07 if there is no such table either, or if a sequence was given then."""
     project, store = workspace.project, workspace.existing_store()
     if store is None:
         states = declared_states(project, (), seq=0)

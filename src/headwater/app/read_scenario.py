@@ -1,7 +1,7 @@
-"""Reads a scenario file: every mistake in one go, each with its position and a hint.
+"""Reads a scenario file: reports every mistake at once, each with its position and a hint.
 
 Windows may be in any order and are sorted; everything else stays in the order of the file. Events after `until` are
-allowed: they do not happen, so that a scenario can be shortened by one number.
+allowed and do not happen, so that a scenario can be shortened by one number.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class _Reader:
     def _check_names(
         self, part: Part, path: Path, names: Sequence[str], known: Iterable[str], own: str, verb: str
     ) -> None:
-        """Each name of a list exists, none is there twice, and none is its own."""
+        """Check that each name of a list exists, occurs once, and is not its own."""
         what = "pipeline" if verb == "reads" else "ripple"
         subject = part.subject if what == "pipeline" else f"ripple {quoted(own)} of {part.subject}"
         for index, name in enumerate(names):
@@ -261,7 +261,7 @@ class _Reader:
                 )
 
     def _windows(self, part: Part, windows: Sequence[_Window]) -> tuple[tuple[int, int], ...]:
-        """The windows in the order of time. Two must not overlap; one may begin where another ends."""
+        """The windows in order of time. Two must not overlap; one may begin where another ends."""
         read = sorted((window.start, window.end, index) for index, window in enumerate(windows))
         for start, end, index in read:
             if start >= end:
@@ -328,7 +328,7 @@ class _Reader:
                 self.add(whole, path, message, "remove one of these names from `after`")
 
     def _check_triggers(self, events: list[tuple[Part, ScenarioEvent]], *, endless: bool) -> None:
-        """A trigger that `untrigger` removes was set; one that is set until the end needs `until`."""
+        """Check that each trigger that `untrigger` removes was set, and that one set until the end has an `until`."""
         standing: dict[tuple[str, str], Part] = {}
         ever: set[tuple[str, str]] = set()
         for part, event in sorted(events, key=lambda pair: pair[1].at):

@@ -1,4 +1,4 @@
-"""Brings what is derived (views, `duck.db`, schema files) up to the catalog."""
+"""Brings derived files (views, `duck.db`, schema files) up to the catalog."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _refreshing = threading.Lock()
 
 
 def refresh(store: Store, project: Project | None, *, force: bool = False) -> list[str]:
-    """Write views and schema files that are not as the catalog says; returns the tables whose view changed. A table of
-    `project` that has not landed gets empty views. With nothing to do nothing is written. A view that claims to be of a later commit is left alone without `force`. Raises
-    HW-T05 if the disk takes nothing."""
+    """Write views and schema files that differ from the catalog; returns the tables whose view changed. A table of
+    `project` that has not landed gets empty views. If there is nothing to do, nothing is written. Without `force`, a
+    view of a later commit is not changed. Raises HW-T05 if the disk cannot be written."""
     with _refreshing:
         try:
             return _refresh(store, project, force=force)
@@ -49,8 +49,8 @@ def _refresh(store: Store, project: Project | None, *, force: bool) -> list[str]
 
 
 def refresh_landed(store: Store, project: Project) -> HeadwaterError | None:
-    """Refresh after rows have landed. A view that cannot be made, be it of another table, undoes no landing: what went
-    wrong is returned, to be shown as a warning. The next apply or query makes the views again."""
+    """Refresh after rows have landed. A view that cannot be made, even of another table, undoes no landing: the error
+    is returned, to be shown as a warning. The next apply or query makes the views again."""
     try:
         refresh(store, project)
     except HeadwaterError as error:
@@ -59,8 +59,9 @@ def refresh_landed(store: Store, project: Project) -> HeadwaterError | None:
 
 
 def is_current(store: Store, project: Project | None, tables: Mapping[str, TableEntry]) -> bool:
-    """True if what is derived was made after the last change of any table, its files or a view, and shows the tables
-    of the manifest that have not landed: one small file tells. A crash between a commit and its views shows here."""
+    """True if the derived files were made after the last change of any table, its files or a view, and show the tables
+    of the manifest that have not landed. One small file records this, so a crash between a commit and its views is seen
+    here."""
     from headwater.duck.view_files import empty_tables_shown, views_seq
 
     with store.catalog.snapshot() as connection:
@@ -72,7 +73,7 @@ def is_current(store: Store, project: Project | None, tables: Mapping[str, Table
 
 
 def _write_schema_files(store: Store, state: TableState, events: list[dict[str, object]]) -> None:
-    """`schema.json` (the latest schema) and `schema-history.jsonl` (every event), for people and other tools."""
+    """`schema.json` (the latest schema) and `schema-history.jsonl` (every event), for users and other tools."""
     current = {
         "table": state.name,
         "schema_id": state.schema_id,

@@ -64,7 +64,7 @@ def log(workspace: Workspace, name: str) -> list[dict[str, Any]]:
 
 
 def accept(workspace: Workspace, table: str) -> AcceptedChange:
-    """Make the change of a table that was refused; the schema log keeps who decided it."""
+    """Make the schema change of a table that was refused; the schema log records the user."""
     store = workspace.landed_store(writable=True)
     accepted = accept_change(store, table, actor=actor())
     refresh(store, workspace.project)

@@ -1,4 +1,4 @@
-"""serve and worker: a project kept fresh for as long as they run."""
+"""serve and worker: keep a project fresh while they run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from headwater.runtime.worker_threads import WorkerThreads
 
 Tell = Callable[[HeadwaterError], None]
 Stamp = tuple[tuple[str, int, int], ...]
-"""Name, size and time of every file that the project is read from."""
+"""Name, size and mtime of every file from which the project is read."""
 
 
 @dataclass(frozen=True)
 class EndedRun:
     """A run that is over. `state` is that of a run, or `passed`: a single request found nothing new, and nothing else
-    is known. `changed`: a table is no longer what it was."""
+    is known. `changed`: a table has changed."""
 
     pipeline: str
     state: str
@@ -49,8 +49,7 @@ class EndedRun:
 
 @dataclass
 class Served:
-    """A project that is being served. `problem` is what is wrong with the manifest as it is on disk now: the last
-    valid one goes on."""
+    """A project that is being served. `problem` is the error of the manifest on disk; the last valid one is used."""
 
     workspace: Workspace
     service: Service
@@ -62,8 +61,7 @@ class Served:
         return self.watch.problem
 
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Until `stop`, which any thread may call. `on_ready` is called once the engine runs here, or is known to run
-        elsewhere."""
+        """Serve until `stop` (from any thread). `on_ready` is called once the engine runs here or elsewhere."""
         self.service.on_ready = on_ready
         watcher = threading.Thread(target=self.watch.run, args=(self.service.ended,), name="manifest", daemon=True)
         watcher.start()
@@ -72,7 +70,7 @@ class Served:
         try:
             self.service.run()
         finally:
-            self.service.ended.set()  # it may have been refused before it began
+            self.service.ended.set()  # the service may have been refused before it began
             watcher.join()
             dropper.join()
 
@@ -82,8 +80,8 @@ class Served:
 
 @dataclass
 class ManifestWatch:
-    """Reads the manifest again when one of its files has changed. A valid change is handed on, an invalid one is told
-    once and leaves all as it is."""
+    """Reads the manifest again when one of its files has changed. A valid change is passed on; an invalid one is
+    reported once and changes nothing."""
 
     workspace: Workspace
     compiled: Compiled
@@ -104,7 +102,7 @@ class ManifestWatch:
                 self.on_problem(as_headwater(error))
 
     def look(self) -> None:
-        """Reads the files if they are not as they were when they were last read."""
+        """Read the files if they have changed since the last read."""
         with self._lock:
             stamp = self._stamp()
             if stamp == self._seen:
@@ -121,7 +119,7 @@ class ManifestWatch:
                 return
             self.problem = None
             self.workspace.project, self.compiled = project, compiled
-            self._seen = self._stamp()  # it may name other files now
+            self._seen = self._stamp()  # the manifest may name other files now
             self.on_change(compiled)
 
     def _stamp(self) -> Stamp:
@@ -139,8 +137,8 @@ def open_service(
     on_run: Callable[[EndedRun], None] = lambda _run: None,
     on_dropped: Callable[[News], None] = lambda _news: None,
 ) -> Served:
-    """The engine, workers, a watch over the manifest and one over the drop folder, ready to run. The engine hears of
-    what comes in through `ingestor`. Every pipeline must be one that this version can run."""
+    """The engine, workers, and watchers of the manifest and the drop folder, ready to run. `ingestor` notifies the
+    engine of pushed rows. Every pipeline must be one that this version can run."""
     worker = _worker(workspace)
 
     def show() -> None:
@@ -200,7 +198,7 @@ class WorkerProcess:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Until `stop`; jobs in hand are then given back."""
+        """Work until `stop`; claimed jobs are then given back."""
         with WorkerThreads(self.worker, _threads(self.workspace), on_error=self.complain) as workers:
             try:
                 self.watch.run(self.ended)
@@ -228,7 +226,7 @@ def _worker(workspace: Workspace) -> Worker:
 def _watch(
     workspace: Workspace, worker: Worker, *, then: Callable[[Compiled], None], on_problem: Tell
 ) -> ManifestWatch:
-    """A watch that gives the worker its definitions anew; `then` hears of them."""
+    """A watcher that gives the worker its new definitions, and then calls `then` with them."""
 
     def changed(new: Compiled) -> None:
         worker.definitions = definitions_of(workspace, new, look_patiently(workspace))

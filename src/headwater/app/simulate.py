@@ -1,4 +1,4 @@
-"""The engine on virtual time: a scenario file read, checked and run; or the project itself, with what it measured."""
+"""The engine on virtual time: runs a scenario file, or the project itself with its measured durations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Simulated:
 
 
 def simulate_file(path: Path) -> Simulated:
-    """Run the scenario of a file. Raises HW-M13 with everything that is wrong with it."""
+    """Run the scenario of a file. Raises HW-M13 with every mistake in it."""
     from headwater.app.read_scenario import read_scenario
     from headwater.freshness.virtual_time import EndlessScenario, simulate
 
@@ -44,28 +44,28 @@ def simulate_file(path: Path) -> Simulated:
     try:
         return Simulated(scenario, simulate(scenario))
     except EndlessScenario as error:
-        hint = "shorten `until`, or let a source rest between two looks: `min_interval`"
+        hint = "shorten `until`, or let a source rest between two scans: `min_interval`"
         raise HeadwaterError("HW-M13", str(error), hint=hint, places=(Position(str(path)),)) from error
 
 
 def demand_to_try(kind: DemandKind, text: str) -> WhatIf:
-    """Demand as an option says it: `P`, or `P=15m` for a tide. Raises HW-U01 for anything else."""
+    """Demand as an option gives it: `P`, or `P=15m` for a tide. Raises HW-U01 for anything else."""
     from headwater.manifest.durations import given_duration_us
     from headwater.runtime.project_scenario import WhatIf
 
     name, _, limit = text.partition("=")
     if kind == "tide" and not limit:
-        raise HeadwaterError("HW-U01", f"`--tide {text}` does not say how stale is too stale", hint="--tide P=15m")
+        raise HeadwaterError("HW-U01", f"`--tide {text}` does not say which staleness is allowed", hint="--tide P=15m")
     if kind != "tide" and limit:
-        raise HeadwaterError("HW-U01", f"`--{kind} {text}`: a {kind} knows no limit", hint="--tide P=15m has one")
+        raise HeadwaterError("HW-U01", f"`--{kind} {text}`: a {kind} takes no limit", hint="--tide P=15m has one")
     return WhatIf(name, kind, given_duration_us(limit) if limit else 0)
 
 
 def simulate_project(
     workspace: Workspace, *, until: str = "1h", what_if: Sequence[WhatIf] = (), alone: bool = False
 ) -> Simulated:
-    """The project's own pipelines from now on: its graph, its windows, the demand that stands, the durations that its
-    runs measured. `what_if` is demand to try on top of what stands; `alone`, instead of it. Writes nothing."""
+    """Simulate the project's own pipelines from now on: its graph, its windows, its triggers, the measured durations of
+    its runs. `what_if` is additional demand to try; with `alone`, it replaces the triggers. Writes nothing."""
     from headwater.base.clock import now_us
     from headwater.freshness.virtual_time import EndlessScenario, simulate
     from headwater.manifest.durations import given_duration_us
@@ -91,12 +91,12 @@ def simulate_project(
     try:
         return Simulated(own.scenario, simulate(own.scenario), own.unmeasured)
     except EndlessScenario as error:
-        hint = "shorten `--until`, or let a source rest between two looks: `poll`"
+        hint = "shorten `--until`, or let a source rest between two scans: `poll`"
         raise HeadwaterError("HW-M13", str(error), hint=hint) from error
 
 
 def _remembered(workspace: Workspace, pipelines: Sequence[str]) -> tuple[Durations, list[Standing]]:
-    """What the catalog knows of executions, and the triggers that users set."""
+    """The measured executions in the catalog, and the triggers that users set."""
     from headwater.runtime.project_scenario import Durations
 
     store = workspace.existing_store()

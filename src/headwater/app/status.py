@@ -1,4 +1,4 @@
-"""status: what is, pipeline by pipeline."""
+"""status: the state of each pipeline."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from headwater.observe.tracing import trace_id_of
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run of a pipeline. `short_id` is the end of its id, enough to name it; `trigger` is what asked for it: a
-    command, a trigger; `actor` who."""
+    """A run of a pipeline. `short_id` is the end of its id, enough to name it; `trigger` is the command or trigger that
+    asked for it; `actor` is the user."""
 
     run_id: str
     short_id: str
@@ -36,7 +36,7 @@ class RunStatus:
     freshness: str
     started_at: str
     seconds: float | None
-    """How long it ran, without the wait for a worker and without the start of Spark."""
+    """How long it ran, without the wait for a worker and the start of Spark."""
     rows: int
     bytes: int
     error: Mapping[str, Any] | None
@@ -44,16 +44,16 @@ class RunStatus:
     spark_start_seconds: float = 0.0
     """How long it waited for Spark to start."""
     bad_rows: Mapping[str, int] = field(default_factory=dict)
-    """Those that it kept as dead letters, by table; of the runs of the last day."""
+    """The bad rows that it kept as dead letters, by table; only for runs of the last day."""
 
 
 @dataclass(frozen=True)
 class PipelineStatus:
-    """`state`: new (never asked for), idle (also under a Wave that finds nothing new), queued (asked for, and waits), running, interrupted (a run was left open,
-    and nobody runs the engine: apply or serve goes on with it), failed, blocked (what it reads has failed),
-    unsupported. `error` is that of the failure. `freshness` is a lower bound: every row that its sources had then is
-    in; `staleness_seconds` is its age. `demand` says what it is asked for: `pull`, or the freshness of each target.
-    `bad_rows` are those that are kept as dead letters, by table."""
+    """`state`: new (never asked for), idle (also under a Wave that finds nothing new), queued (asked for, and waits),
+    running, interrupted (a run was left open and no process runs the engine: apply or serve continues it), failed,
+    blocked (a pipeline that it reads has failed), unsupported. `error` is that of the failure. `freshness` is a lower
+    bound: every row that its sources had then has landed; `staleness_seconds` is its age. `demand` says what it is
+    asked for: `pull`, or the freshness of each target. `bad_rows` are those that are kept as dead letters, by table."""
 
     pipeline: str
     state: str
@@ -72,7 +72,7 @@ class PipelineStatus:
 
 @dataclass
 class _Known:
-    """All that the catalog says, from one snapshot."""
+    """What the catalog knows, from one snapshot."""
 
     engine: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     states: Mapping[str, PondState] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class _Known:
 
 
 def status(workspace: Workspace, pipelines: Sequence[str] = ()) -> list[PipelineStatus]:
-    """The named pipelines, or all. Reads only the catalog."""
+    """The status of the named pipelines, or of all. Reads only the catalog."""
     project = workspace.project
     chosen = [project.pipeline(name) for name in pipelines] if pipelines else list(project.pipelines)
     known = _known(workspace, [loaded.spec.id for loaded in chosen] if pipelines else None)
@@ -189,14 +189,14 @@ def _status(loaded: LoadedPipeline, known: _Known, tables: Sequence[TableSize], 
 
 
 def _tables(loaded: LoadedPipeline, tables: Sequence[TableSize]) -> list[str]:
-    """Those that it has, and those that it may have one day: bad rows may come before good ones."""
+    """The tables that it has, and those that it may get: bad rows may come before good ones."""
     return list(dict.fromkeys([*(table.name for table in tables), *(table.table for table in loaded.spec.tables)]))
 
 
 def _state(
     in_engine: PondState | None, *, never_asked: bool, served: bool, has_open_run: bool, has_landed: bool
 ) -> str:
-    """The engine's own word, or what is known beside it. A rebuilt catalog has none of the engine's records."""
+    """The engine's state, or what is known without it: a rebuilt catalog has none of the engine's records."""
     match in_engine:
         case None:
             return "interrupted" if has_open_run else ("idle" if has_landed else "new")
@@ -215,7 +215,7 @@ def _demand(record: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def _triggers(loaded: LoadedPipeline, standing_: Sequence[Standing]) -> tuple[str, ...]:
-    """What stands on a pipeline, by the manifest and by users."""
+    """The triggers of a pipeline, by the manifest and by users."""
     if not (loaded.spec.triggers or loaded.spec.schedule):
         return tuple(each.trigger_id for each in standing_ if each.pond == loaded.spec.id)
     from headwater.runtime.compile import triggers_of

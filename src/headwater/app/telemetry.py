@@ -1,4 +1,4 @@
-"""What this process counts, for `/metrics`, and the end of its tracing."""
+"""The counters of this process, for `/metrics`, and the end of its tracing."""
 
 from __future__ import annotations
 

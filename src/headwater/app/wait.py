@@ -1,4 +1,4 @@
-"""Demand, and waiting until it is met: by this process if nobody runs the engine, else by whoever does."""
+"""Sends demand and waits until it is met: by this process if no other one runs the engine, else by that one."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ Looked = Mapping[str, PipelineJob | HeadwaterError]
 
 @dataclass
 class Settling:
-    """Clear, pulse, and wait until all has settled. Ctrl-C leaves the demand: whoever runs the engine next goes on."""
+    """Clear, pulse, and wait until everything has settled. Ctrl-C leaves the demand to the engine's next owner."""
 
     workspace: Workspace
     compiled: Compiled
     asked: Sequence[str]
     demand: Sequence[Sequence[str]]
-    """They as the plan groups them: a group is cleared and asked for when the one before it has settled."""
+    """The pipelines in the groups of the plan: a group is cleared and asked for when the one before it has settled."""
     trigger: str
     wait: bool = False
-    """Whether to stay when a closed window is all that is waited for."""
+    """Whether to go on waiting if only a closed window is left to wait for."""
     on_event: OnEvent = lambda _event: None
     holder: str = field(default_factory=new_holder)
 
     def settle(self, looked: Looked) -> dict[str, PipelineResult]:
-        """The outcome of each asked pipeline. What was seen of sources before the engine began (`looked`) counts for
+        """The outcome of each requested pipeline. Scans of sources from before the engine began (`looked`) are used for
         the first run of an Inlet, if this process runs it."""
-        tracing()  # refuses what the environment asks and cannot be had, before there is demand
+        tracing()  # raises for bad settings of the environment, before there is demand
         store = self.workspace.store()
         began_us = now_us()
         first = self.demand[0] if self.demand else ()
@@ -81,14 +81,14 @@ class Settling:
                 if found is not None and not self._ask_next(request):
                     return found
                 waker.wait(limits.WAKE_RETRY_SECONDS)
-                time.sleep(limits.POLL_SECONDS)  # a busy engine makes news faster than anybody can read
+                time.sleep(limits.POLL_SECONDS)  # a busy engine makes events faster than a user can read them
         finally:
             waker.close()
 
     def _drive(
         self, engine: Engine, request: Request, looked: Looked, began_us: int, reserved: ReservedJobs | None = None
     ) -> dict[str, PipelineResult]:
-        """This process runs the engine until all has settled."""
+        """Run the engine in this process until everything has settled."""
         definitions = definitions_of(self.workspace, self.compiled, _look_first(looked, look_patiently(self.workspace)))
         worker = make_worker(self.workspace, definitions, trigger=self.trigger, on_event=self.on_event)
 
@@ -111,7 +111,7 @@ class Settling:
             engine.release()
 
     def _ask_next(self, request: Request) -> bool:
-        """Clears and asks for the next group, for data as fresh as the first was asked for. False if there is none."""
+        """Clears and asks for the next group, with the target freshness of the first. False if there is none."""
         group = next((group for group in self.demand if group[0] not in request.sent), None)
         if group is None:
             return False
@@ -123,7 +123,7 @@ class Settling:
         return True
 
     def _pass_on(self, store: Store, after: int) -> int:
-        """Shows what the engine elsewhere does for the asked pipelines; the last event that was heard."""
+        """Shows what the engine elsewhere does for the requested pipelines; returns the last event that was read."""
         with store.catalog.snapshot() as connection:
             events = engine_events(connection, after=after)
         for event in events:
@@ -136,7 +136,7 @@ class Settling:
         return events[-1].id if events else after
 
     def _seen(self, request: Request, began_us: int) -> dict[str, PipelineResult] | None:
-        """What another process made of the demand; None while it is at it."""
+        """What another process did for the demand; None while it is at work."""
         store = self.workspace.store()
         if not request.listen(store.catalog):
             return None
@@ -152,15 +152,14 @@ class Settling:
         return {name: self._outcome(state, request, name, told[name]) for name in self.asked}
 
     def _done_since(self, began_us: int) -> dict[str, PipelineResult | None]:
-        """What the history says of the asked pipelines."""
+        """What the history says of the requested pipelines."""
         with self.workspace.store().catalog.snapshot() as connection:
             runs = pond_runs(connection, since_us=began_us, limit=None)
             bad = dead_letters_by_engine_run(connection, [run.run_id for run in runs])
         return {name: self._told(name, [run for run in runs if run.pond == name], bad) for name in self.asked}
 
     def _told(self, name: str, runs: Sequence[PondRun], bad: Mapping[str, Mapping[str, int]]) -> PipelineResult | None:
-        """The runs of a pipeline (newest first) that another process made, as one answer; `bad` are the bad rows of
-        each."""
+        """The runs of a pipeline (newest first) by another process, as one result; `bad` are the bad rows of each."""
         ended = [run for run in runs if run.state in ("success", "failed")]
         if not ended:
             return None
@@ -187,7 +186,7 @@ class Settling:
         return window_of(state, name)
 
     def _outcome(self, state: State, request: Request, name: str, found: PipelineResult | None) -> PipelineResult:
-        """What became of a pipeline: what its own runs say, or why they never began."""
+        """The outcome of a pipeline: the result of its own runs, or why they never began."""
         if name not in state.ponds:
             error = HeadwaterError("HW-R01", f"the running engine does not know `{name}` yet", retryable=True)
             return PipelineResult(name, "failed", error=error)

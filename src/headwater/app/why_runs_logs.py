@@ -1,4 +1,4 @@
-"""why, runs, logs: what the engine decided, what it did, and how that went."""
+"""why, runs, logs: what the engine decided, what it ran, and the outcome."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ID_MARKS = "0123456789abcdefABCDEF-"
 @dataclass(frozen=True)
 class Why:
     """Why a pipeline runs, waits, is blocked or is idle: the rule that decides, what it compared, and a sentence.
-    `origins` are the pipelines whose demand reaches it, with the triggers that stand on them."""
+    `origins` are the pipelines whose demand reaches it, with their triggers."""
 
     pipeline: str
     state: str
@@ -55,7 +55,7 @@ class Why:
 
 @dataclass(frozen=True)
 class Work:
-    """One job of a run: an execution of a ripple, or a look at a source. `landed_run_id` names what it landed."""
+    """One job of a run: an execution of a ripple, or a scan of a source. `landed_run_id` names what it landed."""
 
     job_id: str
     ripple: str
@@ -77,8 +77,8 @@ class Work:
 
 @dataclass(frozen=True)
 class RippleOutput:
-    """What a model said in an execution: what it wrote to stdout and stderr, what its exception said, and which lines
-    of the user's files were at work then, the innermost last. Secrets are masked; values of rows may be in it."""
+    """The output of a model in an execution: its stdout and stderr, the message of its exception, and the lines of the
+    user's files that were running then, the innermost last. Secrets are masked; values of rows may be in it."""
 
     ripple: str
     output: str
@@ -95,7 +95,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class RunLog:
-    """A run, its jobs in the order in which they were queued, its events, and what its models said."""
+    """A run, its jobs in the order in which they were queued, its events, and the output of its models."""
 
     run: RunStatus
     jobs: tuple[Work, ...]
@@ -157,8 +157,8 @@ def runs(
 
 
 def newest_log(workspace: Workspace, name: str) -> RunLog:
-    """The log of a run, or of the newest run of a pipeline: `name` is the id of either. A pipeline is meant where both
-    could be, also one that is no longer in the manifest."""
+    """The log of a run, or of the newest run of a pipeline: `name` is the id of either. If it could be both, the
+    pipeline is meant, even if it is no longer in the manifest."""
     store = workspace.landed_store()
     with store.catalog.snapshot() as connection:
         newest = pond_runs(connection, pond=name, limit=1)
@@ -171,8 +171,8 @@ def newest_log(workspace: Workspace, name: str) -> RunLog:
 
 
 def run_log(workspace: Workspace, run_id: str) -> RunLog:
-    """All that is known of one run. The beginning or the end of its id is enough; raises HW-U02 with the runs that
-    could be meant if there are several."""
+    """All that is known of one run. The beginning or the end of its id is enough; if several runs match, raises HW-U02
+    with those runs."""
     store = workspace.landed_store()
     with store.catalog.snapshot() as connection:
         run = _one_run(connection, run_id)
@@ -190,7 +190,7 @@ def run_log(workspace: Workspace, run_id: str) -> RunLog:
 
 
 def _one_run(connection: Connection, run_id: str) -> PondRun:
-    """The run that is meant by an id, or by the beginning or the end of one."""
+    """The run with this id, or with an id that begins or ends like this."""
     found = runs_like(connection, run_id, limit=limits.ERRORS_SHOWN + 1)
     if len(found) == 1:
         return found[0]

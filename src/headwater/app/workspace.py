@@ -27,7 +27,7 @@ NODE_FILE = ".headwater/node"
 
 @dataclass
 class Workspace:
-    """One project. The store is opened when something needs it, and closed with the workspace."""
+    """One project. The store is opened when it is first needed, and closed with the workspace."""
 
     project: Project
     _store: Store | None = field(default=None, repr=False)
@@ -38,7 +38,7 @@ class Workspace:
         return resolve_reference(self.project.spec.context.catalog, None, os.environ, self.project.root)
 
     def store(self) -> Store:
-        """The store for writing: made if it is not there, with what a crash kept from its log written first."""
+        """The store for writing: made if it does not exist. Log records that a crash left out are written first."""
         if self._store is None or not self._writable:
             from headwater.catalog.commit import open_store
 
@@ -48,7 +48,7 @@ class Workspace:
         return self._store
 
     def existing_store(self) -> Store | None:
-        """The store if anything was ever landed; reading alone makes none."""
+        """The store if anything was ever landed; reading makes none."""
         if self._store is None:
             from headwater.catalog.commit import open_existing
 
@@ -57,20 +57,20 @@ class Workspace:
         return self._store
 
     def landed_store(self, *, writable: bool = False) -> Store:
-        """The store, for commands that make no sense without one."""
+        """The store, for commands that need one."""
         store = self.existing_store()
         if store is None:
             raise nothing_landed()
         return self.store() if writable else store
 
     def chosen(self, pipelines: Sequence[str]) -> list[LoadedPipeline]:
-        """The named pipelines, or all; parts that do nothing yet are refused."""
+        """The named pipelines, or all. Parts of the manifest that have no effect yet are refused."""
         chosen = [self.project.pipeline(name) for name in pipelines] if pipelines else list(self.project.pipelines)
         self.project.refuse_unsupported([loaded.spec.id for loaded in chosen])
         return chosen
 
     def source(self, loaded: LoadedPipeline) -> Source:
-        """A pipeline's source, open. References in its config are resolved by the connector when it needs them."""
+        """A pipeline's open source. The connector resolves references in its config when it needs them."""
         spec = loaded.spec
         assert spec.source is not None
         root = self.project.root
@@ -99,14 +99,14 @@ class Workspace:
         )
 
     def close(self) -> None:
-        """Close the store. One that was opened to be written is marked as having a whole log, so that the next
-        command need not look, and writes nothing if it has nothing else to do."""
+        """Close the store. A store that was opened for writing is marked as having a complete log, so that the next
+        command need not check it, and writes nothing if it has nothing else to do."""
         if self._store is None:
             return
         if self._writable:
             from headwater.catalog.log import heal_log
 
-            with suppress(HeadwaterError):  # a catalog that is gone was reported already, or will be
+            with suppress(HeadwaterError):  # a lost catalog was reported already, or will be
                 heal_log(self._store.catalog, self._store.layout)
         self._store.close()
         self._store, self._writable = None, False
@@ -123,7 +123,7 @@ def workspace(start: Path) -> Iterator[Workspace]:
 
 
 def load(start: Path, overlay: Mapping[str, str | None] | None = None) -> Project:
-    """The checked manifest alone. `overlay` holds texts that stand in for files, to judge an edit."""
+    """The checked manifest alone. `overlay` holds texts that replace files, to check an edit."""
     project = load_project(
         start,
         overlay=overlay,
@@ -136,8 +136,7 @@ def load(start: Path, overlay: Mapping[str, str | None] | None = None) -> Projec
 
 
 def check_project(start: Path) -> Project:
-    """The manifest of the project that `start` is in, and the SQL and Python that its ripples name. Raises all that is
-    wrong with them."""
+    """The manifest of the project around `start`, and the SQL and Python of its ripples. Raises all errors."""
     project = load(start)
     if any(loaded.spec.ripples for loaded in project.pipelines):
         from headwater.base.clock import now_us
@@ -152,7 +151,7 @@ def nothing_landed() -> HeadwaterError:
 
 
 def actor() -> str:
-    """Who is doing this: `HEADWATER_ACTOR`, else the operating system's user."""
+    """The user of this command: `HEADWATER_ACTOR`, else the operating system's user."""
     given = os.environ.get("HEADWATER_ACTOR")
     if given:
         return given

@@ -1,4 +1,4 @@
-"""What every room stands on: errors, ids, clock, limits, types, schema, durable files, crash points.
+"""What every package uses: errors, ids, clock, limits, types, schema, durable files, crash points.
 
 Nothing here knows pipelines, Spark, SQL or the network.
 """

@@ -35,8 +35,8 @@ def make_directory(directory: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes | Iterable[bytes], *, torn: str | None = None, durable: bool = True) -> None:
-    """Replace `path` by `data` (or its pieces) atomically; a reader sees the old bytes or the new ones. `torn` is a
-    crash point passed when a part of the bytes is written."""
+    """Replace `path` by `data` (or its pieces) atomically: a reader sees the old bytes or the new ones. `torn` names a
+    crash point that is passed when part of the bytes is written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     pieces = (data[: len(data) // 2], data[len(data) // 2 :]) if isinstance(data, bytes) else data
     try:
@@ -53,7 +53,7 @@ def write_whole(path: Path, data: bytes | Iterable[bytes], *, torn: str | None =
         if durable:
             fsync_directory(path.parent)
     except BaseException as error:
-        with suppress(OSError):  # a read-only disk refuses to remove even what is not there
+        with suppress(OSError):  # a read-only disk refuses to remove even a file that does not exist
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise cannot_write(path, error) from error

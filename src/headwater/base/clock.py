@@ -1,4 +1,4 @@
-"""Time as data: UTC only, microseconds since the epoch as the unit, read in one place so that tests can move it."""
+"""Time: UTC only, in microseconds since the epoch. It is read in one place so that tests can shift it."""
 
 from __future__ import annotations
 

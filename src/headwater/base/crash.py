@@ -1,10 +1,9 @@
 """Crash points: named places where a test kills the process, to show that the next start converges.
 
-`HEADWATER_CRASH_AT=<name>` arms one: the process ends there with SIGKILL, as a power cut would. `<name>:pause`
-stops it instead (SIGSTOP) so that a test can let the world move on before it resumes. A point that is reached in a
-Spark worker takes the driver down with it (`HEADWATER_CRASH_PID`), unless the name is `<name>:worker`, which kills
-the worker alone. `@n` at the end means the n-th time that a process passes the point, not the first. Unarmed, a
-point costs one dictionary look-up.
+`HEADWATER_CRASH_AT=<name>` arms one: the process ends there with SIGKILL, as in a power cut. `<name>:pause` stops it
+instead (SIGSTOP), so that a test can change the state before it resumes. A point that is reached in a Spark worker also
+kills the driver (`HEADWATER_CRASH_PID`); `<name>:worker` kills only the worker. `@n` at the end means the n-th time
+that a process passes the point, not the first. Unarmed, a point costs one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ POINTS: dict[str, str] = {
     "log.after": "the log record is durable, the commit is not acknowledged",
     "ingest.after_key": "a pushed batch is read and its key is free, nothing is coerced",
     "ingest.before_write": "a pushed batch is coerced, nothing is written",
-    "ingest.before_answer": "a pushed batch has landed, nobody was answered",
+    "ingest.before_answer": "a pushed batch has landed, no caller has its answer",
     "tail.before_commit": "small files of a pushed table are merged into one, no commit names it",
-    "tail.after_commit": "the merged file has taken the place of the small ones, nobody knows",
+    "tail.after_commit": "the merged file has replaced the small ones, no process was notified",
     "view.before": "the data is committed, the views are old",
     "view.torn": "a view file is half written",
     "gc.before_delete": "gc has fenced the dead writers, no file is deleted",
@@ -43,20 +42,20 @@ POINTS: dict[str, str] = {
     "owner.after_lease": "the engine has an owner, its state is not loaded",
     "step.before": "the engine has decided on events, nothing of it is stored",
     "step.inside": "a step has consumed its events and written ponds and jobs, it has not committed",
-    "step.after": "a step is stored, nobody knows",
+    "step.after": "a step is stored, no process was notified",
     "job.after_lease": "a job is claimed, nothing is done",
     "job.inside_end": "the end of a job and its event are written, they are not committed",
 }
 
 
 def arm_driver() -> None:
-    """Called once by a process that starts workers: a crash in one of them is a crash of it."""
+    """Called once by a process that starts workers, so that a crash in a worker also kills this process."""
     if "HEADWATER_CRASH_AT" in os.environ:
         os.environ["HEADWATER_CRASH_PID"] = str(os.getpid())
 
 
 def crash_point(name: str) -> None:
-    """Die here if a test asked for it."""
+    """Kill or pause the process here if a test armed this point."""
     armed = os.environ.get("HEADWATER_CRASH_AT")
     if armed is None:
         return
@@ -74,7 +73,7 @@ def crash_point(name: str) -> None:
         case "worker":
             os.kill(os.getpid(), signal.SIGKILL)
         case "pause":
-            # To this thread: a signal to the process may be taken by another one while this one goes on.
+            # The signal goes to this thread. Another thread could take a signal to the process while this one goes on.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case _:
             raise AssertionError(armed)

@@ -1,7 +1,7 @@
-"""The one error a user ever sees: a code, what was attempted, where, and one sentence that helps.
+"""The one error type that a user sees: a code, what was attempted, where, and a hint in one sentence.
 
-Every part of the system raises `HeadwaterError`; foreign exceptions are translated at the border where they
-enter. `docs/reference/errors.md` lists the codes; a test compares that page with `CODES`.
+Every part of the system raises `HeadwaterError`; foreign exceptions are translated at the border where they enter.
+`docs/reference/errors.md` lists the codes; a test compares that page with `CODES`.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ CODES: dict[str, tuple[str, Exit]] = {
     "HW-U02": ("a run that is not known", Exit.INVALID),
     "HW-R01": ("a run failed", Exit.FAILED),
     "HW-R02": ("demand that a blocked pipeline does not take", Exit.FAILED),
-    "HW-R03": ("a ripple was stopped, by its timeout or by whoever ran it", Exit.FAILED),
+    "HW-R03": ("a ripple was stopped, by its timeout or by a user", Exit.FAILED),
     # http
     "HW-H01": ("the HTTP server cannot listen", Exit.FAILED),
     "HW-H02": ("a request without the right token or signature", Exit.REFUSED),
     "HW-H03": ("a request for a host that is not this server, or from a page that is not its own", Exit.REFUSED),
     "HW-H04": ("a request that cannot be understood", Exit.USAGE),
-    "HW-H05": ("a server that has enough to do", Exit.FAILED),
+    "HW-H05": ("a server that is at its limit", Exit.FAILED),
     "HW-X01": ("an error of Headwater itself", Exit.FAILED),
 }
 
@@ -142,8 +142,8 @@ class HeadwaterError(Exception):
         return other is not None and self.code == other.code
 
     def render(self) -> str:
-        """The error as text. Control characters are shown as escapes, and further lines of a message are indented: no
-        name in it can pass for another error."""
+        """The error as text. Control characters are shown as escapes and further lines of a message are indented, so
+        that no name in it can look like another error."""
         lines = [f"error[{self.code}]: {_indented(self.message)}"]
         lines += [f"  {printable(str(place))}" for place in self.places]
         if self.hint:
@@ -151,7 +151,7 @@ class HeadwaterError(Exception):
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, object]:
-        """The error object of every face: code, message, hint, retryable, detail (with the places, if any)."""
+        """The error object of every interface: code, message, hint, retryable, detail (with the places, if any)."""
         detail = dict(self.detail)
         if self.places:
             detail["places"] = [{"file": p.file, "line": p.line, "column": p.column} for p in self.places]
@@ -165,11 +165,11 @@ class HeadwaterError(Exception):
 
 
 class Conflict(HeadwaterError):
-    """What a commit requires is no longer so. Nothing was committed; it can be tried from the new state."""
+    """What a commit requires is no longer true. Nothing was committed; the caller can retry from the new state."""
 
 
 class LeaseLost(HeadwaterError):
-    """Another process holds the lease now: this one's work does not count."""
+    """Another process holds the lease now. The work of this process does not count."""
 
 
 class CatalogUnreachable(HeadwaterError):
@@ -213,7 +213,7 @@ class OutOfMemory(HeadwaterError):
 
 
 class PassingFailure(HeadwaterError):
-    """A source, Java, Spark or Headwater itself failed: the same work may succeed another time."""
+    """A source, Java, Spark or Headwater itself failed: the same work may succeed later."""
 
 
 class SparkJobFailed(PassingFailure):
@@ -260,7 +260,7 @@ class ErrorList(HeadwaterError):
 
 
 def raise_all(errors: Sequence[HeadwaterError], *, code: str = "HW-M10", where: str = "the manifest") -> None:
-    """Raise nothing, the one error, or all of them together."""
+    """Raise the one error, or all of them together; nothing if there are none."""
     if len(errors) == 1:
         raise errors[0]
     if errors:
@@ -268,7 +268,7 @@ def raise_all(errors: Sequence[HeadwaterError], *, code: str = "HW-M10", where: 
 
 
 def error_of(told: Mapping[str, Any]) -> HeadwaterError:
-    """The error that `as_json` made this object of; one of a code that this version does not know is HW-R01."""
+    """The error from which `as_json` made this object. A code that this version does not know becomes HW-R01."""
     detail = dict(told.get("detail") or {})
     places = tuple(Position(p["file"], p["line"], p["column"]) for p in detail.pop("places", ()))
     code = str(told.get("code"))
@@ -283,7 +283,7 @@ def error_of(told: Mapping[str, Any]) -> HeadwaterError:
 
 
 def as_headwater(error: BaseException) -> HeadwaterError:
-    """The error itself if it is one of ours; else an error that nobody foresaw, and that is nobody's but ours."""
+    """The error itself if it is a `HeadwaterError`; any other exception is an error of Headwater itself."""
     if isinstance(error, HeadwaterError):
         return error
     return HeadwaterError(
@@ -298,7 +298,7 @@ def _indented(text: str) -> str:
 
 
 def word_for(value: object) -> str:
-    """What a value of a JSON file is, for a message that must not show it."""
+    """The kind of a JSON value, for a message that must not show the value."""
     match value:
         case None:
             return "null"
@@ -317,6 +317,6 @@ def word_for(value: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name a person most likely meant, if one is close enough to suggest."""
+    """The known name that the user most likely meant, if one is close enough to suggest."""
     found = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""Ids: UUIDv7 for what happens (runs, commits, units), checked names for what people call things."""
+"""Ids: UUIDv7 for what happens (runs, commits, jobs), checked names for what users name."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TableName = NewType("TableName", str)
 TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 PIPELINE_ID = re.compile(r"[a-z_][a-z0-9_-]{0,62}")
 TRIGGER_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}")
-"""The name that a user gives to standing demand."""
+"""The name that a user gives to a trigger."""
 RESCUED = "_rescued"
 RESERVED_COLUMNS = frozenset(
     {"_run_id", "_ingested_at", "_commit_seq", "_content_hash", "_source_id", "_source_pos", RESCUED}
 )
 RESERVED_PREFIX = "_hw_"
 RESERVED_TABLES = frozenset({"_dead_letters"})
-"""Names that no pipeline and no table of a user has."""
+"""Names that no pipeline or table of a user can have."""
 
 _lock = threading.Lock()
 _last_ms = 0
@@ -34,7 +34,7 @@ _counter = 0
 
 
 def uuid7() -> str:
-    """A UUIDv7 (RFC 9562): sorts by the time it was made, also within one millisecond of one process."""
+    """A UUIDv7 (RFC 9562). Ids sort by the time they were made, also within one millisecond of one process."""
     global _last_ms, _counter
     with _lock:
         now_ms = time.time_ns() // 1_000_000
@@ -68,7 +68,7 @@ def is_reserved_column(name: str) -> bool:
 
 
 def is_column_name(name: str) -> bool:
-    """Column names are the source's own: anything printable and not reserved; generated SQL quotes them."""
+    """Column names come from the source: anything printable that is not reserved; generated SQL quotes them."""
     return 0 < len(name.encode()) <= 255 and name.isprintable() and not is_reserved_column(name)
 
 

@@ -1,4 +1,4 @@
-"""Values in the form that they have in JSON answers: one for the command line, for HTTP and for queries."""
+"""Values as they are written in JSON answers: one form for the command line, HTTP and queries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def plain(value: object) -> object:
-    """A value that JSON has no form for, in the form that it has here."""
+    """The JSON form of a value for which JSON has none."""
     import datetime
     import decimal
     import uuid
@@ -33,7 +33,7 @@ def plain(value: object) -> object:
 
 
 def distinct(columns: list[str]) -> list[str]:
-    """A query may give two columns one name; an object may not: the second one gets a number, as in DuckDB."""
+    """Unique names for a query's columns. JSON objects need them, so a repeated name gets a number, as in DuckDB."""
     names: list[str] = []
     for column in columns:
         name, number = column, 0
@@ -45,7 +45,7 @@ def distinct(columns: list[str]) -> list[str]:
 
 
 def json_value(value: Any) -> Any:
-    """A value that JSON can hold: it has no word for what is not a finite number."""
+    """A value that JSON can hold: NaN and infinity have no form in JSON."""
     match value:
         case float() if math.isnan(value):
             return "NaN"

@@ -1,8 +1,8 @@
-"""A place inside JSON: the keys and indexes that lead to it, and the one way to write them.
+"""A path to a value inside JSON: the keys and indexes that lead to it, and the one way to write them.
 
-`props.user.id`, `props.tags[0]`, `props['http.status_code']`: the name of a column, then keys behind a dot or quoted in
-brackets, and indexes that count from 0. In quotes a backslash stands before a quote or another backslash. The key `*`
-and the empty key cannot be named: DuckDB takes the first for all keys, and has no way to say the second.
+`props.user.id`, `props.tags[0]`, `props['http.status_code']`: the name of a column, then keys after a dot or quoted in
+brackets, and indexes that count from 0. Inside quotes a backslash escapes a quote or another backslash. The key `*` and
+the empty key cannot be named: DuckDB reads the first as all keys, and cannot express the second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headwater.base.limits import MAX_JSON_DEPTH
 
 Steps = tuple[str | int, ...]
 RecordSteps = tuple[str | None, ...]
-"""A way to many places inside a JSON document: keys, and None for every item of an array."""
+"""A path to many values inside a JSON document: keys, and None for every item of an array."""
 
 _BARE = r"[^\s.\[\]'\"\\]+"
 _QUOTED = r"'(?:[^'\\]|\\['\"\\])+'|\"(?:[^\"\\]|\\['\"\\])+\""
@@ -27,7 +27,7 @@ _FORM = "write it as `props.user.id`, `props.tags[0]` or `props['a.key'].id`: a 
 
 
 def parse_path(text: str) -> tuple[str, Steps]:
-    """The column that a user's path begins with, and the steps inside it: at least one. Raises HW-S03."""
+    """The column that a user's path begins with, and at least one step inside it. Raises HW-S03."""
     steps: list[str | int] = []
     at = 0
     while at < len(text):
@@ -47,7 +47,7 @@ def parse_path(text: str) -> tuple[str, Steps]:
 
 
 def parse_records(text: str) -> RecordSteps:
-    """The way to the records of a JSON document, from its root `$`. Raises HW-S03."""
+    """The path to the records of a JSON document, from its root `$`. Raises HW-S03."""
     if not text.startswith("$"):
         raise _bad(text, "it begins with `$`, the document", _RECORDS_FORM)
     steps: list[str | None] = []
@@ -64,7 +64,7 @@ def parse_records(text: str) -> RecordSteps:
 
 
 def path_text(column: str, steps: Steps) -> str:
-    """The way to write it; `parse_path` understands it."""
+    """The text of a path, which `parse_path` can read."""
     parts = [column if re.fullmatch(_BARE, column) else f"[{_quoted(column)}]"]
     for step in steps:
         if isinstance(step, int):

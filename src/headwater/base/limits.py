@@ -1,5 +1,5 @@
-"""Every bound on a loop, queue, retry, page, batch or wait. A module that needs another one adds it here. What a file
-format or an algorithm fixes stays beside its code: the Parquet part file, the row hash, sizes of a picture."""
+"""Every bound on a loop, queue, retry, page, batch or wait; a module that needs another one adds it here. Constants of
+a file format or an algorithm stay beside their code: the Parquet part file, the row hash, sizes of a picture."""
 
 from __future__ import annotations
 
@@ -9,84 +9,84 @@ LEASE_RENEW_SECONDS = 200
 LEDGER_TTL_SECONDS = 24 * 3600
 LEDGER_SWEEP_SECONDS = 3600
 CLOCK_GAP_SECONDS = 26 * 3600
-"""A clock so far past the last commit is not believed at once: the store was idle, or the clock has jumped."""
+"""A clock this far past the last commit is not trusted at once: the store was idle, or the clock has jumped."""
 CLOCK_CONFIRMED_SECONDS = 3600
-"""It is believed when commits have been made by it for so long."""
+"""It is trusted after commits have used it for this long."""
 CLOCK_COMMITS = 100_000
-"""So many commits are looked at, at most, to find out."""
+"""The most commits that are read to check this."""
 
 DISK_LOW_BYTES = 1024 * 1024 * 1024
 DISK_FULL_BYTES = 64 * 1024 * 1024
-"""`doctor` warns below the one, and calls it a problem below the other."""
+"""`doctor` warns below the first, and reports a problem below the second."""
 MEMORY_LOW_BYTES = 1024 * 1024 * 1024
-"""Besides the heap of the JVM: for Python workers, DuckDB and this process."""
+"""The memory needed besides the JVM's heap: for Python workers, DuckDB and this process."""
 
 RETENTION_SECONDS = 7 * 24 * 3600
 """How long retired files and the files of losing attempts stay on disk."""
 
 NEW_COLUMNS_PER_BATCH = 32
 TABLE_COLUMNS = 1_000
-"""A table that has so many columns gets no more of them from unknown keys."""
+"""A table with this many columns gets no more columns from unknown keys."""
 BATCH_CELLS = 128 * 1024 * 1024
-"""A pushed batch is held as columns: its rows times the columns of its table are so many at most."""
+"""The most cells (rows times the table's columns) of a pushed batch, which is held as columns."""
 MAX_BODY_BYTES = 64 * 1024 * 1024
 REQUEST_BODY_BYTES = 1024 * 1024
-"""The body of an HTTP request that asks for something."""
+"""The largest body of an HTTP request that is neither a push nor a webhook."""
 WEBHOOK_BODY_BYTES = 32 * 1024 * 1024
-"""The body of a webhook: it is not kept, but its signature is made over it."""
+"""The largest body of a webhook. It is not stored, but its signature covers it."""
 WEBHOOK_SECONDS = 300
 """How far the timestamp of a signed webhook may be from the server's clock."""
 WEBHOOK_SIGNATURES = 100_000
-"""Signatures that are remembered until their timestamp is too old, so that none is accepted twice."""
+"""Signatures are remembered until their timestamp is too old, so that none is accepted twice."""
 MAX_BAD_ROWS = 100
 MOST_BAD_ROWS = 10_000
-"""What a pipeline may raise it to."""
+"""The most that a pipeline may raise it to."""
 MAX_BAD_FILES = 100
-"""So many files of a slice that cannot be read are kept as dead letters; a pipeline may raise it to `SLICE_FILES`."""
+"""The most unreadable files of a slice that are kept as dead letters; a pipeline may raise it to `SLICE_FILES`."""
 LETTERS_SHOWN = 50
 LETTERS_AT_ONCE = 100_000
 LETTERS_AT_ONCE_BYTES = 16 * 1024 * 1024
-"""So many dead letters, and bytes of their files, are coerced again in one commit, if they lie in several files."""
+"""The most dead letters, and bytes of their files, that one commit coerces again, if they are in several files."""
 BAD_ROWS_BYTES = 64 * 1024 * 1024
-"""So many bytes of bad rows a part of a slice keeps at most; with more it fails."""
+"""The most bytes of bad rows that a part of a slice keeps; with more it fails."""
 KEY_BYTES = 255
-"""An idempotency key."""
+"""The longest idempotency key."""
 KEYS_SHOWN = 50
 PUSH_GROUP_BATCHES = 256
 PUSH_GROUP_BYTES = 64 * 1024 * 1024
-"""So many pushed batches, and bytes of them, share a commit at most."""
+"""The most pushed batches, and bytes of them, that share a commit."""
 PUSH_HELD_BYTES = 8 * 1024 * 1024
-"""Of batches that one caller brings together, such as dropped files, so many bytes of rows are held before they land."""
+"""The most bytes of rows that are held before they land, of batches that one caller sends together (dropped files)."""
 PUSH_SMALL_BYTES = 256 * 1024
-"""Pushed batches of at most so many bytes are coerced together with those that they share a commit with."""
+"""Pushed batches up to this size are coerced together with the others of their commit."""
 PUSH_GATHER_SECONDS = 0.01
-"""For so long a commit of pushed batches waits for those who were answered by the one before it."""
+"""How long a commit of pushed batches waits for the callers that the previous commit answered."""
 PUSH_LANES = 1_000
-"""So many tables that nobody pushes to at the moment are remembered."""
+"""The most tables without a push under way that are remembered."""
 LANDING_TRIES = 16
 """How often rows are landed from a new state because their table changed meanwhile."""
 DROP_SCAN_SECONDS = 1.0
-"""How often a server looks into the drop folder, and for how long a file must not change before it is read."""
+"""How often a server scans the drop folder, and how long a file must be unchanged before it is read."""
 DROP_SETTLED_NS = 5_000_000_000
-"""A dropped file whose mtime is so old is whole; a younger one is looked at twice."""
+"""A dropped file whose mtime is this old is complete; a younger one is checked twice."""
 DROP_TRIES = 3
-"""How often a dropped file is tried before it is put away. Bad data is put away at once."""
+"""How often a dropped file is tried before it is moved to the failed files. Bad data is moved at once."""
 DROP_PAUSE_SECONDS = 60.0
-"""The longest pause after something went wrong with a dropped file, or with its table."""
+"""The longest pause after a failure of a dropped file or of its table."""
 LIVE_TAIL_FILES = 32
-"""The files of a pushed table that are small enough to be merged are so many at most, if merging can keep up."""
+"""The most files of a pushed table that are small enough to merge, if merging can keep up."""
 TAIL_CLASS_BYTES = (16 * 1024, 128 * 1024, 1024 * 1024, 8 * 1024 * 1024)
-"""The classes of small files of a pushed table, by the size that they end at."""
+"""The size classes of a pushed table's small files, by their upper bounds."""
 TAIL_CLASS_FILES = 8
-"""So many files of one class are merged into one of the next."""
+"""This many files of one class are merged into one file of the next class."""
 TAIL_MERGE_FILES = 1_000
 TAIL_MERGE_BYTES = 64 * 1024 * 1024
-"""One merge takes so many files, and bytes of them, at most."""
+"""The most files, and bytes of them, that one merge takes."""
 
 CANCEL_AGAIN_SECONDS = 0.2
-"""How often the jobs of code that was stopped are cancelled, until it has noticed."""
+"""How often the jobs of stopped code are cancelled, until the code has ended."""
 SOURCE_RETRIES = 5
-"""Transient source errors are retried this often before they count as a failure."""
+"""How often a transient source error is retried before it counts as a failure."""
 RETRY_FIRST_SECONDS = 0.2
 RETRY_MAX_SECONDS = 10.0
 
@@ -102,22 +102,22 @@ FILE_MAX_ROWS = 4_000_000
 ARROW_BATCH_ROWS = 50_000
 
 SMALL_INPUT_ROWS = 100_000
-"""A run that reads at most this much, in all, is planned for small inputs and brings its result to the driver."""
+"""A run that reads at most this much in all is planned for small inputs, and its result goes to the driver."""
 SMALL_INPUT_BYTES = 8 * 1024 * 1024
 SMALL_INPUT_FILES = 32
 SMALL_RESULT_ROWS = 50_000
 """A larger result of small inputs is written by Spark's tasks after all."""
 
 CLAIM_TRIES = 16
-"""How often a claim of the engine is tried again because another owner came and went."""
+"""How often a claim of the engine is retried because another owner came and went."""
 REPLANS = 3
-"""How often a pipeline is planned again because its source moved under a slice."""
+"""How often a pipeline is planned again because its source changed under a slice."""
 SLICES_QUEUED = 32
-"""So many slices of a table are in the queue at once; the end of one brings in the next."""
+"""The most slices of a table that are in the queue at once; when one ends, the next is queued."""
 SOURCE_IDLE_SECONDS = 60.0
-"""The source of a run that no slice here has been read from for so long is closed."""
+"""The source of a run is closed if this process has read no slice from it for this long."""
 PLAN_PART_SLICES = 1_000
-"""So many slices of a plan are stored in one commit."""
+"""The most slices of a plan that are stored in one commit."""
 SLICE_BYTES = 512 * 1024 * 1024
 """A slice of a `files` source holds about this many bytes of input."""
 SLICE_FILES = 1_000
@@ -127,46 +127,46 @@ MTIME_TRUST_NS = 2_000_000_000
 """A file's size and mtime are trusted only if the mtime is this much older than the scan that saw it."""
 
 ERRORS_SHOWN = 20
-"""How many errors of one kind are listed before the rest is only counted."""
+"""The most errors of one kind that are listed; the rest is only counted."""
 VIEW_REFRESH_SECONDS = 1.0
 CATALOG_BUSY_SECONDS = 30.0
 POLL_SECONDS = 0.05
-"""How often a process looks whether another one has finished the work it waits for."""
+"""How often a waiting process checks whether another one has finished the work."""
 LOG_CHECK_COMMITS = 256
-"""After so many commits the log is known to be whole again, and the mark that says so moves up."""
+"""After this many commits the log is checked to be complete, and the mark that says so moves up."""
 
 OWNER_LEASE_SECONDS = 30
-"""How long no engine runs if the machine of its owner is lost while another process waits to take over."""
+"""How long no engine runs if its owner's machine is lost while another process waits to take over."""
 INBOX_BATCH = 1_000
-"""So many events are one step of the engine at most."""
+"""The most events in one step of the engine."""
 WAKE_POLL_SECONDS = 0.025
-"""How often a waiting process looks whether a SQLite catalog has changed."""
+"""How often a waiting process checks whether a SQLite catalog has changed."""
 WAKE_RETRY_SECONDS = 1.0
 STRAY_SECONDS = 15.0
-"""A lease of a living process that it does not know of after so long is one whose claim got no answer."""
+"""If a living process has not known of its own lease for this long, the claim of that lease got no answer."""
 TAKE_OVER_SECONDS = 5.0
-"""How often idle workers look for jobs whose workers are gone."""
+"""How often idle workers scan for jobs whose workers are gone."""
 ANSWER_TTL_SECONDS = 3600
-"""How long the engine's answer to an event waits for its sender."""
+"""How long the engine keeps its answer to an event for the sender."""
 JOB_RETENTION_SECONDS = 24 * 3600
-"""How long ended jobs are kept for people to look at; their runs are kept for good."""
+"""How long ended jobs are kept for users to inspect; their runs are kept for longer."""
 JOB_SWEEP_ROWS = 1_000
 RUN_OUTPUT_BYTES = 64 * 1024
-"""So much of what a model writes to stdout and stderr in one execution is kept: its beginning and its end."""
+"""How much of a model's stdout and stderr is kept per execution: its beginning and its end."""
 RUN_EXCEPTION_BYTES = 16 * 1024
 RUN_OUTPUTS_KEPT = 100
-"""What a model said is kept for so many of a pipeline's newest executions."""
+"""The output of a model is kept for this many of a pipeline's newest executions."""
 RUN_RETENTION_SECONDS = 30 * 24 * 3600
 """How long the history of pond runs is kept."""
 EVENTS_KEPT = 10_000
-"""So many of the engine's newest events can be listened to again."""
+"""The most of the engine's newest events that can be read again."""
 EVENTS_PAGE = 500
 SWEEP_SECONDS = 60.0
-"""How often a server forgets what nobody will ask for any more."""
+"""How often a server deletes old answers, jobs and runs, and expired triggers."""
 MANIFEST_POLL_SECONDS = 1.0
-"""How often a server looks whether a file of the manifest has changed."""
+"""How often a server checks whether a file of the manifest has changed."""
 SIGNAL_ECHO_SECONDS = 1.0
-"""A signal to stop that comes so soon after the first is the same one: `timeout` and some supervisors send it to the
+"""A stop signal that comes this soon after the first is the same one: `timeout` and some supervisors send it to the
 process and then to its group."""
 JOBS_SHOWN = 50
 
@@ -192,64 +192,64 @@ HTTP_IDLE_SECONDS = 5.0
 HTTP_BODY_SECONDS = 20.0
 HTTP_BODY_BYTES_PER_SECOND = 16 * 1024
 HTTP_BODY_MAX_SECONDS = 120.0
-"""A body has the first time, plus a second for each so many bytes that have come, and at most the last time."""
+"""A body may take the first time, plus a second for each `HTTP_BODY_BYTES_PER_SECOND`, and at most the last time."""
 HTTP_STALLED_SECONDS = 1.0
 """A server with no free connection closes one whose body has made no progress for this long."""
 HTTP_SEND_SECONDS = 30.0
 HTTP_SEND_BYTES = 480 * 1024
-"""A client reads at least so many bytes of its answer in that time, or all that is left of it."""
+"""A client must read at least this many bytes of its answer in that time, or all that is left of it."""
 HTTP_UNSENT_BYTES = 512 * 1024 * 1024
-"""Answers that clients have not read yet are so large at most, all together."""
+"""The most bytes of all answers together that clients have not read yet."""
 HTTP_REQUEST_MEMORY_BYTES = 64 * 1024 * 1024
-"""Bodies of requests that are neither pushes nor webhooks are so large at most, all together."""
+"""The most bytes of all request bodies together that are neither pushes nor webhooks."""
 HTTP_RETRY_SECONDS = 2
-"""When a client may ask again while the catalog is away."""
+"""When a client may retry while the catalog is unreachable."""
 INGESTS_AT_ONCE = 64
 INGEST_THREADS = 32
 INGEST_MEMORY_BYTES = 256 * 1024 * 1024
-"""So many pushed batches, and bytes of them, a server holds at once; more are told to come again."""
+"""The most pushed batches, and bytes of them, that a server holds at once; clients must retry further ones."""
 OTLP_MESSAGE_BYTES = 16 * 1024 * 1024
-"""The largest message of a gRPC call, as it comes: one for each thread is held before anybody can ask for room."""
+"""The largest message of a gRPC call, as received. Each thread holds one before it can reserve memory."""
 OTLP_MESSAGE_CHARACTERS = 1_000
-"""A message of OTLP that names refused rows or an error."""
+"""The longest OTLP message that names rejected rows or an error."""
 OTLP_READ_SECONDS = 30.0
-"""How long the message of a gRPC call may take to come: a thread waits for it, and exporters wait for ten seconds."""
+"""How long the message of a gRPC call may take to arrive: a thread waits for it, and exporters wait for ten seconds."""
 OTLP_IDLE_SECONDS = 300.0
 """How long a gRPC connection stays open without a call: exporters send every few seconds to minutes."""
 OTLP_PIECE_BYTES = 32 * 1024
-"""A request of OTLP that is larger is read in pieces of about this size."""
+"""A larger OTLP request is read in pieces of about this size."""
 OTLP_PARTS = 250_000
 OTLP_PART_BYTES = 400
-"""So many records has a request of OTLP at most, and values one of its records; and what each of those takes to hold."""
+"""The most records of an OTLP request, the most values of a record, and the memory that each of those takes."""
 LISTENERS = 100
-"""So many may listen to the engine's events at once."""
+"""The most clients that listen to the engine's events at once."""
 HEARTBEAT_SECONDS = 15.0
-"""A stream of events that has nothing to tell says at least that it is there."""
+"""A stream without events sends a heartbeat this often."""
 FEED_PAUSE_SECONDS = 0.05
-"""Under load the feed reads events so often at most; what comes meanwhile goes together."""
+"""Under load the feed reads events at most this often; events that come meanwhile are sent together."""
 
 QUERIES_AT_ONCE = 4
-"""So many processes run the queries of clients."""
+"""The number of processes that run the queries of clients."""
 QUERIES_WAITING = 16
-"""So many more queries wait for a process; the others are refused."""
+"""The most further queries that wait for a process; others are refused."""
 QUERY_WAIT_SECONDS = 10.0
-"""How long a query waits for a process at most."""
+"""The longest time that a query waits for a process."""
 QUERY_WORKER_QUERIES = 500
-"""After so many queries a process is replaced."""
+"""A process is replaced after this many queries."""
 QUERY_WORKER_KEPT_BYTES = 128 * 1024 * 1024
-"""A process that keeps so much more after a query than it had at its start is replaced: what it keeps counts against its
-limit, and the next query cannot use all of it. A sort of 50,000 long texts leaves 70 MiB, one of a million 1,400 MiB."""
+"""A process that keeps this much more memory after a query than at its start is replaced: what it keeps counts against
+its limit, and the next query cannot use it. A sort of 50,000 long texts leaves 70 MiB, one of a million 1,400 MiB."""
 QUERY_WORKER_START_SECONDS = 60.0
 QUERY_WORKER_PAUSE_SECONDS = 1.0
-"""The pause after a process did not start."""
+"""The pause after a process failed to start."""
 QUERY_DEPTH = 1_000
-"""So deep the brackets of a query may be nested: DuckDB's own limit for expressions."""
+"""How deep the brackets of a query may be nested: DuckDB's own limit for expressions."""
 QUERY_THREADS = 8
-"""So many threads run one query of a client; each takes memory of its own."""
+"""The threads of one client's query; each takes memory of its own."""
 EAR_PAUSE_SECONDS = 0.1
-"""The least time between two looks for jobs that another process may have put into a SQLite catalog."""
+"""The least time between two scans for jobs that another process may have added to a SQLite catalog."""
 DELIVERY_SECONDS = 0.1
-"""The least time between two times that the engine is told of pushed rows."""
+"""The least time between two reports of pushed rows to the engine."""
 QUERY_ROWS = 1_000
 QUERY_MAX_ROWS = 100_000
 QUERY_SECONDS = 30.0
@@ -259,47 +259,47 @@ QUERY_ANSWER_BYTES = 64 * 1024 * 1024
 QUERY_FRAME_BYTES = 256 * 1024
 """The rows of an answer leave the process that computes them in pieces of about this size."""
 QUERY_MEMORY_BYTES = 1 << 30
-"""So much memory DuckDB manages for a query over HTTP; with more it uses the disk."""
+"""The memory that DuckDB manages for a query over HTTP; beyond it DuckDB uses the disk."""
 QUERY_EXTRA_BYTES = 512 * 1024 * 1024
-"""So much more the process of a query may take: what DuckDB does not count. A sort of 30 million rows needs 400 MiB."""
+"""The additional memory of a query's process, which DuckDB does not count. A sort of 30 million rows needs 400 MiB."""
 QUERY_ALARM_SECONDS = 5.0
-"""A process whose server does not end it ends itself so long after the time limit of its query."""
+"""If its server does not end it, a query's process ends itself this long after the time limit of the query."""
 PLAN_DEPTH = 200
-"""A time of a result is traced so deep into Spark's plan at most; further down its nanoseconds are not found."""
+"""How deep a time of a result is traced into Spark's plan; further down its nanoseconds are not found."""
 
 # Commands
 DEMAND_PATIENCE_SECONDS = 5.0
-"""How long a sender waits for a running engine to take notice."""
+"""How long a sender waits for a running engine to accept an event."""
 DROP_LISTING_SHARE = 10
 """The pause between two scans of the drop folder, as a multiple of the time that listing it takes."""
 VIEW_REFRESH_SHARE = 30
 """The pause between two refreshes of the views, as a multiple of the time that the last one took."""
 SCENARIO_BYTES = 64 * 1024 * 1024
-"""A larger file is no scenario: a hundred thousand pipelines fit."""
+"""A larger file is not a scenario: a hundred thousand pipelines fit."""
 RUNS_SHOWN = 10
 """How many runs the status of one pipeline lists."""
 
 # Catalog
 WAL_PAUSE_SECONDS = 0.01
 EXECUTIONS_MEASURED = 20
-"""The median of so many of the newest executions is taken."""
+"""The median is taken of this many of the newest executions."""
 MEASURED_JOBS = 1_000
-"""So many of the newest jobs of a pond are looked at."""
+"""The most of a pond's newest jobs that are read."""
 SQL_PARAMETERS = 500
 """Databases bound the number of parameters of a statement."""
 FILE_SOURCE_IDS = 1_000
-"""So many source ids are listed in the record of a file; of a file with more, only their number."""
+"""The most source ids that the record of a file lists; with more it holds only their number."""
 CHECKPOINT_COMMITS = 10_000
-"""A checkpoint of the catalog is written after so many commits, and by gc."""
+"""A checkpoint of the catalog is written after this many commits, and by gc."""
 CHECKPOINTS_KEPT = 2
 CHECKPOINT_ROWS = 1_000
-"""So many rows of a checkpoint are inserted at once."""
+"""The rows of a checkpoint that are inserted at once."""
 LOG_WRITE_TRIES = 5
-"""How often a record is written whose half-written file another machine's clean-up took away."""
+"""How often a record is written again because another machine's clean-up deleted its half-written file."""
 
 # Reading JSON and files
 INFER_SAMPLE_LINES = 100
-"""The first lines make a guess, which the rest of the piece then only confirms."""
+"""The types are guessed from this many first lines; the rest of the piece only confirms them."""
 JSON_PIECE_BYTES = 1 << 30
 """The most bytes of one piece: the texts of a column stay within Arrow's 32-bit offsets."""
 JSON_DOCUMENT_BYTES = 256 * 1024 * 1024
@@ -307,35 +307,35 @@ JSON_DOCUMENT_BYTES = 256 * 1024 * 1024
 ESTIMATE_BYTES = 64 * 1024
 """The sample of one file from which the rows of a slice are estimated."""
 PREVIEW_BYTES = 1024 * 1024
-"""How much text a preview looks at, over all files of a slice."""
+"""How much text a preview reads, over all files of a slice."""
 PREVIEW_FOOTERS = 16
-"""How many Parquet footers a preview looks at."""
+"""How many Parquet footers a preview reads."""
 NOTED_BYTES = 16 * 1024 * 1024
-"""Files that were only touched are noted if they have at least so many bytes together: hashing fewer again each time
-is cheaper than a commit, and an apply that finds nothing new then writes nothing at all."""
+"""Files that were only touched are recorded if they have at least this many bytes together: hashing fewer bytes each
+time is cheaper than a commit, and an apply that finds nothing new then writes nothing at all."""
 FILE_CHUNK_BYTES = 4 * 1024 * 1024
-"""How much of a file is decoded at a time: large enough to be quick, small enough for many tasks at once."""
+"""How much of a file is decoded at a time: large enough to be fast, small enough for many tasks at once."""
 PG_RANGE_ROWS = 1_000_000
 PG_MAX_ROWS = 1_000_000_000
 PG_UNINDEXED_ROWS = 100_000
-"""From so many rows on, a missing index is worth a warning."""
+"""A missing index is reported for tables with at least this many rows."""
 PG_BATCH_BYTES = 8 * 1024 * 1024
-"""About so many bytes of rows are held at once."""
+"""About how many bytes of rows are held at once."""
 PG_DATABASES = 8
-"""So many servers' type catalogs are remembered by a process."""
+"""The most servers whose type catalogs a process remembers."""
 PG_CONNECT_SECONDS = 10
 PG_KEEPALIVE_SECONDS = 30
 PG_PARTITION_ROWS = 250_000
-"""About so many rows are read over one connection; a slice has as many such ranges as its rows need."""
+"""About how many rows are read over one connection; a slice has as many such ranges as its rows need."""
 PG_RANGES = 10_000
 PG_SNAPSHOT_TRIES = 3
-"""How often a new snapshot is taken because a table was rewritten in the moment between it and the first look."""
+"""How often a new snapshot is taken because a table was rewritten between it and the first read."""
 
 # DuckDB
 MERGE_WAITING_BYTES = 16 * 1024 * 1024
-"""So many bytes of rows wait at most to become one batch: files say little of what their rows weigh in memory."""
+"""The most bytes of rows that wait to become one batch: the size of a file says little about its rows in memory."""
 QUERY_FIRST_ROWS = 32
-"""The rows of the first piece of an answer, when it is not known yet how long they are."""
+"""The rows of the first piece of an answer, when their size is not known yet."""
 QUERY_FETCH_ROWS = 1_000
 QUERY_ARROW_ROWS = 10_000
 QUERY_SPILL_SHARE = 10
@@ -344,34 +344,34 @@ QUERY_MESSAGE_CHARACTERS = 400
 
 # Scenarios and the simulation
 MOST_ORIGINS = 10_000
-"""So many ponds downstream are looked at, at most, to find who made the demand."""
+"""The most ponds downstream that are searched for the origin of the demand."""
 SCENARIO_SECONDS = 3_155_760_000
 """A hundred years: the largest time of a scenario. Its microseconds are still exact as a JSON number."""
 SCENARIO_COUNT = 1_000_000
-"""The largest number of retries or failures that can be asked for."""
+"""The largest number of retries or failures in a scenario."""
 SCENARIO_NAME_CHARACTERS = 100
 """The longest name of a pipeline, ripple or trigger, in characters."""
 SCENARIO_PROBLEMS = 100
 """The most problems that are reported; the others are counted."""
 SCENARIO_NAMES_COMPARED = 1_000
-"""How many names are looked through for the one that was meant."""
+"""The most names that are compared to find the one that was meant."""
 SIMULATION_STEPS = 1_000_000
 """A simulation of more steps is refused: it would not end in reasonable time."""
 
 # Dropped files and OTLP
 DROP_NAMES = 1_000
-"""So many files of one name can have failed."""
+"""The most failed files that can have the same name."""
 DROP_NAME_BYTES = 200
-"""So much is kept of the name of a file that failed: beside it there must be room for the reason."""
+"""How many bytes of a failed file's name are kept: the name of its reason file must fit too."""
 DROP_HASH_OLD_NS = 3600 * 1_000_000_000
-"""A file is remembered if it had not changed for so long when it was read. A change that comes after that gives it
-another time, even one of another machine's clock: none of them is an hour behind."""
+"""A file is remembered if it had not changed for this long when it was read. A later change then gives it another
+mtime, even by another machine's clock: no clock is an hour behind."""
 OTLP_DEPTH = 100
-"""Protobuf reads no message that is nested deeper."""
+"""Protobuf reads no deeper message."""
 
 # What interfaces show, and how a server starts
 PROGRESS_BYTES = 4 * 1024 * 1024
-"""A smaller batch has no progress bar: it has landed before the bar could be read."""
+"""A smaller batch has no progress bar: it lands before the bar could be read."""
 TIMELINE_SHOWN = 60
 """A longer timeline is cut on the screen; `--json` has all of it."""
 UNMEASURED_SHOWN = 8
@@ -379,41 +379,41 @@ HTTP_START_SECONDS = 30.0
 HTTP_START_POLL_SECONDS = 0.01
 HTTP_BACKLOG = 2_048
 TIMELINE_TRACKS = 100
-"""Ripples that are drawn; a picture with more is not read by anybody."""
+"""The most ripples that are drawn: a picture with more cannot be read."""
 TIMELINE_BARS = 6_000
 
 # Manifest
 MANIFEST_BYTES = 16 * 1024 * 1024
-"""A larger file in `pipelines/` is data that lost its way, not a manifest."""
+"""A larger file in `pipelines/` is misplaced data, not a manifest."""
 
 # Tracing
 TRACE_FLUSH_SECONDS = 5.0
-"""How long the end of a process waits for a collector that does not take its spans."""
+"""How long a process waits at its end for a collector that does not accept its spans."""
 TRACED_RUNS = 10_000
-"""So many runs under way have a span; the oldest one is ended for one more."""
+"""The most runs under way that have a span; one more ends the oldest."""
 
 # Models and plans
 TABLE_NAMES_SHOWN = 12
 """How many tables a hint lists."""
 QUERIES_CACHED = 4096
-"""A manifest that is read again has changed in few of its queries."""
+"""When a manifest is read again, few of its queries have changed."""
 VIEWS_CACHED = 1024
 SLICES_SHOWN = 20
-"""How many slices of a table a plan lists; the rest is counted."""
+"""The most slices of a table that a plan lists; the rest is counted."""
 OUTPUT_LINE_CHARACTERS = 8 * 1024
-"""A line that is longer is taken for several."""
+"""A longer line is split into several."""
 SECRET_CHARACTERS = 1024
-"""A secret up to this length is found also where such a line is cut."""
+"""A secret up to this length is found even where such a line is split."""
 
 # Spark and its JVM
 ARCHIVES_KEPT = 3
-"""Archives of about 180 MB each; the one that was used least recently goes first."""
+"""Archives have about 180 MB each; the least recently used one is deleted first."""
 ARCHIVE_MEMORY_BYTES = 3 * 1024**3
-"""A machine with less memory than this is not burdened with making an archive (it takes 1 GB beside the work)."""
+"""A machine with less memory makes no archive: making one takes 1 GB beside the work."""
 ARCHIVE_RETRY_SECONDS = 24 * 3600
 """The pause after a failure to make an archive."""
 ARCHIVE_SECONDS = 1_800
-"""An archive that is not made by then is given up."""
+"""The making of an archive is stopped after this time."""
 ARCHIVE_POLL_SECONDS = 2.0
 SPARK_MESSAGE_CHARACTERS = 400
 """How much of Spark's text an error shows; the rest is in its cause."""
@@ -426,14 +426,14 @@ JVM_OUTPUT_LINES = 100
 JVM_LINE_BYTES = 2_000
 JVM_POLL_SECONDS = 0.005
 JAVA_VERSION_SECONDS = 60
-"""How long a `java -version` may take before the thing on PATH is not taken for a Java."""
+"""How long `java -version` may take; a slower program on PATH is not accepted as Java."""
 SPARK_RETAINED = 100
-"""Finished jobs, stages and queries that Spark keeps: they are not read, and memory must not grow."""
+"""Finished jobs, stages and queries that Spark keeps. Headwater does not read them, and memory must not grow."""
 USER_CODE_CHARACTERS = 160
 USER_ERROR_CHARACTERS = 400
 
 # Files of the store
 ROW_GROUP_BYTES = 128 * 1024 * 1024
-"""A row group is also written when its rows weigh this much in memory: wide rows must not need more of it."""
+"""A row group is also written when its rows take this much memory, so that wide rows need no more."""
 FILES_PER_PARTITION = 1_000
-"""How many files one partition may roll to: `FileRecord.ordinal` counts partitions in steps of it."""
+"""The most files of one partition: `FileRecord.ordinal` counts partitions in steps of it."""

@@ -1,4 +1,4 @@
-"""The name of this machine, and the part of it whose processes this one can see.
+"""The name of this machine, and the scope whose processes this one can see.
 
 The name is the same for every process and after a restart: `HEADWATER_NODE`, else the host's name with a mark made from
 the machine id, else (a system without one) with a mark from a file of the project. It is part of paths and leases.
@@ -22,7 +22,7 @@ MACHINE_ID_FILES = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
 _HOST_NAMESPACE = "pid:[4026531836]"
-"""The kernel's fixed number of the namespace that no container has (PROC_PID_INIT_INO)."""
+"""The kernel's fixed number of the host's process id namespace, which no container has (PROC_PID_INIT_INO)."""
 _HOST = "host"
 _ID = re.compile(r"[0-9a-f]{32}")
 _PURPOSE = b"headwater node"
@@ -32,7 +32,7 @@ _project_file: Path | None = None
 
 
 def keep_node_in(file: Path) -> None:
-    """Where the mark of a machine without a machine id is kept. The file is made when the name is first needed."""
+    """Set the file for the mark of a machine without a machine id. The file is made when the name is first needed."""
     global _project_file
     _project_file = file
 
@@ -45,8 +45,8 @@ def this_node() -> NodeId:
 
 @lru_cache(maxsize=1)
 def process_scope() -> str:
-    """The boot and the process id namespace that this process runs in; empty where the system does not tell. Only within
-    one scope does a process id mean one process."""
+    """The boot and the process id namespace of this process; empty where the system does not report them. A process id
+    is unique only within one scope."""
     try:
         boot, namespace = _BOOT_ID.read_text().strip(), str(_PID_NAMESPACE.readlink())
     except OSError:
@@ -56,9 +56,9 @@ def process_scope() -> str:
 
 
 def has_ended(scope: str) -> bool:
-    """Whether all processes of another scope under this machine's name have ended, for sure. A name that an operator
-    gave is used by one scope at a time; else only an earlier boot of the same host is known to be over. Containers can
-    share a machine id and a host name while they run side by side."""
+    """Whether all processes of another scope under this machine's name have certainly ended. A name that an operator
+    gave is used by one scope at a time. Otherwise only an earlier boot of the same host is known to be over: containers
+    can share a machine id and a host name while they run side by side."""
     here = process_scope()
     if scope == here or not scope or not here:
         return False
@@ -81,13 +81,13 @@ def _machine_id(files: tuple[Path, ...]) -> str | None:
 
 
 def _mark(secret: str) -> str:
-    """A machine id is confidential: it is never shown, and its mark here is of no use elsewhere."""
+    """A machine id is confidential: it is never shown, and its mark is of no use outside of Headwater."""
     return hmac.new(secret.encode(), _PURPOSE, hashlib.sha256).hexdigest()[:_MARK_CHARACTERS]
 
 
 def _kept(file: Path | None) -> str:
-    """What the project's file says; made once. Of two processes that make it, both get what the first one wrote. Empty
-    if it cannot be kept: then the host's name alone is the name."""
+    """The mark in the project's file, made once. If two processes make it, both get what the first one wrote. Empty if
+    it cannot be stored: then the host's name alone is the name."""
     if file is None:
         return ""
     with suppress(OSError):

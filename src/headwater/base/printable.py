@@ -1,4 +1,4 @@
-"""Foreign text made safe to show: a name, a message or a program's output may hold characters that steer a terminal,
+"""Makes foreign text safe to show: a name, a message or a program's output may hold characters that control a terminal,
 break a log's lines, or show text in another order than it is written."""
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ _LINES = re.compile(f"[{_UNSAFE}]")
 
 
 def printable(name: str) -> str:
-    """One line: every control character (line breaks too), bidi control and lone surrogate as an escape, such as
-    `\\x00` or `\\u202e`."""
+    """One line. Control characters, line breaks, bidi controls and lone surrogates become escapes such as `\\u202e`."""
     return _NAME.sub(_escape, name)
 
 
 def quoted(name: str) -> str:
-    """A name from outside (of a file, a folder) as it stands in a message."""
+    """A name from outside (of a file, a folder) as a message shows it."""
     return f"`{printable(name)}`"
 
 

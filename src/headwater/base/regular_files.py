@@ -1,5 +1,5 @@
-"""Opens regular files and nothing else. A pipe, socket or device of the same name is refused at once: reading one could
-wait for ever. What is checked is the file that was opened, so no program can swap the name in between."""
+"""Opens regular files only. A pipe, socket or device of the same name is refused at once: reading one could wait for
+ever. The check is made on the opened file, so no program can swap the name in between."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class NotRegular(OSError):
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A regular file, links followed. Raises `NotRegular`, and what `open` raises."""
+    """Open a regular file, following links. Raises `NotRegular`, and what `open` raises."""
     return _regular(os.open(path, _READ))
 
 
 def open_below(folder: Path, name: str) -> BinaryIO:
-    """A regular file below a folder. No part of `name` may be a symbolic link, so nothing outside of the folder can be
-    opened. Raises `NotRegular`, and what `open` raises."""
+    """Open a regular file below a folder. No part of `name` may be a symbolic link, so nothing outside of the folder
+    can be opened. Raises `NotRegular`, and what `open` raises."""
     *parents, last = name.split("/")
     directory = os.open(folder, _READ | os.O_DIRECTORY)
     try:

@@ -1,8 +1,7 @@
 """A table's schema: columns with permanent ids, and a fingerprint that is the same everywhere.
 
-A column's id is given once and never used again: a rename keeps it, a dropped and re-added name gets a new one.
-The ids are written into Parquet as field ids. Schemas are values; `store/evolution.py` decides how one becomes
-the next.
+A column's id is given once and never reused: a rename keeps it, a dropped and re-added name gets a new one. The ids are
+written into Parquet as field ids. Schemas are values; `store/evolution.py` decides how one becomes the next.
 """
 
 from __future__ import annotations
@@ -22,13 +21,12 @@ if TYPE_CHECKING:
 
 
 PROMOTABLE = ("bool", "int", "long", "real", "string", "timestamp", "date")
-"""The kinds of types that a promoted column can have: those for which every reader finds the same values in JSON."""
+"""The types that a promoted column can have: those for which every reader finds the same values in JSON."""
 
 
 @dataclass(frozen=True)
 class Promotion:
-    """Where a promoted column is read from in rows that have no value of their own for it: a place inside the
-    `dynamic` column of this id."""
+    """The source of a promoted column for rows that lack it: a path inside the `dynamic` column of this id."""
 
     column_id: int
     steps: Steps
@@ -36,9 +34,9 @@ class Promotion:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table. `dropped` means the source no longer has it: it stays, and new rows hold null.
-    `default` is the JSON text of the value that rows of files older than the column show. `form` is how a source writes
-    its texts: no part of the stored schema, but of the one that the source's rows are coerced by."""
+    """One column of a table. `dropped` means that the source no longer has it: it stays, and new rows hold null.
+    `default` is the JSON text of the value for rows of files older than the column. `form` is how a source writes its
+    texts: it is used to coerce the source's rows and is not stored."""
 
     id: int
     name: str
@@ -75,8 +73,8 @@ class Column:
         )
 
     def source_in(self, written: TableSchema) -> Column | None:
-        """The column of a file of the schema `written` in which this one is looked for where it is null; None if it
-        is not promoted, or the file has no such column, or none that is JSON."""
+        """The column of a file with the schema `written` from which this one is read where it is null. None if this one
+        is not promoted, or the file has no such column, or it is not JSON."""
         if self.promoted is None or self.type.kind not in PROMOTABLE:
             return None
         found = written.by_id(self.promoted.column_id)
@@ -110,16 +108,15 @@ class TableSchema:
         return replace(self, columns=tuple(column if c.id == column.id else c for c in self.columns))
 
     def formed(self, forms: Mapping[str, TextForm | None]) -> TableSchema:
-        """This schema with the forms that a source's texts have: what its rows are coerced by, and never what is
-        stored."""
+        """This schema with the forms of a source's texts, by which its rows are coerced. Forms are never stored."""
         if not any(forms.values()):
             return self
         return replace(self, columns=tuple(replace(c, form=forms.get(c.name)) for c in self.columns))
 
     @property
     def fingerprint(self) -> str:
-        """`sha256:` and the hash of the canonical JSON form: equal schemas have equal fingerprints, on every
-        machine and in every version."""
+        """`sha256:` and the hash of the canonical JSON form, which is the same on every machine and in every
+        version."""
         text = json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 

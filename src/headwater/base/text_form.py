@@ -1,7 +1,7 @@
-"""How the texts of one column are written: the format of a time, the zone it is in, the mark before a fraction.
+"""How the texts of one column are written: the format of a time, its zone, the decimal mark.
 
-A format is a text with directives, as `strptime` knows them: `%Y/%m/%d %H:%M`. What is not a directive must be in
-the value exactly so. The grammar is here, because the manifest checks it; `coerce/forms.py` reads values by it.
+A format is a text with directives, as in `strptime`: `%Y/%m/%d %H:%M`. Other characters must be in the value exactly as
+they are. The grammar is here because the manifest checks it; `coerce/forms.py` reads values by it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _MEANINGS = (_YEARS, _MONTHS, _DAYS, _HOURS, "j", "aA", "p", "M", "S", "f", "z",
 
 @dataclass(frozen=True)
 class TextForm:
-    """How the texts of a column are read. `format` is None where a time is RFC 3339, `timezone` where a time without a
-    zone is in UTC; `decimal` is the mark before the fraction of a number."""
+    """How the texts of a column are read. `format` is None for RFC 3339; `timezone` is None if a time without a zone is
+    in UTC; `decimal` is the mark before the fraction of a number."""
 
     format: str | None = None
     timezone: str | None = None
@@ -50,8 +50,8 @@ class TextForm:
 
 @dataclass(frozen=True)
 class FormatPart:
-    """A piece of a format: a directive, or the bytes that a value has there. `is_tight` number directives are next to
-    another one, so that they must have all of their digits."""
+    """A piece of a format: a directive, or the literal bytes of a value. An `is_tight` number directive is next to
+    another one, so that its values must have all of their digits."""
 
     directive: str = ""
     literal: bytes = b""
@@ -59,7 +59,7 @@ class FormatPart:
 
 
 class BadFormat(ValueError):
-    """What is wrong with a format, at which character (from 1), and what to write."""
+    """A problem in a format: the reason, the character (from 1), and what to write."""
 
     def __init__(self, reason: str, *, at: int, hint: str):
         super().__init__(f"{reason}, at character {at}")
@@ -68,8 +68,8 @@ class BadFormat(ValueError):
 
 @lru_cache(maxsize=1024)
 def parse_format(text: str) -> tuple[FormatPart, ...]:
-    """The parts of a format. Raises `BadFormat` where a value could not be read by it: a directive that is unknown or
-    says a thing twice, one that lacks its partner, no whole date."""
+    """The parts of a format. Raises `BadFormat` if no value could be read by it: an unknown or repeated directive, one
+    without its partner, or no complete date."""
     found: list[tuple[str, int]] = []
     at = 0
     while at < len(text):
@@ -99,7 +99,7 @@ def has_time(parts: tuple[FormatPart, ...]) -> bool:
 
 
 def has_zone(parts: tuple[FormatPart, ...]) -> bool:
-    """Whether each value says by itself which instant it is."""
+    """Whether each value contains its zone or is an instant."""
     return any(part.directive and part.directive in "z" + _EPOCHS for part in parts)
 
 
@@ -121,7 +121,7 @@ def _check_whole(found: list[tuple[str, int]]) -> None:
             continue
         meaning = next(group for group in _MEANINGS if part[1] in group)
         if meaning in places:
-            raise BadFormat(f"`{part}` says again what an earlier directive says", at=at + 1, hint="keep one of them")
+            raise BadFormat(f"`{part}` repeats an earlier directive", at=at + 1, hint="keep one of them")
         places[meaning] = at
     if _EPOCHS in places:
         if len(places) > 1:

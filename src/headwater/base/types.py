@@ -1,8 +1,8 @@
 """Column types: the words of the manifest, as values.
 
 `bool int long real string timestamp date decimal(p,s) binary dynamic vector(n) list<T> struct<name:T,...>`.
-`parse_type` and `str(type)` are inverse to each other. What a type is in Arrow is decided here, because every
-file is written from it; what it is in DuckDB or Spark belongs to the rooms that talk to them.
+`parse_type` and `str(type)` are inverse to each other. The Arrow form of a type is decided here, because every file is
+written from it; the packages for DuckDB and Spark decide theirs.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def struct_of(fields: tuple[tuple[str, Type], ...]) -> Type:
 
 @lru_cache(maxsize=1024)
 def parse_type(text: str) -> Type:
-    """The type a user wrote. Raises HW-S03 with the nearest word for a misspelt one."""
+    """The type that a user wrote. Raises HW-S03 with the nearest word for a misspelt one."""
     parser = _Parser(text)
     found = parser.type()
     if parser.rest():
@@ -72,8 +72,7 @@ def parse_type(text: str) -> Type:
 
 
 def widens(old: Type, new: Type) -> bool:
-    """True if every value of `old` is a value of `new` by the list of CONTRACTS section 3: this alone happens
-    without being asked for."""
+    """True if every value of `old` is a value of `new`. Only these changes are made without a user's decision."""
     match old.kind, new.kind:
         case ("int", "long") | ("int", "real"):
             return True
@@ -84,7 +83,7 @@ def widens(old: Type, new: Type) -> bool:
 
 
 def converts(old: Type, new: Type) -> bool:
-    """True if a reader can show files of type `old` as `new` once a person has accepted the change."""
+    """True if a reader can show files of type `old` as `new` once a user has accepted the change."""
     if old == new or widens(old, new) or new.kind == "string":
         return True
     numeric = ("int", "long", "real", "decimal")
@@ -94,7 +93,7 @@ def converts(old: Type, new: Type) -> bool:
 
 
 def to_arrow(type_: Type) -> pa.DataType:
-    """The Arrow type a column has in the store's files."""
+    """The Arrow type of a column in the store's files."""
     import pyarrow as pa
 
     match type_.kind:
@@ -129,8 +128,8 @@ def to_arrow(type_: Type) -> pa.DataType:
 
 
 def from_arrow(arrow: pa.DataType) -> Type:
-    """The type that holds every value of an Arrow column a source delivers: a time of day is the text
-    `HH:MM:SS.nnnnnnnnn`, a map a list of its entries. Raises HW-S03 if there is none."""
+    """The type that holds every value of an Arrow column from a source. A time of day becomes the text
+    `HH:MM:SS.nnnnnnnnn`, a map becomes a list of its entries. Raises HW-S03 if there is none."""
     import pyarrow as pa
     from pyarrow import types as at
 
@@ -237,7 +236,7 @@ class _Parser:
                 break
         self._expect(">")
         if len({name for name, _ in fields}) < len(fields):
-            raise _bad(self.text, "a field name stands twice")
+            raise _bad(self.text, "a field name occurs twice")
         return struct_of(tuple(fields))
 
     def _numbers(self, count: int) -> list[int]:

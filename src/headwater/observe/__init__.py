@@ -1,4 +1,4 @@
-"""What Headwater tells of itself to those who watch over it: spans of runs, ripples, slices and commits.
+"""What Headwater reports to operators: spans of runs, ripples, slices and commits, and counters.
 
-It looks on. It decides nothing, stores nothing, and what it cannot tell stops no work.
+This package only observes: it decides nothing and stores nothing, and its failures stop no work.
 """

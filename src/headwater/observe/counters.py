@@ -1,7 +1,7 @@
-"""Counts of what this process has seen happen, since it started. They only grow; who scrapes them makes rates of them.
+"""Counts of events in this process since it started. They only grow; the monitoring system computes rates.
 
-Whoever sees the thing counts it: a server counts the runs that the engine tells of, a worker the leases that it takes
-over. Counting costs a lock and an addition.
+The process that sees an event counts it: a server counts the runs that the engine reports, a worker the leases that it
+takes over. Counting costs a lock and an addition.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LABELS: Mapping[Counted, tuple[str, ...]] = {
     "rows_dead_lettered": ("table",),
     "files_dead_lettered": ("table",),
 }
-"""What tells the counts of one kind apart."""
+"""The labels of each kind of count."""
 
 
 class Counters:
@@ -48,11 +48,11 @@ class Counters:
             self._counts[kind][labels] += times
 
     def counts(self, kind: Counted) -> dict[tuple[str, ...], int]:
-        """What there is so far. A kind without labels always has its one count."""
+        """The counts so far. A kind without labels always has its one count."""
         with self._lock:
             found = dict(self._counts[kind])
         return found if LABELS[kind] else {(): found.get((), 0)}
 
 
 COUNTERS = Counters()
-"""Those of this process."""
+"""The counters of this process."""

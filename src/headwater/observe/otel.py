@@ -1,8 +1,8 @@
 """Spans by the OpenTelemetry SDK, which reads the rest of the OTEL_* variables itself: endpoint, headers, sampler,
-resource, sizes of batches. Importing this takes a moment: only `tracing` does, when spans are asked for.
+resource, sizes of batches. Importing this module is slow: only `tracing` does it, when spans are asked for.
 
-The provider is not made the global one of the process. What libraries in it would like to tell, such as the query
-strings of requests, is not ours to send.
+The provider is not the global one of the process: Headwater does not send the spans of libraries, which may hold the
+query strings of requests, for example.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _logger = logging.getLogger(__name__)
 
 
 def open_tracing(names: Sequence[str], environ: Mapping[str, str]) -> OtelTracing:
-    """Tracing to these exporters. Raises HW-U01 for one that is not there, and for a variable that the SDK refuses."""
+    """Tracing to these exporters. Raises HW-U01 if one is not installed, or if the SDK rejects a variable."""
     if not environ.get("HEADWATER_DEBUG"):
         _listen_to_the_sdk()
     try:
         return OtelTracing([_exporter(_full_name(name, environ)) for name in names])
     except (ValueError, RuntimeError) as error:
-        # What it says may hold the value of a variable, and one of them holds a token.
+        # The SDK's message may hold the value of a variable, and one of them holds a token.
         raise HeadwaterError(
             "HW-U01",
             "OpenTelemetry refuses a value of the OTEL_* environment",
@@ -73,7 +73,7 @@ class OtelTracing:
         self._tracer = self._provider.get_tracer("headwater", __version__)
         self._runs: dict[str, trace.Span] = {}
         self._lock = threading.Lock()
-        # The thread is made now, because Python makes none any more when a process ends.
+        # The thread starts now, because Python starts no threads while a process ends.
         self._ending = threading.Event()
         self._flusher = threading.Thread(target=self._flush_at_the_end, name="headwater-spans", daemon=True)
         self._flusher.start()
@@ -120,7 +120,7 @@ class OtelTracing:
         if self._flusher.is_alive():
             _logger.warning("tracing: the last spans could not be sent within %g seconds", limits.TRACE_FLUSH_SECONDS)
             for exporter in self._exporters:
-                exporter.shutdown()  # it stops trying again
+                exporter.shutdown()  # stops its retries
 
     def _flush_at_the_end(self) -> None:
         self._ending.wait()
@@ -128,8 +128,8 @@ class OtelTracing:
 
 
 class _StderrExporter(SpanExporter):
-    """A line of JSON a span. Never on stdout, which is for data; on the stderr of the moment, which may be another
-    one than at the start."""
+    """One line of JSON per span. Never on stdout, which is for data. It looks up stderr for each span, because stderr
+    may have been replaced since the start."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         sys.stderr.write("".join(f"{span.to_json(indent=None)}\n" for span in spans))
@@ -138,8 +138,8 @@ class _StderrExporter(SpanExporter):
 
 
 class _SayOnce(logging.Handler):
-    """Hears what the SDK logs and says once that spans are lost. Its own words may hold a header with a token, and a
-    collector that is away would bring them again and again."""
+    """Replaces the SDK's log messages by one warning that spans are lost. A message of the SDK may hold a header with a
+    token, and would be repeated while a collector is unreachable."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -159,7 +159,7 @@ def _listen_to_the_sdk() -> None:
 
 
 def _full_name(name: str, environ: Mapping[str, str]) -> str:
-    """`otlp` is two exporters, by the protocol; that of HTTP is the one that comes along."""
+    """The protocol decides which exporter `otlp` means; the one for HTTP is installed with the extra."""
     if name != "otlp":
         return name
     protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or ""
@@ -184,7 +184,7 @@ def _exporter(name: str) -> SpanExporter:
 
 
 def _resource() -> Resource:
-    """What the environment says of this process, with our name where it says none."""
+    """The resource that the environment describes; the service name is ours if it gives none."""
     said = OTELResourceDetector().detect().attributes
     ours: dict[str, str] = {"service.name": "headwater", "service.version": __version__}
     return Resource.create({name: value for name, value in ours.items() if name not in said})

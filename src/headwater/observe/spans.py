@@ -1,4 +1,4 @@
-"""What whoever does work may say about it, and the listener that is there when nobody asked to listen."""
+"""The protocol by which code reports its work as spans, and the implementation for when tracing is off."""
 
 from __future__ import annotations
 
@@ -11,43 +11,41 @@ Attribute = str | bool | int | float | Sequence[str]
 
 
 class Span(Protocol):
-    """A piece of work under way. Spans of other processes become its children by its W3C `traceparent`; None if nobody
-    traces."""
+    """Work under way. Spans of other processes become its children by its W3C `traceparent`; None if tracing is off."""
 
     @property
     def traceparent(self) -> str | None: ...
 
     def tell(self, attributes: Mapping[str, Attribute]) -> None:
-        """Say what is known only now."""
+        """Add attributes that are known only now."""
 
     def fail(self, error: BaseException) -> None:
-        """Say that the work failed: by the code of the error and what it means, or by its class, never by its
-        message. An error that leaves the span is said by itself."""
+        """Mark the work as failed: by the code of the error and its meaning, or by its class, never by its message. An
+        exception that leaves the span is recorded without this call."""
 
 
 class Tracing(Protocol):
     """Spans of one process. Every method may be called from any thread, and none of them fails the work."""
 
     def begin_run(self, pipeline: str, run_id: str) -> str | None:
-        """Start the span of a run, the first of its trace. Its W3C `traceparent`, by which spans of other processes
-        become its children; None if nobody traces."""
+        """Start the span of a run, the first of its trace. Returns its W3C `traceparent`, by which spans of other
+        processes become its children; None if tracing is off."""
 
     def end_run(self, run_id: str, state: str | None) -> None:
-        """End the span of a run that this process began; nothing for any other. A state of None: there was nothing
-        to do."""
+        """End the span of a run that this process began; ignore any other. A state of None: there was nothing to do."""
 
     def span(
         self, name: str, attributes: Mapping[str, Attribute], *, parent: str | None = None
     ) -> AbstractContextManager[Span]:
-        """The span of what is done inside. Its parent is the `traceparent` that is given, else the span that this
-        thread is in; if there is none either, it begins a trace."""
+        """A span of the work inside the `with`. Its parent is the given `traceparent`, else the current span of this
+        thread; without either, it begins a trace."""
 
     def shutdown(self) -> None:
-        """End the spans of runs that go on elsewhere, and send what there is, for a bounded time."""
+        """End the spans of runs that go on elsewhere, and send the spans that are left, for a bounded time."""
 
 
 class NoSpan:
-    """The span that is not there."""
+    """A span that records nothing."""
 
     traceparent = None
 
@@ -65,7 +63,7 @@ class NoSpan:
 
 
 class NoTracing:
-    """Nobody traces."""
+    """Tracing that is off."""
 
     _span = NoSpan()
 

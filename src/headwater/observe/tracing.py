@@ -1,4 +1,4 @@
-"""Tracing, as the environment asks for it: off, unless the OTEL_* variables say where spans go.
+"""Tracing as the environment configures it: off, unless the OTEL_* variables say where spans go.
 
 While it is off nothing of OpenTelemetry is imported, and a span costs no more than a call.
 """
@@ -23,8 +23,8 @@ _shared: Tracing | None = None
 
 
 def tracing() -> Tracing:
-    """The tracing of this process, decided when it is first asked for and kept until `shutdown`. Raises HW-U01 if the
-    environment asks for what cannot be done: ask once before the work begins."""
+    """The tracing of this process, decided at the first call and kept until `shutdown`. Raises HW-U01 if the
+    environment asks for something that is not possible: call it once before the work begins."""
     global _shared
     found = _shared
     if found is None:
@@ -36,7 +36,7 @@ def tracing() -> Tracing:
 
 
 def shutdown() -> None:
-    """Send what there is, for a bounded time. Also done when the process ends by itself."""
+    """Send the spans that are left, for a bounded time. This also happens when the process ends by itself."""
     global _shared
     with _lock:
         ended, _shared = _shared, None
@@ -46,8 +46,7 @@ def shutdown() -> None:
 
 
 def asked_exporters(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The exporters that the environment asks for, by OpenTelemetry's names; none if tracing is off. A variable that
-    is empty counts as not set."""
+    """The exporters that the environment asks for; none if tracing is off. An empty variable counts as not set."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return ()
     named = environ.get("OTEL_TRACES_EXPORTER", "").strip()
@@ -58,7 +57,7 @@ def asked_exporters(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def trace_id_of(traceparent: str | None) -> str | None:
-    """The trace id in a W3C `traceparent`, as tracing tools show it. A text that is none is given back as it is."""
+    """The trace id in a W3C `traceparent`, as tracing tools show it. Any other text is returned unchanged."""
     found = _TRACEPARENT.fullmatch(traceparent or "")
     return found[1] if found else traceparent
 

@@ -1,4 +1,4 @@
-"""Runs pipelines: plans what is to be done, stores it as work, does it, and ends well whatever happens.
+"""Runs pipelines: plans the work, stores it as jobs, and does it, so that a failure at any point can be continued.
 
-Knows the manifest, the connectors, the store and Spark; decides nothing about the face that shows it.
+Knows the manifest, the connectors, the store and Spark; decides nothing about how an interface shows it.
 """

@@ -1,4 +1,4 @@
-"""What happens during an apply, as it happens, for whoever shows it."""
+"""What happens during an apply, as it happens, for the interface that shows it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RunFinished:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Another process holds all that is left to do."""
+    """Other processes hold all the work that is left."""
 
 
 Event = RunBegan | SliceBegan | SliceRetried | SliceEnded | RunFinished | Waiting

@@ -1,4 +1,4 @@
-"""Items of a slice that cannot be read at all: left out and kept as dead letters, or the error that names all of them."""
+"""Items of a slice that cannot be read at all: kept as dead letters, or reported in one error that names them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read_without(read: ArrowRead, bad: Collection[str]) -> ArrowRead:
 
 
 def check_bad_items(ask: TableAsk, bad: Collection[BadItem]) -> None:
-    """Raises HW-C02, which names the items, if there are more of them than are kept."""
+    """Raises HW-C02, which names the items, if there are more of them than may be kept."""
     if len(bad) <= ask.max_bad_items:
         return
     hint = 'repair or remove them; `on_bad_file = "dead_letter"` lands the others'
@@ -39,7 +39,7 @@ def check_bad_items(ask: TableAsk, bad: Collection[BadItem]) -> None:
 
 
 def bad_items_warning(bad: Collection[BadItem]) -> str:
-    """What a plan says of them."""
+    """The warning of a plan about them."""
     files = "1 file" if len(bad) == 1 else f"{len(bad)} files"
     return f"{files} cannot be read and will be kept as dead letters: {_listed(bad)}"
 

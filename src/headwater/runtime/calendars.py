@@ -1,15 +1,14 @@
-"""Windows and cron as instants: what a clock on the wall of some time zone shows, in microseconds since the epoch.
+"""Windows and cron as instants: times of a wall clock in a time zone, in microseconds since the epoch.
 
-Both are times of a wall clock, so both meet the two days a year on which the clock is changed:
-
+Both are times of a wall clock, so both need rules for the two days a year on which the clock is changed:
 - A time that the clock skips moves forward by what was skipped: 02:30 becomes 03:30 where 02:00 to 03:00 is missing.
-- A time that the clock shows twice is the first of the two, unless it belongs to something that repeats within the
-  hour shown twice (`every = "15m"`, a cron expression for every hour): that goes on in real time, as it should.
+- A time that the clock shows twice is the first of the two, unless it belongs to something that repeats within the hour
+  shown twice (`every = "15m"`, a cron expression for every hour): that continues in real time.
 - Two times that become the same instant are one.
 
 Windows: `start`, and again each `every` on the wall clock, counted from a Monday: `1w` opens on Mondays, `6h` at the
-same four times of every day. `duration` is real time, except that a window ends when the next one opens: the day that
-has an hour less or more makes no overlap.
+same four times of every day. `duration` is real time, except that a window ends when the next one opens, so that a day
+with an hour less or more makes no overlap.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MONDAY_US = 4 * DAY_US
-"""1970-01-05 as a clock reading: the first Monday. Where `every` is counted from."""
+"""1970-01-05 as a clock reading, the first Monday: `every` is counted from here."""
 _LAST_US = (datetime(9999, 12, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 """The calendars end here, and so do the iterators."""
 _SETTLED_US = 2 * DAY_US
-"""No clock is changed by more than a day: so long after a change, nothing of it is left."""
+"""No clock is changed by more than a day, so this long after a change it has no effect any more."""
 
 Marks = Callable[[int, int, int], Sequence[int]]
 """(from, until, offset) -> the instants in between at which a clock that is `offset` ahead of UTC shows one of the
@@ -43,7 +42,7 @@ times, in order."""
 
 
 class _Stretch(NamedTuple):
-    """From `start` to `end` the clock is `offset` ahead of UTC; just before it was `before` ahead."""
+    """From `start` to `end` the clock is `offset` ahead of UTC; just before, it was `before` ahead."""
 
     start: int
     end: int
@@ -52,8 +51,8 @@ class _Stretch(NamedTuple):
 
 
 def windows_of(specs: Sequence[WindowSpec], *, after_us: int) -> Iterator[tuple[int, int]]:
-    """The windows of an Inlet as (start, end), ascending, never overlapping, without end; the first is the one that
-    is open at `after_us`, else the next. From wherever it begins, the windows are the same."""
+    """The windows of an Inlet as (start, end): endless, ascending, never overlapping. The first is the one that is open
+    at `after_us`, else the next. The windows do not depend on `after_us`."""
     each = [_windows_of_one(spec, after_us) for spec in specs]
     longest = (max(same) for _, same in groupby(merge(*each), key=itemgetter(0)))
     for (start, end), (next_start, _) in pairwise(longest):
@@ -63,7 +62,7 @@ def windows_of(specs: Sequence[WindowSpec], *, after_us: int) -> Iterator[tuple[
 
 
 def cron_times(at: str, timezone: str, *, after_us: int) -> Iterator[int]:
-    """The instants of a cron expression later than `after_us`, ascending, without end."""
+    """The instants of a cron expression later than `after_us`: endless and ascending."""
     cron = parse_cron(at)
     every_hour = len(cron.hours) == 24
     ticks = _instants(timezone, _cron_marks(cron), lambda _: every_hour, since_us=after_us, begin_us=after_us)
@@ -75,7 +74,7 @@ def cron_times(at: str, timezone: str, *, after_us: int) -> Iterator[int]:
 
 
 def _windows_of_one(spec: WindowSpec, after_us: int) -> Iterator[tuple[int, int]]:
-    """Every window from the last that opened by `after_us` on; as long as it would be if no other came after it."""
+    """Every window, starting with the last that opened by `after_us`; its length ignores later windows."""
     every, duration = duration_us(spec.every), duration_us(spec.duration)
     phase = _MONDAY_US + time_of_day_us(spec.start)
 
@@ -115,16 +114,16 @@ def _is_cron_day(cron: Cron, day: date) -> bool:
 def _instants(
     timezone: str, marks: Marks, repeats: Callable[[int], bool], *, since_us: int, begin_us: int
 ) -> Iterator[int]:
-    """When the clock shows one of the times, ascending; an instant may come twice. Of what is not after `since_us`
-    at least the last is among them, if it is not before `begin_us`. `repeats(change)` tells whether times are read
-    again when the clock is set back by so much."""
+    """When the clock shows one of the times, ascending; an instant may come twice. Of the instants up to `since_us` at
+    least the last is included, if it is not before `begin_us`. `repeats(change)` says whether times are repeated when
+    the clock is set back by that much."""
     zone = ZoneInfo(timezone)
     for stretch in _stretches(zone, begin_us - _SETTLED_US):
         change = stretch.offset - stretch.before
         first = stretch.start
         skipped: Sequence[int] = ()
         if change > 0:
-            # As if the clock had not been changed yet: that is what moving forward by the gap comes to.
+            # Read as if the clock had not been changed yet, which moves a skipped time forward by the gap.
             skipped = marks(first, first + change, stretch.before)
         elif not repeats(-change):
             first -= change
@@ -133,12 +132,12 @@ def _instants(
 
 
 def _from_last_before(instants: Sequence[int], since_us: int) -> Sequence[int]:
-    """Without all that `since_us` has left behind, except the last: a window may still be open."""
+    """Without the instants before `since_us`, except the last: its window may still be open."""
     return instants[max(0, bisect_right(instants, since_us) - 1) :]
 
 
 def _stretches(zone: ZoneInfo, begin_us: int) -> Iterator[_Stretch]:
-    """Time from `begin_us` on, cut where the clock changes, and now and then elsewhere."""
+    """Time from `begin_us` on, cut wherever the clock changes, and sometimes elsewhere."""
     start, before = begin_us, _offset(zone, begin_us)
     offset = before
     while start < _LAST_US:
@@ -152,7 +151,7 @@ def _stretches(zone: ZoneInfo, begin_us: int) -> Iterator[_Stretch]:
 
 
 def _first_with_other_offset(zone: ZoneInfo, low: int, high: int) -> int:
-    """The clock changes once between the two: when."""
+    """The instant at which the clock changes, once, between the two."""
     was = _offset(zone, low)
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,7 +1,7 @@
-"""From the manifest to what the freshness engine runs: ponds, standing triggers, and the ripples of the models.
+"""From the manifest to what the freshness engine runs: ponds, triggers, and the ripples of the models.
 
-Pure but for the SQL and Python files that ripples name: no store, no Spark, no clock. Compiling the same files gives
-equal records, whatever the order of their keys.
+Pure, except that it reads the SQL and Python files of ripples: no store, no Spark, no clock. Compiling the same files
+gives equal records, whatever the order of their keys.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from headwater.runtime.model import ModelRipple, project_tables, read_ripples
 from headwater.runtime.ripple_fingerprint import landing_fingerprint
 
 OWNER = "manifest"
-"""Who set a trigger that stands in the manifest."""
+"""The actor of a trigger that the manifest declares."""
 POLL_US = SECOND_US
-"""The least time between two looks at a source that says nothing else."""
+"""The least time between two scans of a source that sets no other."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class CronTrigger:
 
 @dataclass(frozen=True)
 class CompiledPipeline:
-    """One pipeline. The ripples of its pond are the tables of an Inlet, else `ripples`, in the manifest's order.
-    Triggers have ids that say what they are: an equal id is an equal trigger."""
+    """One pipeline. The ripples of its pond are the tables of an Inlet, else `ripples`, in the manifest's order. The id
+    of a trigger describes it: an equal id is an equal trigger."""
 
     id: str
     pond: PondSpec
@@ -62,18 +62,18 @@ class Compiled:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files beside the manifests that were read: a change in one of them is a change of the project."""
+        """The files beside the manifests that were read: a change of one of them changes the project."""
         ripples = (ripple for pipeline in self.pipelines.values() for ripple in pipeline.ripples)
         return tuple(dict.fromkeys(ripple.file for ripple in ripples if not ripple.is_inline))
 
     def weight_of(self, pipeline: str) -> Weight:
-        """How long a job of the pipeline is likely to hold its worker: nobody knows what a source has to offer."""
+        """How long a job probably holds its worker. How much new data a source has is not known in advance."""
         return "small" if self.pipelines[pipeline].ripples else "big"
 
 
 def compile_pipelines(project: Project, *, now_us: int) -> Compiled:
-    """The project as the engine sees it; windows begin with the one that is open at `now_us`, or the next. Raises
-    every error of every pipeline together."""
+    """The project as the engine sees it; windows begin with the one that is open at `now_us`, or the next. Raises the
+    errors of all pipelines together."""
     tables = project_tables(project.pipelines)
     errors: list[HeadwaterError] = []
     pipelines: dict[str, CompiledPipeline] = {}
@@ -131,7 +131,7 @@ def _pond(
 
 
 def triggers_of(spec: PipelineSpec) -> tuple[tuple[Trigger, ...], tuple[CronTrigger, ...]]:
-    """The standing demand on a pipeline; what is said twice counts once."""
+    """The triggers of a pipeline; a trigger that is declared twice counts once."""
     triggers: dict[str, Trigger] = {}
     crons: dict[str, CronTrigger] = {}
 

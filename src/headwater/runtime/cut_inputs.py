@@ -1,4 +1,4 @@
-"""What an execution reads: tables with their files at the cut, and views with what is behind them at theirs."""
+"""What an execution reads: tables with their files at the cut, and views with the tables that they read at theirs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class CutInput:
     """A table or view that the ripple reads, as of a sequence. `as_of_seq` is None for an optional source that never
-    ran: it reads as an empty table with the `declared` columns. `since_seq` is the sequence at which the ripple's last
-    successful execution read it."""
+    ran: it is read as an empty table with the `declared` columns. `since_seq` is the sequence at which the ripple's
+    last successful execution read it."""
 
     table: str
     as_of_seq: int | None
@@ -34,14 +34,13 @@ class CutInput:
 
 
 def read_inputs(store: Store, reader: str, inputs: Sequence[CutInput]) -> dict[str, Input]:
-    """Each input of `reader`, all from one look at the catalog. Raises HW-T07 for one that is not there, or whose
-    files are gone."""
+    """The inputs of `reader`, all from one snapshot of the catalog. Raises HW-T07 if a table or its files are gone."""
     with store.catalog.snapshot() as connection:
         return _InputReader(connection, store.root, view_names(connection)).read(reader, inputs)
 
 
 def parent_runs(inputs: Mapping[str, Input]) -> tuple[str, ...]:
-    """The runs that last wrote the tables, also those behind views."""
+    """The runs that last wrote the tables, including those that views read."""
     from headwater.spark.ripples import tables_of
 
     return tuple(sorted({state.files[-1].run_id for state in tables_of(inputs.values()) if state.files}))
@@ -82,7 +81,7 @@ class _InputReader:
         return view_cut(self.connection, given.table, as_of=given.as_of_seq)
 
     def _behind(self, cut: ViewCut, *, since_seq: int | None) -> Input:
-        """The view over what it was landed with, whatever has landed since."""
+        """The view over the tables as they were when it landed, whatever has landed since."""
         from headwater.spark.ripples import ViewInput
 
         definition = cut.view.definition
@@ -104,7 +103,7 @@ class _InputReader:
 
 
 def _no_table(reader: str, given: CutInput) -> TableState:
-    """A table that is not there yet, as an empty one with its declared columns."""
+    """A table that does not exist yet, as an empty one with its declared columns."""
     if not given.declared:
         raise HeadwaterError(
             "HW-T07",

@@ -1,7 +1,7 @@
-"""What is pushed in this process wakes the engine, and not more often than is of use.
+"""Rows that are pushed in this process wake the engine, at a limited rate.
 
-It is a hint: one that is lost, because the process ends or another one runs the engine, costs a consumer that waits the
-time to the next look at the pushed pipeline (`poll`), and nothing else.
+This is a hint. If it is lost, because the process ends or another one runs the engine, the pushed rows are found by the
+next scan of the pushed pipeline (`poll`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headwater.freshness.events import Delivered
 
 
 class Deliveries:
-    """Any thread may `add`; the one that steps the engine takes."""
+    """Any thread may `add`; the thread that steps the engine takes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -22,14 +22,14 @@ class Deliveries:
         self._next_at = 0.0
 
     def add(self, pipeline: str) -> bool:
-        """Rows have come. True if nobody has been woken for what waits here."""
+        """Note pushed rows. True if the engine must be woken for them."""
         with self._lock:
             first = not self._pipelines
             self._pipelines.add(pipeline)
             return first
 
     def take(self) -> list[Delivered]:
-        """What the engine is to be told now."""
+        """The events that are due for the engine now."""
         with self._lock:
             if not self._pipelines or time.monotonic() < self._next_at:
                 return []
@@ -38,6 +38,6 @@ class Deliveries:
             return [Delivered(name) for name in found]
 
     def wait_seconds(self, most: float) -> float:
-        """How long it may take until something is to be told."""
+        """How long to wait, at most, until the next event is due."""
         with self._lock:
             return min(most, max(0.0, self._next_at - time.monotonic())) if self._pipelines else most

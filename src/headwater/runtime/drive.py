@@ -1,4 +1,4 @@
-"""The engine and its workers in one process, until all has settled: what `apply` and `run` do when nobody serves."""
+"""Runs the engine and its workers in one process until everything has settled: `apply` and `run` without a server."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from headwater.runtime.worker_threads import WorkerThreads
 
 @dataclass
 class Renewal:
-    """Keeps the engine's lease between steps. By the clock, not at every wake-up: SQLite's waker hears of the renewal
-    itself, and would never rest."""
+    """Renews the engine's lease between steps. It renews by the clock, not at every wake-up: the renewal itself wakes
+    SQLite's waker, which would never rest."""
 
     renewed_us: int = field(default_factory=now_us)
 
@@ -30,7 +30,7 @@ class Renewal:
 
 
 def patience(*wakes_us: int | None) -> float:
-    """How long to wait for news before the lease is renewed, or one of these times has come."""
+    """How long to wait for events before the lease must be renewed, or one of these times has come."""
     seconds = _renew_seconds()
     for wake_us in wakes_us:
         if wake_us is not None:
@@ -52,8 +52,8 @@ class Drive:
     """Whether the engine is released as soon as all has settled."""
 
     def until_settled(self, *, stay: Callable[[], bool] = lambda: False) -> None:
-        """Works until nothing is under way and only a window could bring more; with `stay`, for as long as that says
-        so. Ctrl-C gives back what was claimed; the next owner goes on with it."""
+        """Works until nothing is under way and only a window could bring more; with `stay`, as long as that returns
+        True. Ctrl-C gives back claimed jobs; the next owner continues them."""
         waker = changes(self.engine.store.catalog)
         if self.leaves:
             self.engine.may_leave = lambda: not self._may_go_on() and not stay()
@@ -78,8 +78,8 @@ class Drive:
             renewal.renew(self.engine)
 
     def _may_go_on(self) -> bool:
-        """Whether time alone, and not much of it, lets something start: a source that was looked at a moment ago. One
-        that is fresh until later, by a window that it had, is not waited for."""
+        """Whether a short wait lets something start: the minimum time between two scans of a source. A source that a
+        used window keeps fresh until later is not waited for."""
         state = self.engine.state
         waiting = [pond for pond in state.ponds.values() if pond.is_inlet and pond.needed_freshness is not None]
         recent = [pond.name for pond in waiting if pond.start_freshness <= state.now]

@@ -1,7 +1,7 @@
-"""The engine at work: its one owner takes what happened from the inbox, steps, and stores what came of it.
+"""The running engine: its one owner takes events from the inbox, steps, and stores the result.
 
-A step is one transaction: events consumed, ponds touched, jobs queued or cancelled, the history written. A killed
-owner's successor finds state and inbox as before a step or as after it, and goes on.
+A step is one transaction: events consumed, ponds touched, jobs queued or cancelled, the history written. If the owner
+is killed, its successor finds state and inbox as before the step or as after it, and continues.
 """
 
 from __future__ import annotations
@@ -39,40 +39,40 @@ from headwater.runtime.trigger_events import sleeping, trigger_changes
 RUNNING: tuple[RunState, ...] = ("running",)
 
 WAITS = "waits"
-"""The key among an event's ids whose sender waits for an answer; `CAUSE` says what made it ask."""
+"""Marks, among an event's ids, the sender that waits for an answer; `CAUSE` says what made it ask."""
 CAUSE = "cause"
 
 
 @dataclass
 class Engine:
-    """The freshness engine of one project, owned by this process. If a step cannot be stored (HW-T03: another owner)
-    this object is of no use any more: its state is ahead of what is believed."""
+    """The freshness engine of one project, owned by this process. If a step cannot be stored (HW-T03: another owner),
+    this object must not be used any more: its state is ahead of the stored one."""
 
     store: Store
     owner: Lease
     compiled: Compiled
     state: State
     runs_triggers: bool
-    """Whether standing triggers make demand: they do for `serve`, and sleep while a passing `apply` is the owner."""
+    """Whether triggers make demand: they do for `serve`, and sleep while an `apply` is the owner."""
     run_history: RunHistory = field(default_factory=RunHistory)
     ended: list[RunEnds] = field(default_factory=list)
-    """The runs that are over since somebody last looked here."""
+    """The runs that have ended since the owner last read this list."""
     clock: EngineClock = field(default_factory=EngineClock)
     follows: int = 0
-    """The step that the state was loaded from; while the engine is not ours yet."""
+    """The step from which the state was loaded, until this process owns the engine."""
     reserved: ReservedJobs | None = None
-    """Workers of this process that have nothing to do yet."""
+    """Idle workers of this process."""
     may_leave: Callable[[], bool] = lambda: False
     """Whether the engine may be released with a step after which nothing is under way."""
     left: bool = False
     answered: dict[int, Mapping[str, Any]] = field(default_factory=dict)
-    """The answers to what was asked of this engine directly."""
+    """The answers to requests that were sent to this engine directly."""
     newest: Callable[[], Compiled | None] = lambda: None
-    """Another graph, if the manifest declares one by now: whoever sends demand means the manifest as they see it."""
+    """A new graph, if the manifest has changed: the sender of demand means the manifest as it is now."""
 
     @property
     def wake_us(self) -> int | None:
-        """When the engine has to be stepped although nothing has happened."""
+        """When the engine must be stepped even if nothing has happened."""
         announced = self.state.announced
         return self.clock.on_the_system(announced) if announced is not None else None
 
@@ -84,8 +84,8 @@ class Engine:
         news: Sequence[EngineEvent] = (),
         asked: Sequence[Arrived] = (),
     ) -> list[Effect]:
-        """One step: what the inbox holds, and what the owner itself has to say. `causes` tells who is behind the
-        owner's own demand, by pond; `news` is for those who listen; `asked` is what did not come by the inbox."""
+        """One step: the events of the inbox, and those of the owner. `causes` gives the origin of the owner's own
+        demand, by pond; `news` is for listeners; `asked` are requests that did not come through the inbox."""
         with self.store.catalog.snapshot() as connection:
             arrived = [*take(connection), *asked]
             completed = {each.event.ripple for each in arrived if isinstance(each.event, Completed)}
@@ -105,13 +105,13 @@ class Engine:
         return effects
 
     def trigger_changes(self) -> list[Event]:
-        """What brings the standing triggers to what the manifest and the users say now."""
+        """The events that bring the triggers to what the manifest and the users say now."""
         with self.store.catalog.snapshot() as connection:
             asked = standing(connection)
         return trigger_changes(self.state, self.compiled, asked)
 
     def change_graph(self, compiled: Compiled) -> list[Effect]:
-        """Goes on with another graph: what is equal in both keeps its state."""
+        """Continue with another graph: ponds that are equal in both keep their state."""
         self.compiled = compiled
         change = graph_change(self.state, compiled.ponds)
         news = [EngineEvent(kind="graph_changed", body={"pipelines": len(compiled.pipelines)})]
@@ -119,12 +119,12 @@ class Engine:
         return [*effects, *(self.advance(self.trigger_changes()) if self.runs_triggers else [])]
 
     def busy(self) -> bool:
-        """Whether anything is under way, or waits to be taken notice of."""
+        """Whether anything is under way, or an event waits in the inbox."""
         with self.store.catalog.snapshot() as connection:
             return is_busy(connection)
 
     def release(self) -> None:
-        """Lets another process own the engine."""
+        """Let another process own the engine."""
         if not self.left:
             release(self.store.catalog, self.owner)
 
@@ -135,8 +135,8 @@ class Engine:
                 self.run_history.asked[each.event.pond] = cause
 
     def _senders(self, told: Sequence[Event], arrived: Sequence[Arrived]) -> list[int | None]:
-        """The ids of the demands that the step will take, in its order; None where nobody waits for an answer. Demand
-        for ponds that are not there, or not any more when it is taken, is not taken."""
+        """The ids of the demands that the step will take, in its order; None where no sender waits for an answer.
+        Demand for a pond that does not exist, or no longer exists when it is taken, is not taken."""
         known = set(self.state.ponds)
         found: list[int | None] = []
         for event in told:
@@ -190,14 +190,14 @@ class Engine:
             self.reserved.put(stored.jobs)
 
     def _record(self, name: str) -> dict[str, Any]:
-        """A pond's record, and who has asked for it."""
+        """A pond's record, with the cause of its demand."""
         record = save_pond(self.state, name)
         cause = self.run_history.asked.get(name)
         return record if cause is None else {**record, "asked": list(cause)}
 
     def _jobs(self, starts: Sequence[StartRipple]) -> tuple[NewJob, ...]:
-        """A job for each ripple of a model; one for all tables of an Inlet that start together: its source is
-        looked at once."""
+        """One job for each ripple of a model; one for all tables of an Inlet that start together: one scan serves
+        all."""
         looks: dict[tuple[str, int], list[StartRipple]] = {}
         found = []
         for start in starts:
@@ -225,8 +225,8 @@ class Engine:
         )
 
     def _ripple_body(self, start: StartRipple) -> dict[str, object]:
-        """What the execution reads: the version of every table of its sources and of its parents; None where a source
-        has never completed a run. And which definition of the ripple is meant."""
+        """What the execution reads: the version of every table of its sources and of its parents (None where a source
+        has never completed a run), and the definition of the ripple."""
         reads: dict[str, object] = {}
         for part in start.cut:
             reads.update(dict(part.versions or ()))
@@ -236,7 +236,7 @@ class Engine:
         return {"reads": reads, "attempt": start.attempt, "definition": definition}
 
     def _unwanted(self, cancelled: Sequence[CancelRipple]) -> tuple[str, ...]:
-        """The jobs of cancelled executions. One look at a source serves all tables of an Inlet: its job goes on
+        """The jobs of cancelled executions. One scan of a source serves all tables of an Inlet, so its job continues
         while one of them is still wanted."""
         gone = {(effect.pond, effect.ripple, effect.freshness) for effect in cancelled}
         ponds = sorted({effect.pond for effect in cancelled})
@@ -258,10 +258,10 @@ def open_engine(
     asked: Sequence[Arrived] = (),
     reserved: ReservedJobs | None = None,
 ) -> Engine | None:
-    """Becomes the owner, with the first step: it brings the stored state to the graph that the manifest declares now,
-    and takes what is `asked`; jobs that it makes go to the `reserved`. None while another process owns the engine. Jobs
-    whose workers are gone are queued again."""
-    heard = tracing()  # raises if it cannot be had: before the engine is ours
+    """Become the owner with the first step: it brings the stored state to the graph that the manifest declares now, and
+    takes the events in `asked`; the jobs that it makes go to the `reserved` workers. None while another process owns
+    the engine. Jobs whose workers are gone are queued again."""
+    heard = tracing()  # raises for bad settings, before this process owns the engine
     for _ in range(limits.CLAIM_TRIES):
         with store.catalog.snapshot() as connection:
             owner = engine_owner(connection)
@@ -286,7 +286,7 @@ def open_engine(
         except LeaseLost:
             return None
         except Conflict:
-            continue  # another owner came and went: from its state
+            continue  # another owner came and went: start from its state
         COUNTERS.add("lease_takeovers", times=len(take_over(store.catalog)))
         if runs_triggers:
             engine.advance(engine.trigger_changes())
@@ -295,7 +295,7 @@ def open_engine(
 
 
 def _take_engine(engine: Engine, told: Sequence[Event], asked: Sequence[Arrived]) -> bool:
-    """Claims the engine with its first step, or without one if there is nothing to store."""
+    """Claim the engine with its first step, or without one if there is nothing to store."""
     engine.advance(told, asked=asked)
     if engine.owner.epoch:
         return True
@@ -310,22 +310,22 @@ def _take_engine(engine: Engine, told: Sequence[Event], asked: Sequence[Arrived]
 
 
 def restored(ponds: Iterable[PondSpec], saved: SavedEngine) -> State:
-    """The engine as its last step left it; one that knows no pond, if there was none."""
+    """The engine as its last step left it; without one, an engine with no ponds."""
     if saved.header is None:
         return State()
     return load(ponds, {**saved.header, "ponds": saved.ponds})
 
 
 def opening(state: State, ponds: Iterable[PondSpec], *, runs_triggers: bool = False) -> list[Event]:
-    """What an owner tells a restored engine first: the graph as it is declared now, and that triggers sleep unless it
-    runs them."""
+    """The first events for a restored engine: the declared graph, and that triggers sleep unless the owner runs
+    them."""
     change = graph_change(state, ponds)
     return [*([change] if change is not None else []), *([] if runs_triggers else sleeping(state))]
 
 
 def resolved(arrived: Iterable[Arrived], versions: Mapping[str, int]) -> list[Event]:
-    """The engine's events of the inbox. A completion names what its table holds now: the sequence that last changed
-    it. Only its own ripple changes a table, and that runs again only after this step."""
+    """The inbox as events of the engine. A completion gets the current version of its table: the sequence that last
+    changed it. Only its own ripple changes a table, and it runs again only after this step."""
     return [
         event._replace(version=versions.get(event.ripple, 0)) if isinstance(event, Completed) else event
         for each in arrived

@@ -1,4 +1,4 @@
-"""The engine's own time: the system's, for as long as that does not go back."""
+"""The engine's own time: the system's, unless that goes back."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SLOWER = 2
 
 @dataclass
 class EngineClock:
-    """Never goes back and never stands still. When the system's clock was set back, the engine's goes on from where it
-    was at half the speed, until the system's has caught up: nothing runs twice, and nothing waits for a day."""
+    """Always moves forward. If the system's clock is set back, the engine's continues from its last time at half the
+    speed until the system's has caught up: nothing runs twice, and nothing waits for a day."""
 
     last_us: int = 0
     _ticked: float = field(default_factory=time.monotonic)
@@ -26,7 +26,7 @@ class EngineClock:
         return self.last_us
 
     def on_the_system(self, moment_us: int) -> int:
-        """When the system's clock will show the engine's time to be this."""
+        """The system's time at which the engine's clock will show this time."""
         ours = self.now_us()
         now = now_us()
         return now + (moment_us - ours) * (SLOWER if ours > now else 1)

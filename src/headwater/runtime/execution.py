@@ -1,5 +1,4 @@
-"""What is noted of one execution of a ripple while it runs: what its code says, how long it takes, and how much of that
-is the start of Spark."""
+"""What is recorded of one execution of a ripple: its output, its duration, and how much of that is Spark's start."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Execution:
-    """`seconds` is how long it took, without the start of Spark; known after the block of `noted`."""
+    """`seconds` is its duration without the start of Spark; known after the block of `noted`."""
 
     def __init__(self, mask: Mask):
         self.seconds = 0.0
@@ -38,11 +37,11 @@ class Execution:
             self.seconds = max(0.0, time.monotonic() - begin - self._start.us / 1e6)
 
     def ended(self, end: JobEnd) -> JobEnd:
-        """The end of a job that went well, with what is known of its execution."""
+        """The end of a successful job, with what is known of its execution."""
         return replace(end, spark_start_us=self._start.us, output=JobOutput(output=self._output.text()))
 
     def failed(self, end: JobEnd, error: HeadwaterError, code: Code) -> JobEnd:
-        """The end of one that failed, with what its exception said."""
+        """The end of a failed job, with the message of its exception."""
         from headwater.spark.user_errors import exception_text
 
         said, lines = exception_text(code, error)

@@ -13,8 +13,8 @@ from headwater.runtime.ripple_fingerprint import declared_columns
 
 @dataclass(frozen=True)
 class InletTable:
-    """One table of an Inlet: what is asked of the source, what the manifest declares, and what the source itself
-    says of its columns (None where only reading tells)."""
+    """One table of an Inlet: what is asked of the source, what the manifest declares, and the columns that the source
+    itself reports (None if they are known only by reading)."""
 
     ask: TableAsk
     declared: Mapping[str, DeclaredColumn] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Inlet:
 
 
 def inlet_of(spec: PipelineSpec, source: Source) -> Inlet:
-    """Bring manifest and source together. Asks the source for its tables (and so for keys that only it knows)."""
+    """Bring manifest and source together. Asks the source for its tables, and so for keys that only it knows."""
     assert spec.source is not None
     offered = {table.name: table.observed for table in source.discover()}
     return Inlet(
@@ -56,6 +56,6 @@ def _table(spec: PipelineSpec, table: TableSpec, observed: Observed | None) -> I
         exclude=tuple(table.exclude),
         forms={name: column.form for name, column in declared.items() if column.form},
     )
-    # A CSV file without a header names its columns by those that are declared, also one that is left out.
+    # A CSV file without a header takes its column names from the declared columns, including those that are left out.
     lands = {name: column for name, column in declared.items() if name not in table.exclude}
     return InletTable(ask, lands, observed)

@@ -1,8 +1,7 @@
-"""The jobs of an Inlet: one looks at the source and stores its slices; each slice is a job of its own.
+"""The jobs of an Inlet: one scans the source and stores its slices; each slice is a job of its own.
 
-Whatever process claims a slice lands it. A source that moved under a slice is planned again; one that fails for a
-moment is asked again, later and later; a slice that fails for good takes the rest of its table with it, and the other
-tables go on.
+The process that claims a slice lands it. If the source changes under a slice, it is planned again; a transient failure
+is retried after growing pauses; a slice that fails for good ends the rest of its table, and the other tables go on.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ if TYPE_CHECKING:
     from headwater.spark.write_frame import SparkSession
 
 Look = Callable[[str], PipelineJob]
-"""Looks at the source of an Inlet. Raises HeadwaterError if it cannot be looked at."""
+"""Scans the source of an Inlet. Raises HeadwaterError if it cannot be scanned."""
 OpenInlet = Callable[[str], tuple[Inlet, Source]]
-"""Opens the source of an Inlet without looking what is new."""
+"""Opens the source of an Inlet without scanning for new data."""
 Done = tuple[PipelineResult | None, JobLease | None]
-"""What came of a pipeline, if the job was the last of its run; and the job that its worker goes on with."""
+"""The result of a pipeline, if the job was the last of its run; and the next job of the worker."""
 
 
 class InletJobs:
@@ -75,11 +74,11 @@ class InletJobs:
         self._errors: dict[str, HeadwaterError] = {}
         self._lock = threading.Lock()
 
-    # --- the look at the source
+    # --- the scan of the source
 
     def plan(self, lease: JobLease, look: Look, *, holder: str | None) -> Done:
-        """Look at the source and store what is new as jobs; the job of the Inlet waits for them. If nothing is new, or
-        the source cannot be looked at, the job ends."""
+        """Scan the source and store new data as jobs; the job of the Inlet waits for them. If nothing is new, or the
+        source cannot be scanned, the job ends."""
         with traced_inlet(lease) as span:
             end = JobEnd(
                 held=lease.fence, state="waiting", rows=lease.rows, bytes=lease.bytes, trace_id=span.traceparent
@@ -130,12 +129,12 @@ class InletJobs:
                         self.store, job.planned, trigger=self.trigger, actor=self.actor, ends=end, holder=holder
                     )
             except Conflict:
-                job.replan()  # another process was quicker: see what is left
+                job.replan()  # another process was faster: see what is left
                 continue
             self._note_begun(job.pipeline, run_id, job.evolved)
             self.sources.put(run_id, job.planned.inlet, job.source)
             return run_id, claimed
-        raise HeadwaterError("HW-T02", f"`{job.pipeline}` is being changed by others all the time", retryable=True)
+        raise HeadwaterError("HW-T02", f"other processes keep changing `{job.pipeline}`", retryable=True)
 
     def _end_inlet(self, lease: JobLease, end: JobEnd, error: HeadwaterError | None) -> None:
         told = None if error is None else error.as_json()
@@ -150,7 +149,7 @@ class InletJobs:
         finish_job(self.store.catalog, end, events=told_of)
 
     def _note_begun(self, pipeline: str, run_id: str, evolved: tuple[str, ...] = ()) -> None:
-        """Tells once of each run that this process works on, before anything else is told of it."""
+        """Reports each run that this process works on, once, before any other report about it."""
         with self._lock:
             known = run_id in self._begun
             self._begun[run_id] = evolved or self._begun.get(run_id, ())
@@ -162,7 +161,7 @@ class InletJobs:
     # --- a slice
 
     def land(self, lease: JobLease, open_inlet: OpenInlet) -> Done:
-        """One claimed slice, to its end: landed, failed, or gone. Raises HW-T03 if another worker has it."""
+        """Do one claimed slice to its end: landed, failed, or gone. Raises HW-T03 if another worker has it."""
         crash_point("unit.after_lease")
         with self.store.catalog.snapshot() as connection:
             slice_ = slice_lease(connection, lease)
@@ -177,7 +176,7 @@ class InletJobs:
             raise
         except HeadwaterError as error:
             if self.stopping.is_set():
-                raise  # what was cancelled has not failed
+                raise  # a cancelled slice has not failed
             return self.fail(lease, error)
         else:
             seq = landed.seq
@@ -185,7 +184,7 @@ class InletJobs:
         return self._result(slice_, seq), None
 
     def fail(self, lease: JobLease, error: HeadwaterError) -> Done:
-        """A slice that failed for good."""
+        """End a slice that failed for good."""
         with self.store.catalog.snapshot() as connection:
             slice_ = slice_lease(connection, lease)
         self._errors.setdefault(slice_.run_id, error)
@@ -194,7 +193,7 @@ class InletJobs:
         return self._result(slice_, seq), None
 
     def _land_patiently(self, lease: JobLease, slice_: SliceLease, open_inlet: OpenInlet) -> LandedSlice:
-        """Land a slice; a source that fails for a moment is asked again, later and later."""
+        """Land a slice; a transient failure of the source is retried after growing pauses."""
         start, delay = SparkStart(), limits.RETRY_FIRST_SECONDS
         for tries in range(limits.SOURCE_RETRIES + 1):
             try:
@@ -226,7 +225,7 @@ class InletJobs:
     # --- the end of a run
 
     def _result(self, slice_: SliceLease, seq: int | None) -> PipelineResult | None:
-        """What came of a run that a commit of this process has ended; None if it goes on, or is planned again."""
+        """The result of a run that a commit of this process has ended; None if it continues, or is planned again."""
         run_id = slice_.run_id
         with self.store.catalog.snapshot() as connection:
             record = run_record(connection, run_id)
@@ -258,8 +257,8 @@ class InletJobs:
         return result
 
     def _not_in_source(self, tables: Sequence[TableOfRun]) -> dict[str, int]:
-        """Rows that the source no longer has. Known only of a table whose slices were all read from one moment of the
-        source: then every key of the source is in the table, and those beyond their number are not in the source."""
+        """Rows that the source no longer has. Known only for a table whose slices were all read from one moment of the
+        source: then the table holds every key of the source, and any further keys are no longer in the source."""
         counts = {table.table: table.source_keys for table in tables if table.source_keys is not None}
         with self.store.catalog.snapshot() as connection:
             states = table_states(connection, counts) if counts else []
@@ -267,7 +266,7 @@ class InletJobs:
         return {table: rows for table, rows in found.items() if rows > 0}
 
     def _keep_notes(self, run_id: str, result: PipelineResult) -> None:
-        """What a person should know is kept with the job that planned the run."""
+        """Store the notes for the user with the job that planned the run."""
         with self.store.catalog.transaction(durable=False) as connection:
             of = (t.job.c.landed_run_id == run_id) & (t.job.c.kind == INLET_JOB)
             keep_output(connection, JobOutput(output="\n".join(result.notes)), of)

@@ -1,8 +1,8 @@
 """Land one execution of a ripple: read its inputs at the cut, run its code on Spark, write, and commit all at once.
 
-The cut is a commit sequence per input, so an execution that is tried again reads the same rows. The schema is decided
-before the rows are written and committed with them, as for slices. What makes a result land once is what the caller
-requires of the commit (the lease of the job) and what the caller lets it say (that the job has ended).
+The cut is a commit sequence per input, so a retried execution reads the same rows. The schema is decided before the
+rows are written and committed with them, as for slices. A result lands once because of what the caller makes the commit
+require (the lease of the job) and contain (the end of the job).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from headwater.spark.write_frame import SparkSession, Written
 
 COMPARED_ROWS = 1_000_000
-"""Rows of an upsert table up to which a result leaves out what the table already holds: 16 bytes of each travel to
-every task."""
+"""Up to this many rows of an upsert table, a result leaves out rows that the table already holds: 16 bytes of each go
+to every task."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,7 @@ class RippleTable:
 
 @dataclass(frozen=True)
 class RippleOutcome:
-    """What an execution made. `changed`: its table is not what it was before. `parent_runs` are the runs that last
-    wrote the inputs at the cut."""
+    """What an execution made. `changed`: its table has changed. `parent_runs` last wrote the inputs at the cut."""
 
     rows: int
     bytes: int
@@ -71,7 +70,7 @@ class LandedRipple(RippleOutcome):
 
 @dataclass(frozen=True)
 class Closing:
-    """What the commit says beside the table: of the run, to the engine, of the job."""
+    """What the commit contains beside the table: changes of the run, the event for the engine, the end of the job."""
 
     changes: tuple[r.Change, ...] = ()
     events: tuple[InboxEvent, ...] = ()
@@ -80,9 +79,9 @@ class Closing:
 
 @dataclass(frozen=True)
 class RippleWork:
-    """One execution. `job_id` and `attempt` name the directory that it writes to; `requires` is what keeps a worker
-    that lost its lease from landing; `closing` says what else the commit holds, given what was made. `on_control` gets
-    what stops the execution, from any thread, as soon as there is something to stop."""
+    """One execution. `job_id` and `attempt` name the directory that it writes to; `requires` keeps a worker that lost
+    its lease from landing; `closing` returns what else the commit contains, given the outcome. `on_control` is called
+    with the object that can stop the execution, from any thread, as soon as it can be stopped."""
 
     store: Store
     spark: Callable[[], SparkSession]
@@ -106,7 +105,7 @@ class RippleWork:
 def land_ripple(work: RippleWork) -> LandedRipple:
     """Run, write and commit. Raises HW-R01 with the user's file and line for errors of their code, HW-S01 and HW-S02
     for a schema change that needs a decision, HW-R03 if its time was up, HW-T03 if the lease was lost, `TransientError`
-    if Spark went away. Nothing has changed then. The time that Spark takes to start does not count."""
+    if Spark went away. Nothing has changed then. The start of Spark does not count towards the timeout."""
     from headwater.spark.job_control import controlled
     from headwater.spark.ripples import running
 
@@ -123,13 +122,13 @@ def land_ripple(work: RippleWork) -> LandedRipple:
             previous_freshness_us=work.previous_freshness_us,
         ) as frame:
             result = _Result(work, frame, inputs, control)
-            # What the caller requires does not come true by another try; a table that moved is read again.
+            # A retry does not help if the caller's requirement fails; a table that has changed is read again.
             return until_landed(work.ripple.table, result.land, moved=result.table_moved)
 
 
 def one_ripple_run(work: RippleWork, *, trigger: str, definition: str) -> RippleWork:
-    """The same work as a run of its own, which its one commit records from its start to its end, with the cut and the
-    parents: for whoever runs a ripple without an engine."""
+    """The same work as a run of its own, for running a ripple without an engine. Its one commit records the run from
+    start to end, with the cut and the parents."""
     asked = work.closing
 
     def closing(outcome: RippleOutcome) -> Closing:
@@ -161,7 +160,7 @@ def one_ripple_run(work: RippleWork, *, trigger: str, definition: str) -> Ripple
 
 
 class _Result:
-    """A result on its way into its table; it is computed once for each time that it is written."""
+    """A result on its way into its table. It is computed once for each time that it is written."""
 
     def __init__(self, work: RippleWork, frame: DataFrame, inputs: Mapping[str, Input], control: Control):
         self.work, self.ripple, self.frame, self.inputs = work, work.ripple, frame, inputs
@@ -182,13 +181,13 @@ class _Result:
         return self._table() != self.base
 
     def _table(self) -> tuple[TableEntry | None, TableState | None]:
-        """The table that is landed in, as it is now."""
+        """The target table as it is now."""
         name = self.ripple.table
         with self.work.store.catalog.snapshot() as connection:
             entry = table_entries(connection, [name]).get(name)
             states = table_states(connection, [name]) if entry is not None else []
         check_owner(entry, self.ripple.pipeline, hint="give the ripple another name")
-        # Its own sequence moves with every commit of the store; the table has not changed by that.
+        # A table's own sequence moves with every commit of the store; that alone is no change of the table.
         return entry, replace(states[0], seq=0) if states else None
 
     def _evolve(self, entry: TableEntry | None) -> Evolution:
@@ -233,13 +232,13 @@ class _Result:
             known_hashes=self._known_rows(evolution.schema, live),
         )
         types = {column.name: column.type for column in evolution.schema.columns}
-        # Nothing says which of two rows with one key would win: an upsert is refused if there are such rows.
+        # Nothing decides which of two rows with one key would win, so an upsert with such rows is refused.
         unique_key = self.ripple.primary_key if self.ripple.mode == "upsert" else ()
         small = is_small(tables_of(self.inputs.values()))
         return write_frame(landing_frame(self._exact(), types, unique_key=unique_key), target, is_small=small)
 
     def _exact(self) -> DataFrame:
-        """The result with the nanoseconds of times that it hands on; its names are known to be good by now."""
+        """The result with the nanoseconds of times that it passes on; its names have been checked before."""
         from headwater.spark.carried_times import exact_frame
 
         if self.exact is None:
@@ -247,8 +246,8 @@ class _Result:
         return self.exact
 
     def _known_rows(self, schema: TableSchema, live: TableState | None) -> bytes:
-        """The hashes of rows that an upsert need not write again: the table shows them already. A default is shown
-        where a row holds nothing, and the hash does not tell the two apart."""
+        """The hashes of rows that an upsert need not write again, because the table shows them already. Not if a column
+        has a default: it is shown where a row holds nothing, and the hash is the same for both."""
         if live is None or not live.files or self.ripple.mode != "upsert":
             return b""
         if any(column.default is not None for column in schema.columns):
@@ -265,7 +264,7 @@ class _Result:
         evolution: Evolution,
         written: Written,
     ) -> LandedRipple:
-        """One commit for all that the execution changes."""
+        """One commit for all changes of the execution."""
         work, ripple, files = self.work, self.ripple, written.files
         schema_id = landing.evolve(
             ripple.table, entry, evolution, pipeline=ripple.pipeline, mode=ripple.mode, has_rows=bool(files)

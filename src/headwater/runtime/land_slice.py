@@ -1,8 +1,8 @@
-"""Land one slice: read it on Spark, write its files, and commit everything it changes at once.
+"""Land one slice: read it on Spark, write its files, and commit all its changes at once.
 
-The schema is decided before the rows are written and committed with them. Where the rows show columns that nobody
-knew, or another slice changed the schema meanwhile, the slice is written again with the newer schema; the files of
-the first try are never named.
+The schema is decided before the rows are written and committed with them. If the rows have unknown columns, or another
+slice changed the schema meanwhile, the slice is written again with the newer schema; no commit names the files of the
+first try.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class LandedSlice:
     seq: int
     bad_rows: int = 0
     bad_files: int = 0
-    """Those that were kept as dead letters."""
+    """The files that were kept as dead letters."""
 
 
 @dataclass(frozen=True)
 class UnitWork:
-    """All that landing one claimed unit takes."""
+    """All that is needed to land one claimed slice."""
 
     store: Store
     lease: SliceLease
@@ -82,8 +82,8 @@ class UnitWork:
 
 @traced_slice
 def land_unit(work: UnitWork) -> LandedSlice:
-    """Read, write and commit one slice. Raises `TransientError` or `SliceGone` for the caller to decide about,
-    HW-T03 if the lease was lost, and any other error for good."""
+    """Read, write and commit one slice. Raises `TransientError` or `SliceGone`, which the caller handles, HW-T03 if the
+    lease was lost, and any other error for good."""
     observed = work.read.observed if isinstance(work.read, ArrowRead) else None
     unit = _Unit(work, observed)
     unit.leave_out(observed.bad_items if observed is not None else ())
@@ -91,7 +91,7 @@ def land_unit(work: UnitWork) -> LandedSlice:
 
 
 def bad_rows_error(ask: TableAsk, error: BadRows) -> HeadwaterError:
-    """What is wrong with which rows, never their values."""
+    """The error that says what is wrong with which rows, never their values."""
     table, hint = ask.name, "fix the rows at the source, or declare the column with a type that takes them"
     if 0 < ask.max_bad_rows < error.total:
         hint = f"fix the rows at the source; up to {ask.max_bad_rows} of a slice are kept (`max_bad_rows`)"
@@ -116,8 +116,8 @@ def _declares_enough(table: InletTable) -> bool:
 
 
 class _Unit:
-    """A claimed unit on its way into its table, with what the tries so far have shown: columns, and items that cannot
-    be read."""
+    """A claimed slice on its way into its table, with the columns and the unreadable items that its tries have
+    found."""
 
     def __init__(self, work: UnitWork, observed: Observed | None):
         self.work, self.observed = work, observed
@@ -127,7 +127,7 @@ class _Unit:
         self.bad: dict[str, BadItem] = {}
 
     def land(self, number: int) -> LandedSlice | None:
-        """One try: write the slice for the table as it is now, and commit. None if it has shown something new."""
+        """One try: write the slice for the table as it is now, and commit. None if it has found something new."""
         entry = self._entry()
         if self.observed is None and number == 0 and entry is None and not _declares_enough(self.work.table):
             self._observe()
@@ -145,7 +145,7 @@ class _Unit:
             return self._commit(landing, entry, evolution, written, number=number)
 
     def leave_out(self, found: Sequence[BadItem]) -> None:
-        """Read without items that cannot be read. Raises HW-C02 if there are more of them than are kept."""
+        """Read without items that cannot be read. Raises HW-C02 if there are more of them than may be kept."""
         if found:
             assert isinstance(self.read, ArrowRead)
             self.bad.update({item.source_id: item for item in found})
@@ -157,7 +157,7 @@ class _Unit:
             return table_entries(connection, [self.ask.name]).get(self.ask.name)
 
     def _observe(self) -> None:
-        """Ask every partition for its columns, and leave out the items that this finds to be bad."""
+        """Ask every partition for its columns, and leave out the bad items that this finds."""
         from headwater.spark.write_frame import observe_read
 
         self.observed = None
@@ -191,7 +191,7 @@ class _Unit:
         return written
 
     def _directory(self, table: str, number: int) -> str:
-        """Where this try writes files of a table."""
+        """The directory for a table's files of this try."""
         lease = self.lease
         directory = attempt_directory(
             table, run_id=lease.run_id, node=this_node(), unit_id=lease.unit_id, attempt=lease.attempt
@@ -206,7 +206,7 @@ class _Unit:
     def _commit(
         self, landing: Landing, entry: TableEntry | None, evolution: Evolution, written: Written, *, number: int
     ) -> LandedSlice:
-        """One commit for all that the slice changes."""
+        """One commit for all changes of the slice."""
         ask, lease, stored = self.ask, self.lease, self.stored
         files, run_id = written.files, lease.run_id
         schema_id = landing.evolve(
@@ -280,15 +280,14 @@ class _Unit:
         return letters
 
     def _take_out_older(self, landing: Landing, *, number: int) -> None:
-        """The slice's bad rows and items come in place of those that its files, or the whole table before it, left. A
-        file that cannot be read leaves the rows of its last readable version in the table, and so their letters."""
+        """Replace the older dead letters of the slice's files, or of the whole table, by those of this slice. A file
+        that cannot be read leaves the rows of its last readable version in the table, and so their dead letters."""
         bad, items = self.bad.keys(), self.stored.slice.items
         places = None if self.ask.mode == "replace" else {item.source_id for item in items} - bad
         take_out_older(landing, self.ask.name, places=places, items=bad, directory=self._directory(LETTERS, number))
 
     def _retire(self, landing: Landing, *, number: int) -> None:
-        """Take the rows that replaced items landed before out of the table: files that hold nothing else leave it, the
-        others are written again without them."""
+        """Remove the rows of replaced items: files that hold nothing else leave the table, the others are rewritten."""
         gone = set(self.stored.slice.replaces) - self.bad.keys()
         state = self._state() if gone and self._entry() is not None else None
         files = state.files if state is not None else ()
@@ -309,7 +308,7 @@ class _Unit:
                 task_attempt=0,
             )
             landing.files += kept
-            # Of a file that does not list its items only reading tells whether it has rows of them.
+            # A file that does not list its items must be read to know whether it has rows of them.
             if sum(record.rows for record in kept) < file.rows:
                 hit.append(file)
                 landing.add_files(self.ask.name, file.schema_id, self.lease.run_id, kept)
@@ -317,8 +316,8 @@ class _Unit:
             landing.remove_files(self.ask.name, [file.path for file in hit])
 
     def _replace(self, landing: Landing, schema_id: int, files: Sequence[FileRecord]) -> tuple[FileRecord, ...]:
-        """The run's files become the table, all at once; if they hold exactly the rows that are there, nothing does.
-        Answers with the files of letters that waited with them."""
+        """Make the run's files the table, all at once; if they hold exactly the rows that are there, nothing changes.
+        Returns the dead letter files that waited with them."""
         name = self.ask.name
         with self.store.catalog.snapshot() as connection:
             earlier = staged_files(connection, self.lease.run_id, name)

@@ -1,8 +1,7 @@
 """Land one execution of a ripple that makes a view: nothing is computed and no file is written.
 
-Spark resolves the query over the inputs at the cut, DuckDB binds what it will show, and one commit says what the view
-is and which cut it stands for. A view changes when its query does, or anything that it reads: its readers run then, as
-those of a table do whose rows have changed.
+Spark resolves the query over the inputs at the cut, DuckDB binds it, and one commit records the view and its cut. A
+view changes when its query or anything that it reads changes: its readers run then, as those of a changed table do.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 @traced_ripple
 def land_view(work: RippleWork) -> LandedRipple:
-    """Resolve, bind and commit. Raises HW-R01 with the user's file and line for a query that Spark or DuckDB does not
-    take, HW-S03 for columns that cannot be, HW-M04 if the name is a table's, HW-T03 if the lease was lost,
+    """Resolve, bind and commit. Raises HW-R01 with the user's file and line for a query that Spark or DuckDB rejects,
+    HW-S03 for columns that cannot be used, HW-M04 if a table has the name, HW-T03 if the lease was lost,
     `TransientError` if Spark went away. Nothing has changed then."""
     name, reads = work.ripple.table, cut_of(work.inputs)
     _check_name(work)
@@ -56,7 +55,7 @@ def land_view(work: RippleWork) -> LandedRipple:
 
 
 def _check_name(work: RippleWork) -> None:
-    """A table is never hidden by a view: its rows would be lost from sight."""
+    """A view never replaces a table of the same name: the table's rows could not be read any more."""
     name = work.ripple.table
     with work.store.catalog.snapshot() as connection:
         entry = table_entries(connection, [name]).get(name)
@@ -66,7 +65,7 @@ def _check_name(work: RippleWork) -> None:
 
 
 def _columns(work: RippleWork, inputs: Mapping[str, Input]) -> dict[str, Type]:
-    """The columns that Spark finds for the query; if some are declared, all of them as they are."""
+    """The columns that Spark finds for the query. If some are declared, all declared ones must have their types."""
     from headwater.spark.frame_schema import frame_columns
     from headwater.spark.ripples import running
 
@@ -104,7 +103,7 @@ def _definition(work: RippleWork, columns: Mapping[str, Type]) -> r.ViewDefiniti
 
 
 def _check_in_duckdb(work: RippleWork, definition: r.ViewDefinition) -> None:
-    """Binds the view over the tables as they are, as whoever asks for it will."""
+    """Bind the view over the tables as they are now, as a query of it will."""
     import duckdb
 
     with work.store.catalog.snapshot() as connection:

@@ -1,4 +1,4 @@
-"""Keeps the leases of jobs that are being worked on, from one thread, for as long as the work takes."""
+"""Renews the leases of jobs that are being worked on, from one thread."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from headwater.catalog.queue import JobLease, lost_jobs
 
 
 class LeaseKeeper:
-    """Renews every lease it was given to keep. A lease that is lost is dropped here, and its keeper told: its commit
-    will be refused."""
+    """Renews the leases that it keeps. A lost lease is dropped and `on_lost` is called: its commit will be refused."""
 
     def __init__(self, catalog: Catalog):
         self.catalog = catalog
@@ -49,7 +48,7 @@ class LeaseKeeper:
             return set(self._leases)
 
     def look_for_lost_jobs(self) -> None:
-        """Asks the catalog which jobs were cancelled or taken over: long before their leases would be renewed."""
+        """Ask the catalog which jobs were cancelled or taken over, long before their leases would be renewed."""
         with self._lock:
             held = [lease for lease, _ in self._leases.values()]
         if held:
@@ -70,7 +69,7 @@ class LeaseKeeper:
         try:
             held = renew(self.catalog, lease.fence)
         except HeadwaterError:
-            return  # the catalog does not answer: the next round tries again, and the commit checks anyway
+            return  # the catalog does not answer: the next round retries, and the commit checks anyway
         if not held:
             self._drop(lease.job_id)
 

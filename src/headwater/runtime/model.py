@@ -1,7 +1,7 @@
-"""The ripples of a pipeline that reads pipelines: what each one does, and which tables it reads to do it.
+"""The ripples of a pipeline that reads pipelines: what each one does, and which tables it reads.
 
 A table that a ripple names is made by another ripple of its pipeline, or by one of the pipeline's sources; anything
-else is an error that says where the name stands.
+else is an error at the position of the name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headwater.runtime.model_view import duck_query
 from headwater.runtime.ripple_fingerprint import declared_columns, ripple_fingerprint
 
 PlaceOf = Callable[[], Position]
-"""Where something stands; looked up when it is asked for."""
+"""The position of something, computed when it is needed."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class RippleInput:
 class ModelRipple:
     """One ripple, ready to be run. `text` is the SQL, or the whole Python file of `function`; `file` is where it is
     written, relative to the project: a manifest, if it `is_inline`. `inputs` are in the order in which they are named,
-    `after` the ripples that must have run: those it reads, and those it says. `timeout_seconds`: how long an execution
-    may take; None: as long as it likes."""
+    `after` are the ripples that must have run: those it reads, and those it names. `timeout_seconds` limits an
+    execution; None: no limit."""
 
     name: str
     kind: Literal["sql", "python", "view"]
@@ -63,13 +63,13 @@ class ModelRipple:
 
     @property
     def position(self) -> Position:
-        """Where its SQL begins, or its function; looked up when it is asked for."""
+        """Where its SQL or its function begins; computed when it is needed."""
         return self.position_of()
 
 
 @dataclass(frozen=True, eq=False)
 class MadeTable:
-    """A table or view of the project: who makes it, and where that is written."""
+    """A table or view of the project: the pipeline that makes it, and where that is written."""
 
     pipeline: LoadedPipeline
     path: Path
@@ -100,7 +100,7 @@ def project_tables(pipelines: Iterable[LoadedPipeline]) -> dict[str, MadeTable]:
 def read_ripples(
     pipeline: LoadedPipeline, *, root: FilePath, tables: Mapping[str, MadeTable]
 ) -> tuple[tuple[ModelRipple, ...], list[HeadwaterError]]:
-    """The ripples of one pipeline, and everything that is wrong with them. Reads the files they name; runs nothing."""
+    """The ripples of one pipeline, and all errors in them. Reads the files they name; runs nothing."""
     errors: list[HeadwaterError] = []
     ripples: list[ModelRipple] = []
     edges: dict[str, dict[str, PlaceOf]] = {}
@@ -130,7 +130,7 @@ def read_ripples(
 
 
 def _read(pipeline: LoadedPipeline, index: int, root: FilePath) -> _RippleText:
-    """One ripple's text and names. Raises HW-M02 for a file that cannot be read, HW-M03 for what is wrong in it."""
+    """One ripple's text and names. Raises HW-M02 for a file that cannot be read, HW-M03 for an error in it."""
     part, spec = pipeline.part, pipeline.spec.ripples[index]
     subject = f"the ripple `{spec.name}` of {part.subject}"
     if spec.sql is not None:
@@ -157,7 +157,7 @@ def _read(pipeline: LoadedPipeline, index: int, root: FilePath) -> _RippleText:
 def _resolve(
     name: str, pipeline: LoadedPipeline, reading: _RippleText, tables: Mapping[str, MadeTable], place: PlaceOf
 ) -> RippleInput:
-    """Who makes the table of that name. Raises HW-M07 if the ripple may not read it, or nobody makes it."""
+    """The maker of the table of that name. Raises HW-M07 if there is none, or the ripple may not read it."""
     spec = pipeline.spec
     subject = f"the ripple `{reading.spec.name}` of {pipeline.part.subject}"
     sources = [source.pipeline for source in spec.sources]
@@ -190,8 +190,8 @@ def _ripple(
     kind: Literal["sql", "python", "view"] = "python" if function else "sql"
     if spec.materialize == "view":
         kind = "view"
-    # Unless it is said, a ripple's table is what its text gives: rows of an earlier run that are no longer in the
-    # result do not stay.
+    # By default a ripple's table is exactly the result of its text: rows of an earlier run that are no longer in the
+    # result are removed.
     mode: Mode = spec.mode or "replace"
     return ModelRipple(
         name=spec.name,

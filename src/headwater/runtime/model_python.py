@@ -1,6 +1,6 @@
-"""What a ripple's Python function asks for. Found in the text alone: nobody's code is imported to find out.
+"""The parameters of a ripple's Python function, found in the text alone: no user code is imported.
 
-Each parameter is a table, given by its name as a DataFrame; one called `context` is the run's context. So the names
+Each parameter is a table, passed by its name as a DataFrame; one called `context` is the run's context. So the names
 must be plain: no `*args`, no `**kwargs`, none before a `/`, and no defaults, except that `context` may have one.
 """
 
@@ -17,8 +17,8 @@ CONTEXT = "context"
 
 @dataclass(frozen=True)
 class PythonFunction:
-    """A function at the top of a file. `tables` are its parameters without `context`, each with the line and column
-    of its name; lines and columns count from 1."""
+    """A function at the top of a file. `tables` are its parameters without `context`, each with the line and column of
+    its name; lines and columns count from 1."""
 
     name: str
     line: int
@@ -27,7 +27,7 @@ class PythonFunction:
 
 
 class PythonFault(Exception):
-    """Why a text has no such function that a ripple can call; `line` 0 is the whole file."""
+    """Why a text has no function of that name that a ripple can call; `line` 0 is the whole file."""
 
     def __init__(self, message: str, *, hint: str, line: int = 0, column: int = 0):
         super().__init__(message)
@@ -35,8 +35,8 @@ class PythonFault(Exception):
 
 
 def python_parameters(text: str, function: str) -> PythonFunction:
-    """The parameters of the function of that name at the top of the text: of the last one, as in Python. A decorator
-    is trusted to keep them. Raises PythonFault."""
+    """The parameters of the function of that name at the top level of the text: of the last one, as in Python. A
+    decorator is assumed to keep them. Raises PythonFault."""
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
@@ -45,7 +45,7 @@ def python_parameters(text: str, function: str) -> PythonFunction:
     except (ValueError, RecursionError, MemoryError) as error:
         message = "the Python cannot be read: it holds a null character, or is nested too deeply"
         raise PythonFault(message, hint="") from error
-    lines = re.split(r"\r\n?|\n", text)  # as Python counts them; `splitlines` knows more
+    lines = re.split(r"\r\n?|\n", text)  # as Python counts them; `splitlines` splits at more characters
     for node in reversed(tree.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == function:
             return _function(node, lines)
@@ -91,7 +91,7 @@ def _no_such_function(tree: ast.Module, function: str) -> PythonFault:
 
 
 def _bound(node: ast.stmt) -> set[str]:
-    """The names that an import or an assignment at the top of a file makes."""
+    """The names that an import or an assignment at the top level of a file makes."""
     match node:
         case ast.Import() | ast.ImportFrom():
             return {alias.asname or alias.name for alias in node.names}
@@ -106,5 +106,5 @@ def _at(argument: ast.arg, lines: list[str], message: str, hint: str) -> PythonF
 
 
 def _column(argument: ast.arg, lines: list[str]) -> int:
-    """In characters: Python counts bytes."""
+    """The column in characters: Python counts bytes."""
     return len(lines[argument.lineno - 1].encode()[: argument.col_offset].decode()) + 1

@@ -27,8 +27,8 @@ _ONE_QUERY = "a ripple is one query: `select ...`, or `with ... select ...`"
 
 @dataclass(frozen=True)
 class TableRead:
-    """A table that a query reads, and where its name first stands in the text. Spark does not see the case of a
-    name, and tables are named in small letters: so is this one."""
+    """A table that a query reads, and where its name first occurs in the text. Spark ignores the case of a name, and
+    tables have lower-case names: so does this one."""
 
     name: str
     offset: int
@@ -38,10 +38,10 @@ class TableRead:
 def tables_read(sql: str) -> tuple[TableRead, ...]:
     """The tables that the query reads, each once, in the order of the text.
 
-    A name that a `with` defines is no table where it can be seen: after its definition, in the query and its
-    subqueries, and, in a `with recursive`, inside itself. Table functions, `values` and lateral views are none
-    either. Raises SqlFault for what is not one query in Spark's SQL, and for a table that is named in a way that
-    leads out of the run: with a database in front, by a path, by a function, at another version.
+    A name that a `with` defines is not a table in its scope: after its definition, in the query and its subqueries,
+    and, in a `with recursive`, inside itself. Table functions, `values` and lateral views are not tables either. Raises
+    SqlFault for a text that is not one query in Spark's SQL, and for a table outside of the run's inputs: with a
+    database in front, by a path, by a function, at another version.
     """
     try:
         found = sorted((read for _, read in tables_in(parse_query(sql), sql)), key=lambda read: read.offset)
@@ -54,7 +54,7 @@ def tables_read(sql: str) -> tuple[TableRead, ...]:
 
 
 def parse_query(sql: str) -> exp.Expression:
-    """The one query of the text. Raises SqlFault if it is not one, or reaches more than its inputs."""
+    """The one query of the text. Raises SqlFault if it is not one, or reads more than its inputs."""
     from sqlglot import exp
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import ParseError, TokenError
@@ -79,7 +79,7 @@ def parse_query(sql: str) -> exp.Expression:
 
 
 def _check_tokens(tokens: list[Token]) -> None:
-    """What sqlglot would let pass, or read as something else than Spark does."""
+    """Reject what sqlglot accepts, or reads in another way than Spark does."""
     from sqlglot.tokenizer_core import TokenType as T
 
     while tokens and tokens[-1].token_type == T.SEMICOLON:
@@ -94,16 +94,16 @@ def _check_tokens(tokens: list[Token]) -> None:
         if token.token_type == T.SEMICOLON:
             message = "the SQL has more than one statement"
             raise SqlFault(message, hint="make a ripple of each", offset=tokens[index + 1].start)
-        # `TABLE orders` for a query, or for an argument of a table function: read by sqlglot as a name and its alias.
+        # `TABLE orders` as a query, or as an argument of a table function: sqlglot reads it as a name and its alias.
         opens = token.token_type == T.TABLE and (index == 0 or tokens[index - 1].token_type in before)
         following = tokens[index + 1].token_type if index + 1 < len(tokens) else T.SEMICOLON
         if opens and following in (T.VAR, T.IDENTIFIER, T.L_PAREN):
-            message = "`TABLE ...` cannot stand for a query here"
+            message = "`TABLE ...` cannot be used as a query here"
             raise SqlFault(message, hint="write `select * from ...`", offset=token.start)
 
 
 def _misread(error: ParseError, tokens: list[Token]) -> SqlFault:
-    """Where sqlglot stopped, and its words where they are not about its own classes."""
+    """Where sqlglot stopped, with its message unless that is about its own classes."""
     found = error.errors[0]
     offset = next((token.start for token in tokens if (token.line, token.col) == (found["line"], found["col"])), 0)
     message, reason = f"the SQL cannot be read at `{str(found['highlight'])[:80]}`", str(found["description"])
@@ -113,7 +113,7 @@ def _misread(error: ParseError, tokens: list[Token]) -> SqlFault:
 
 
 def tables_in(query: exp.Expression, sql: str) -> Iterator[tuple[exp.Table, TableRead]]:
-    """Every table in the tree that no `with` in sight defines. Without recursion: a query may be long."""
+    """Every table in the tree that no `with` in scope defines. Without recursion: a query may be long."""
     from sqlglot import exp
 
     waiting: list[tuple[exp.Expression, frozenset[str]]] = [(query, frozenset())]

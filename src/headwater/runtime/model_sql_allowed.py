@@ -1,9 +1,9 @@
-"""What the SQL of a model may say: it computes over its inputs and reaches nothing else.
+"""The SQL that a model may use: it computes over its inputs and reaches nothing else.
 
 The rule is an allow list. Each word before a parenthesis must be a function of `ALLOWED_FUNCTIONS`, a word of SQL's
 syntax, a type, or the name of an alias with columns. Calls are found in the tokens, because sqlglot's tree keeps
-neither the name nor the place of a function that it knows. The tree shows the rest: programs (`TRANSFORM ... USING`),
-statements inside a query, parameters.
+neither the name nor the position of a function that it knows. The tree shows the rest: programs (`TRANSFORM ...
+USING`), statements inside a query, parameters.
 
 Spark checks again before it runs a query (`spark/sql_plan.py`): sqlglot may read a text in another way than Spark does.
 """
@@ -37,7 +37,7 @@ _PATH_CHARACTERS = frozenset("./\\:*?'\"")
 
 
 def check_calls(tokens: list[Token], query: exp.Expression) -> None:
-    """Raises SqlFault for the first function, hint or `using` in the text that a model may not have."""
+    """Raises SqlFault for the first function, hint or `using` in the text that a model may not use."""
     from sqlglot import exp
     from sqlglot.tokenizer_core import TokenType as T
 
@@ -50,12 +50,12 @@ def check_calls(tokens: list[Token], query: exp.Expression) -> None:
             raise SqlFault("the SQL runs a program by `using`", hint=_CANNOT_LEAVE, offset=token.start)
         elif follows == T.L_PAREN and token.start not in aliases:
             before = tokens[index - 1].token_type if index else None
-            if before != T.ALIAS:  # `as t(x)`, also where sqlglot does not see an alias
+            if before != T.ALIAS:  # `as t(x)`, even where sqlglot does not see an alias
                 _check_call(token, quoted=token.token_type == T.IDENTIFIER, prefixed=before == T.DOT)
 
 
 def _check_call(token: Token, *, quoted: bool, prefixed: bool) -> None:
-    """A word before a parenthesis. Punctuation, numbers and texts before one call nothing."""
+    """Check a word before a parenthesis. Punctuation, numbers and texts before one call nothing."""
     word = token.text.lower()
     if not quoted:
         word = word.rpartition(" ")[2]  # sqlglot makes one token of `partition by`
@@ -80,14 +80,14 @@ def _check_call(token: Token, *, quoted: bool, prefixed: bool) -> None:
 
 
 def _check_hint(token: Token) -> None:
-    """A hint names tables and columns, and numbers of partitions: nothing in it is computed."""
+    """A hint contains names of tables and columns, and numbers of partitions: nothing in it is computed."""
     if re.search(r"['\"]|\([^)]*\(", token.text):
         message = "a hint of the SQL has something else in it than names and numbers"
         raise SqlFault(message, hint="write a hint as `/*+ broadcast(orders) */`", offset=token.start)
 
 
 def check_tree(query: exp.Expression, tokens: list[Token]) -> None:
-    """Raises SqlFault for a part of the query that is no part of a SELECT, or that leads out of its inputs."""
+    """Raises SqlFault for a part of the query that is not part of a SELECT, or that reaches beyond its inputs."""
     from sqlglot import exp
 
     for node in query.walk():

@@ -1,5 +1,4 @@
-"""The text of a ripple: SQL in the manifest, in a file of its own, or a Python file; and where in it something
-stands."""
+"""The text of a ripple (SQL in the manifest, an SQL file or a Python file) and positions in it."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ _FROM_ROOT = f"paths begin at the directory of `{PROJECT_FILE}`"
 
 
 class SqlFault(Exception):
-    """Why a text is not a query that a model can be; `offset` is where in the text."""
+    """Why a text is not a query for a model; `offset` is the position in the text."""
 
     def __init__(self, message: str, *, hint: str, offset: int):
         super().__init__(message)
@@ -26,8 +25,8 @@ class SqlFault(Exception):
 
 @dataclass(frozen=True, eq=False)
 class ModelText:
-    """A text and the file it stands in, relative to the project. `part` and `path` are what names it in the
-    manifest; `is_inline`: it stands there itself."""
+    """A text and its file, relative to the project. `part` and `path` are the place in the manifest that names it;
+    `is_inline`: the text itself is there."""
 
     text: str
     file: str
@@ -36,7 +35,7 @@ class ModelText:
     is_inline: bool = False
 
     def position(self, offset: int) -> Position:
-        """Where a character of the text stands. In the manifest, the text's beginning if it is written with escapes."""
+        """The position of a character; in the manifest, that of the whole text if it is written with escapes."""
         if not self.is_inline:
             return Positions(self.text).position(self.file, offset)
         written = self.part.document.positions
@@ -45,13 +44,13 @@ class ModelText:
         return self.part.position(self.path) if begins < 0 else written.position(self.file, begins + offset)
 
     def error(self, code: str, message: str, *, hint: str, place: Position) -> HeadwaterError:
-        """An error at a place of the text; for a file of its own, with the place that names it."""
+        """An error at a position of the text; for a file of its own, also with the place that names it."""
         places = (place,) if self.is_inline else (place, self.part.position(self.path))
         return HeadwaterError(code, message, hint=hint, places=places)
 
 
 def sql_text(root: FilePath, part: Part, path: Path, value: str) -> ModelText:
-    """The SQL of a ripple: the value itself, or, if that is one line that ends in `.sql`, a file. Raises HW-M02."""
+    """The SQL of a ripple: the value itself, or a file if the value is one line that ends in `.sql`. Raises HW-M02."""
     file = value.strip()
     if "\n" in file or not file.endswith(SQL_SUFFIX):
         return ModelText(value, part.document.file, part, path, is_inline=True)
@@ -65,7 +64,7 @@ def python_text(root: FilePath, part: Part, path: Path, value: str) -> tuple[Mod
 
 
 def _read(root: FilePath, file: str, part: Part, path: Path) -> str:
-    """Line ends are made equal, so that a checkout on another system changes nothing."""
+    """Line ends are normalised, so that a checkout on another system changes nothing."""
     try:
         with open_regular(root / file) as opened:
             raw = opened.read(limits.MANIFEST_BYTES + 1)

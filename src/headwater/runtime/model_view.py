@@ -1,7 +1,7 @@
-"""The query of a ripple's view in DuckDB's SQL. Found in the text alone: nothing is run, no table is looked up.
+"""The query of a ripple's view in DuckDB's SQL, found in the text alone: nothing is run, no table is looked up.
 
-What cannot be said in DuckDB is refused here where sqlglot knows it, and where the view lands otherwise: DuckDB binds
-it then, over the tables that it reads.
+A query that DuckDB cannot express is refused here if sqlglot knows it. Otherwise it is refused when the view lands:
+DuckDB then binds it over the tables that it reads.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _ONLY_IN_SPARK = 'write it in a way that DuckDB has too, or leave out `materiali
 
 @dataclass(frozen=True)
 class DuckQuery:
-    """`text` calls a table `t` by `_hw_t`, under its own name as alias. `named` are all names in the query, in small
-    letters, that begin like a column which `*` does not show, or end like one."""
+    """In `text` a table `t` is called `_hw_t`, with its own name as alias. `named` are all names in the query, in lower
+    case, that begin or end like a column that `*` does not show."""
 
     text: str
     named: tuple[str, ...]
@@ -32,8 +32,8 @@ class DuckQuery:
 
 @lru_cache(maxsize=limits.VIEWS_CACHED)
 def duck_query(sql: str) -> DuckQuery:
-    """The query as DuckDB takes it. Raises SqlFault for one that it cannot take, and for a column without a name: the
-    two would call it by different ones."""
+    """The query in DuckDB's SQL. Raises SqlFault for one that DuckDB cannot run, and for a column without a name: Spark
+    and DuckDB would name it differently."""
     from sqlglot import ErrorLevel, exp
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import UnsupportedError
@@ -41,7 +41,7 @@ def duck_query(sql: str) -> DuckQuery:
     query = parse_query(sql)
     _check_names(query)
     for select in query.find_all(exp.Select):
-        select.set("hint", None)  # it says to Spark how, not what
+        select.set("hint", None)  # a hint tells Spark how to compute, not what
     _cast_strictly(query, sql)
     named = {node.name.lower() for node in query.find_all(exp.Identifier)}
     for table, read in list(tables_in(query, sql)):
@@ -50,7 +50,7 @@ def duck_query(sql: str) -> DuckQuery:
             alias.set("this", exp.to_identifier(table.name, quoted=True))
         table.set("alias", alias)
         table.set("this", exp.to_identifier(VIEW_INPUT + read.name, quoted=True))
-    # Every name in quotes: `at` and others are words of DuckDB's own.
+    # Quote every name: `at` and others are reserved words of DuckDB.
     generator = Dialect.get_or_raise("duckdb").generator(
         pretty=True, identify=True, comments=False, unsupported_level=ErrorLevel.RAISE
     )
@@ -65,8 +65,8 @@ def duck_query(sql: str) -> DuckQuery:
 
 
 def _cast_strictly(query: exp.Expression, sql: str) -> None:
-    """A value that cannot be cast is an error in Spark, unless `try_cast` is asked for. sqlglot takes both for the
-    same, with the manners that Spark had before its version 4."""
+    """In Spark a value that cannot be cast is an error, unless the query uses `try_cast`. sqlglot treats both alike, as
+    Spark did before version 4."""
     from sqlglot import exp
 
     if "try_cast" not in sql.lower():
@@ -75,7 +75,7 @@ def _cast_strictly(query: exp.Expression, sql: str) -> None:
 
 
 def _check_names(query: exp.Expression) -> None:
-    """Every column of the result has a name of its own, or is one of a table's."""
+    """Check that every column of the result has a name of its own, or is one of a table's."""
     from sqlglot import exp
 
     selects = query.selects if isinstance(query, exp.Query) else []

@@ -1,4 +1,4 @@
-"""What a source shows, brought together: columns of several partitions, seen against a stored schema."""
+"""The columns that a source shows: merged over several partitions, and compared with a stored schema."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def merge_observed(parts: Sequence[Observed]) -> Observed:
 
 
 def shown_to(entry: TableEntry | None, observed: Observed | None, ask: TableAsk) -> Shown:
-    """What there is to reconcile with a table's schema. A text format shows values, not types: a column that the
-    table has is read as what it is there, so only unknown columns count, and those that come back. A new table has a
-    key even if each of its values is null: as text, so that the rows without one are bad rows."""
+    """The columns to reconcile with a table's schema. A text format shows values, not types: a column that the table
+    has is read with the table's type, so only unknown columns count, and those that come back. A new table has a key
+    even if each of its values is null: as text, so that the rows without one are bad rows."""
     gone = frozenset(ask.exclude)
     if observed is None:
         return Shown({}, gone=gone)

@@ -1,4 +1,4 @@
-"""Sources that are open: one for each run that this process lands slices of, for as long as it does."""
+"""Open sources: one for each run whose slices this process lands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headwater.runtime.plan import Planned
 
 @dataclass
 class PipelineJob:
-    """A pipeline that was looked at: its plan, how to plan it again, and its open source."""
+    """A pipeline whose source was scanned: its plan, how to plan it again, and its open source."""
 
     pipeline: str
     plan: Callable[[], tuple[Planned, Source]]
@@ -25,7 +25,7 @@ class PipelineJob:
     evolved: tuple[str, ...] = ()
 
     def replan(self) -> None:
-        """Look at the source and the catalog anew, with a source of its own."""
+        """Scan the source and the catalog again, with a new source."""
         self.source.close()
         self.planned, self.source = self.plan()
 
@@ -35,7 +35,7 @@ class OpenSource:
     inlet: Inlet
     source: Source
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Sources hold connections: one thread at a time asks them for a read."""
+    """Sources hold connections: only one thread at a time may ask for a read."""
     users: int = 0
     used_at: float = 0.0
 
@@ -67,7 +67,7 @@ class OpenSources:
             with self._lock:
                 found = self._open.setdefault(run_id, opened)
                 found.users += 1
-            if found is not opened:  # another thread was quicker
+            if found is not opened:  # another thread was faster
                 opened.source.close()
         try:
             yield found
@@ -77,7 +77,7 @@ class OpenSources:
                 found.used_at = time.monotonic()
 
     def close(self, run_id: str) -> None:
-        """The run is over."""
+        """Close the source of a run that is over."""
         self._close(lambda each, _: each == run_id)
 
     def close_idle(self) -> None:

@@ -1,6 +1,6 @@
-"""What apply would do, as data: `plan` shows these records, `apply` does what they say.
+"""What apply would do, as data: `plan` shows these records, `apply` executes them.
 
-Planning reads the catalog and looks at the sources; it writes nothing, reads no rows and starts no Spark.
+Planning reads the catalog and scans the sources; it writes nothing, reads no rows and starts no Spark.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Reason = Literal["new", "definition changed", "inputs changed", "always_run", "u
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """One expected change. `sure` is False where it was guessed from a sample."""
+    """One expected change. `sure` is False if it was guessed from a sample."""
 
     kind: str
     column: str | None
@@ -54,17 +54,17 @@ class TablePlan:
     excluded: tuple[str, ...] = ()
     """Columns of the source that are left out."""
     runs: bool = False
-    """A ripple that would be executed."""
+    """Whether the ripple would be executed."""
     reason: Reason | None = None
     depends_on_read: bool = False
-    """It is executed only if what is read before, of a source or of another ripple, changes what it reads."""
+    """Executed only if an earlier read, of a source or of another ripple, changes its inputs."""
 
 
 @dataclass(frozen=True)
 class PipelinePlan:
     """`action`: land (slices are pending), resume (a run was interrupted), evolve (only a schema changes), refuse (a
-    decision is needed first), fail (the source cannot be looked at), wait (there is something to land, and no window of
-    the source for it), run (ripples would be executed), nothing."""
+    decision is needed first), fail (the source cannot be scanned), wait (there is something to land, and the source's
+    window is closed), run (ripples would be executed), nothing."""
 
     pipeline: str
     action: str
@@ -78,7 +78,7 @@ class PipelinePlan:
     waits_until: str | None = None
     error: Mapping[str, Any] | None = None
     fingerprint: str = ""
-    """A hash of all that decides what this pipeline's part of an apply does."""
+    """A hash of everything that decides what apply does for this pipeline."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class PlannedTable:
-    """One table's slices, for the one who lands them."""
+    """One table's slices, as they are landed."""
 
     table: InletTable
     identity: str
@@ -109,7 +109,7 @@ class PlannedTable:
     touched: tuple[Item, ...]
     schema_id: int = 0
     evolution: Evolution | None = None
-    """What landing will probably do to the schema."""
+    """The probable effect of landing on the schema."""
 
     @property
     def evolves(self) -> bool:
@@ -119,7 +119,7 @@ class PlannedTable:
 
 @dataclass(frozen=True)
 class Planned:
-    """A pipeline's plan, and what is needed to carry it out."""
+    """A pipeline's plan, and what is needed to execute it."""
 
     plan: PipelinePlan
     inlet: Inlet
@@ -127,7 +127,7 @@ class Planned:
 
 
 def plan_inlet(inlet: Inlet, source: Source, view: CatalogView) -> Planned:
-    """Look at the source and decide. An interrupted run of the same definition is resumed as it was planned."""
+    """Scan the source and decide. An interrupted run of the same definition is resumed as it was planned."""
     open_run = view.open_runs.get(inlet.pipeline)
     is_new = inlet.pipeline not in view.last_runs
     if open_run is not None and open_run.is_planned and open_run.definition == inlet.definition:
@@ -155,7 +155,7 @@ def plan_inlet(inlet: Inlet, source: Source, view: CatalogView) -> Planned:
 
 
 def failed_plan(pipeline: str, error: HeadwaterError, *, is_new: bool) -> PipelinePlan:
-    """A pipeline whose source could not be looked at: the others go on."""
+    """The plan of a pipeline whose source could not be scanned: the others go on."""
     digest = hashlib.sha256(error.code.encode()).hexdigest()
     return PipelinePlan(pipeline=pipeline, action="fail", is_new=is_new, error=error.as_json(), fingerprint=digest)
 
@@ -166,7 +166,7 @@ def plan_of(pipelines: list[PipelinePlan], demand: tuple[tuple[str, ...], ...]) 
 
 
 def evolve_table(entry: TableEntry | None, table: InletTable, shown: Shown) -> Evolution:
-    """The table's next schema, given what is stored and what is shown."""
+    """The table's next schema, given the stored one and what the source shows."""
     return evolve(
         entry.schema if entry is not None else None,
         shown,
@@ -250,15 +250,15 @@ def _total(estimates: list[int | None]) -> int | None:
 
 
 def _observed(table: InletTable, slices: tuple[Slice, ...], source: Source) -> Observed | None:
-    """What is known of the source's columns without reading its rows."""
+    """The source's columns, as far as they are known without reading its rows."""
     if table.observed is not None or not slices:
         return table.observed
     return source.preview(table.ask, slices[0])
 
 
 def _hints(observed: Observed | None, entry: TableEntry | None, ask: TableAsk) -> Iterator[str]:
-    """What a preview says of columns. A column that has landed as text stays text, and one that was left out of a table
-    that has it is a known one."""
+    """The notes of a preview about columns. A column that has landed as text stays text; a column that is left out
+    counts as known if the table has it."""
     for name, hint in (observed.hints if observed is not None else {}).items():
         column = entry.schema.column(name) if entry is not None else None
         if column is None or not (column.type == STRING or name in ask.exclude):
@@ -268,8 +268,7 @@ def _hints(observed: Observed | None, entry: TableEntry | None, ask: TableAsk) -
 def _expected(
     table: InletTable, slices: tuple[Slice, ...], observed: Observed | None, entry: TableEntry | None
 ) -> tuple[Evolution | None, bool]:
-    """The schema change that landing will probably make, from what is known without reading the rows, and whether
-    that is certain."""
+    """The schema change that landing will probably make, found without reading rows, and whether it is certain."""
     if entry is None and not slices:
         return None, False
     sure = table.observed is not None or not slices or (observed is not None and observed.complete)
@@ -280,7 +279,7 @@ def _expected(
 
 
 def _listed(evolution: Evolution) -> tuple[SchemaEvent, ...]:
-    """A new table's columns one by one, any other change as it is."""
+    """A new table's columns one by one; any other change as it is."""
     if [e.kind for e in evolution.events] != ["created"]:
         return evolution.events
     return tuple(
@@ -294,7 +293,7 @@ def _change(event: SchemaEvent, *, sure: bool) -> SchemaChange:
 
 
 def _fingerprint(inlet: Inlet, tables: tuple[PlannedTable, ...]) -> str:
-    """All that decides what would be done: the definition, where the catalog stands, and the slices."""
+    """A hash of everything that decides what would be done: definition, state of the catalog, slices."""
     parts: list[Any] = [inlet.definition]
     for planned in tables:
         version = planned.cursor.version if planned.cursor else 0

@@ -1,7 +1,7 @@
-"""A project as a scenario: its own graph, windows and standing demand, from this moment on.
+"""A project as a scenario: its own graph, windows and triggers, from this moment on.
 
-Pure: what was measured and what stands is given. Time counts from the moment that is called now; nothing has run yet,
-and every look at a source is taken to find something new.
+Pure: measured durations and triggers are arguments. Time counts from now; nothing has run yet, and every scan of a
+source is assumed to find something new.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from headwater.runtime.calendars import cron_times, windows_of
 from headwater.runtime.compile import Compiled, CompiledPipeline
 
 UNMEASURED_US = SECOND
-"""How long an execution is taken to last that was never measured."""
+"""The assumed duration of an execution that was never measured."""
 
 
 @dataclass(frozen=True)
 class Durations:
-    """What was measured, in microseconds: executions by pond and ripple, whole runs by pond."""
+    """Measured durations in microseconds: executions by pond and ripple, whole runs by pond."""
 
     ripples: Mapping[tuple[str, str], int]
     runs: Mapping[str, int]
 
     def of(self, pipeline: CompiledPipeline, ripple: str) -> int | None:
-        """A ripple of which only whole runs are known has an equal part of them: along the longest way through the
-        pond there is one execution after the other."""
+        """The duration of a ripple. If only whole runs were measured, it is an equal part of them: along the longest
+        path through the pond, executions follow one another."""
         found = self.ripples.get((pipeline.id, ripple))
         if found is not None or pipeline.id not in self.runs:
             return found
@@ -41,7 +41,7 @@ class Durations:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Demand to try, at the beginning."""
+    """Demand to try, from the beginning."""
 
     pipeline: str
     kind: Literal["tap", "pulse", "wave", "tide"]
@@ -66,8 +66,8 @@ def own_scenario(
     what_if: Sequence[WhatIf] = (),
     with_standing: bool = True,
 ) -> OwnScenario:
-    """The project from `now_us` on, for `until_us`. `asked` are the triggers that users set; `what_if` comes on top of
-    what stands, or alone."""
+    """The project from `now_us` on, for `until_us`. `asked` are the triggers that users set; `what_if` is added to the
+    triggers, or replaces them."""
     unmeasured: list[str] = []
     pipelines = tuple(
         _pipeline(project, each, now_us, until_us, durations, unmeasured) for each in compiled.pipelines.values()
@@ -116,7 +116,7 @@ def _pipeline(
 
 
 def _declared(compiled: CompiledPipeline, now_us: int, until_us: int) -> list[ScenarioEvent]:
-    """What the manifest has standing on a pipeline; cron is a pulse at each tick."""
+    """The triggers of a pipeline in the manifest; cron is a pulse at each tick."""
     found = [
         ScenarioEvent(0, trigger.kind, compiled.id, max_staleness=trigger.limit, trigger_id=trigger.id)
         for trigger in compiled.triggers
@@ -137,5 +137,5 @@ def _set_by_user(trigger: Standing, now_us: int) -> list[ScenarioEvent]:
 
 
 def _trying(one: WhatIf) -> str:
-    """A name that no trigger has that stands."""
+    """A name that no other trigger has."""
     return f"what if: {one.kind} {one.limit_us}" if one.kind in ("wave", "tide") else ""

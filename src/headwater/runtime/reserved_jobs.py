@@ -1,4 +1,4 @@
-"""Jobs that the engine hands to idle workers of its own process: they are claimed in the step that creates them."""
+"""Jobs that the engine gives to idle workers of its own process: they are claimed in the step that creates them."""
 
 from __future__ import annotations
 

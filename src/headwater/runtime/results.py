@@ -1,4 +1,4 @@
-"""What came of a pipeline, and of a command: what `apply` and `run` answer with."""
+"""The result of a pipeline, and of a command: what `apply` and `run` answer with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headwater.connectors.protocol import TransientError
 
 @dataclass(frozen=True)
 class PipelineResult:
-    """`state`: success, unchanged, failed, partial, waiting (for a window of its source, which opens then)."""
+    """`state`: success, unchanged, failed, partial, waiting (for a window of its source, with the time it opens)."""
 
     pipeline: str
     state: str
@@ -24,14 +24,14 @@ class PipelineResult:
     evolved: tuple[str, ...] = ()
     """Tables whose schema changed without a row."""
     failed_tables: tuple[str, ...] = ()
-    """Those that the error kept from landing completely; none of them if it is not about tables."""
+    """The tables that the error kept from landing completely; empty if the error is not about tables."""
     bad_rows: Mapping[str, int] = field(default_factory=dict)
-    """Those that were kept as dead letters, by table."""
+    """The rows that were kept as dead letters, by table."""
     not_in_source: Mapping[str, int] = field(default_factory=dict)
-    """Stored rows whose keys the source no longer has, by table; only of tables that were read whole."""
+    """Stored rows whose keys the source no longer has, by table; only for tables that were read completely."""
     waits_until: str | None = None
     seconds: float | None = None
-    """How long ripples of a model took, without the start of Spark; None if none was executed."""
+    """The duration of a model's ripples, without the start of Spark; None if none was executed."""
     error: HeadwaterError | None = None
 
     @property
@@ -40,7 +40,7 @@ class PipelineResult:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know of a run that went well."""
+        """Notes for the user about a successful run."""
         return tuple(
             f"{rows:,} row{'s' if rows > 1 else ''} of `{table}` {'are' if rows > 1 else 'is'} no longer in the source; "
             f"{'they stay' if rows > 1 else 'it stays'} until deletes are supported"
@@ -48,7 +48,7 @@ class PipelineResult:
         )
 
     def following(self, earlier: PipelineResult) -> PipelineResult:
-        """This result, with what an earlier run of the same pipeline landed counted in."""
+        """This result, including what an earlier run of the same pipeline landed."""
         return replace(
             self,
             rows=earlier.rows + self.rows,
@@ -69,7 +69,7 @@ class PipelineResult:
 class ApplyResult:
     pipelines: tuple[PipelineResult, ...]
     views_error: HeadwaterError | None = None
-    """Why the views on disk are older than what has landed."""
+    """Why the views on disk are older than the landed data."""
 
     @property
     def exit_code(self) -> Exit:
@@ -87,7 +87,7 @@ class ApplyResult:
 
 
 def no_answer(name: str, error: TransientError, *, hint: str = "") -> HeadwaterError:
-    """A source that failed for a moment, and was not asked again."""
+    """The error for a source that failed for a moment and was not retried."""
     return HeadwaterError("HW-C03", f"the source of `{name}` did not answer: {error}", hint=hint, retryable=True)
 
 

@@ -1,5 +1,5 @@
-"""What a ripple does, as one word: equal for any order of keys, any comment in the manifest, any way of writing a
-type; another one when its text, its mode, its key or its columns change. When it runs is no part of it."""
+"""A fingerprint of what a ripple does. It ignores the order of keys, comments in the manifest, and the spelling of
+types; it changes with the text, the mode, the key or the columns. When the ripple runs is no part of it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def declared_columns(table: TableSettings) -> dict[str, DeclaredColumn]:
 
 
 def form_of(column: ColumnSpec) -> TextForm | None:
-    """How texts of a column are written, where the manifest says so."""
+    """How a column's texts are written, if the manifest says so."""
     form = TextForm(column.format, column.timezone, column.decimal or ".")
     return None if form == TextForm() else form
 
 
 def landing_fingerprint(spec: PipelineSpec, table: TableSpec) -> str:
-    """Of one table of an Inlet: where it is read from and how it lands. A secret is in it by reference only."""
+    """The fingerprint of one table of an Inlet: its source and how it lands. Secrets are in it by reference only."""
     assert spec.source is not None
     return _fingerprint(
         {
@@ -47,7 +47,7 @@ def landing_fingerprint(spec: PipelineSpec, table: TableSpec) -> str:
             "on_bad_row": spec.on_bad_row,
             "max_bad_rows": spec.max_bad_rows,
             **_lands(table, table.effective_mode),
-            # A key that says nothing is left out: a definition that does not use it keeps its fingerprint.
+            # A key without a value is left out: a definition that does not use it keeps its fingerprint.
             **({"exclude": sorted(table.exclude)} if table.exclude else {}),
             **({"on_bad_file": spec.on_bad_file} if spec.on_bad_file else {}),
             **({"max_bad_files": spec.max_bad_files} if spec.max_bad_files else {}),
@@ -56,16 +56,16 @@ def landing_fingerprint(spec: PipelineSpec, table: TableSpec) -> str:
 
 
 def ripple_fingerprint(table: TableSettings, *, kind: str, text: str, function: str | None, mode: str) -> str:
-    """Of one ripple of a model. A Python file counts as a whole: what its functions share is not known."""
+    """The fingerprint of one ripple of a model. A Python file counts as a whole: its functions may share code."""
     return _fingerprint({"kind": kind, "text": text.strip(), "function": function, **_lands(table, mode)})
 
 
 def _lands(table: TableSettings, mode: str) -> dict[str, object]:
     columns = {
-        # The default as a value: in its text the keys of an object may stand in any order.
+        # The default as a value: in its text the keys of an object may be in any order.
         name: [
             *(str(column.type), column.nullable, json.loads(column.default or "null"), column.renamed_from),
-            # Only where it says something: a definition that does not use it keeps its fingerprint.
+            # Only if it is set: a definition that does not use it keeps its fingerprint.
             *([asdict(column.form)] if column.form else ()),
         ]
         for name, column in declared_columns(table).items()

@@ -1,4 +1,4 @@
-"""The engine's history, step by step: which pond runs began and ended, who asked for them, what there is to tell."""
+"""The engine's history, step by step: which pond runs began and ended, what asked for them, which events to report."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _ENDS: dict[type[Effect], RunState] = {
 
 
 class Cause(NamedTuple):
-    """What asked for a run (`apply`, `pulse`, the id of a trigger), and who."""
+    """What asked for a run (`apply`, `pulse`, the id of a trigger), and the user."""
 
     cause: str
     actor: str
 
 
 UNKNOWN = Cause("demand", "")
-"""When who asked is no longer known."""
+"""The cause if it is no longer known."""
 
 
 @dataclass
 class StartedRun:
     """A pond run under way. `before` is what an Inlet had published when it began; `requested`: a single request asked
-    for it, and no standing trigger."""
+    for it, and no trigger."""
 
     run_id: str
     trace_id: str | None
@@ -68,14 +68,14 @@ class Chapter:
 
 @dataclass
 class RunHistory:
-    """`trace` gives a new run its trace id, if somebody traces. `ended` hears of every run that is over."""
+    """`trace` gives a new run its trace id, if tracing is on. `ended` is called with every run that is over."""
 
     open: dict[str, dict[int, StartedRun]] = field(default_factory=dict)
     """By pond and freshness."""
     asked: dict[str, Cause] = field(default_factory=dict)
-    """Who asked for a pond from outside, until its run for that has ended."""
+    """The outside cause of a pond's demand, until its run for that has ended."""
     failed: set[str] = field(default_factory=set)
-    """The ponds whose last run failed: the next one is worth keeping, whatever it finds."""
+    """The ponds whose last run failed: the next run is stored, whatever it finds."""
     trace: Callable[[str, str], str | None] = lambda _pond, _run_id: None
     on_end: Callable[[str, RunState | None], None] = lambda _run_id, _state: None
 
@@ -83,8 +83,7 @@ class RunHistory:
         return self.open.get(pond, {}).get(freshness)
 
     def note(self, state: State, effects: Sequence[Effect], touched: Iterable[str]) -> Chapter:
-        """Takes notice of a step; `touched` names also the ponds that it removed. Runs that began and passed within
-        it leave no trace but their events."""
+        """Record a step; `touched` includes removed ponds. Runs that began and passed within it leave only events."""
         chapter = Chapter()
         for effect in effects:
             if isinstance(effect, PondRunStarted):
@@ -121,16 +120,16 @@ class RunHistory:
             return
         state = _ENDS.get(type(effect))
         if state == "success" and pond.is_inlet and run.before == pond.published and pond.name not in self.failed:
-            state = None  # a look at the source that found nothing new
+            state = None  # a scan of the source that found nothing new
         if state is not None:
             (self.failed.add if state == "failed" else self.failed.discard)(pond.name)
-        # A Wave asks again at once: that is no longer the request.
+        # A Wave asks again at once: the next run is no longer the request's.
         if not pond.targets and (not pond.has_pull or any(each.kind == "wave" for each in pond.triggers.values())):
             self.asked.pop(pond.name, None)
         self._close(chapter, pond.name, run, state)
 
     def _close_abandoned(self, chapter: Chapter, state: State, name: str) -> None:
-        """Runs that the engine has dropped without a word: their pond was changed or removed, or was cleared."""
+        """Close runs that the engine has dropped without an event: their pond was changed, removed or cleared."""
         pond, runs = state.ponds.get(name), self.open.get(name, {})
         for freshness in list(runs):
             if pond is None or not _in_flight(pond, freshness):
@@ -139,7 +138,7 @@ class RunHistory:
             self.open.pop(name, None)
 
     def _close(self, chapter: Chapter, pond: str, run: StartedRun, state: RunState | None) -> None:
-        """A run that began in this very step and is not worth keeping is never written."""
+        """A run that began in this step and is not worth keeping is never stored."""
         self.on_end(run.run_id, state)
         if state is None:
             before = len(chapter.begun)
@@ -150,7 +149,7 @@ class RunHistory:
         chapter.ended.append(RunEnds(run.run_id, state, pond, run.requested))
 
     def _cause(self, state: State, pond: Pond) -> Cause:
-        """Who asked for it from outside, else the trigger that stands on it or downstream of it."""
+        """The outside cause of its demand, else the trigger that is set on it or downstream of it."""
         asking = [pond.name, *(each.pond for each in origins(pond))]
         for name in asking:
             if name in self.asked:
@@ -173,8 +172,8 @@ class RunHistory:
 
 
 def answers(senders: Sequence[int | None], effects: Sequence[Effect]) -> dict[int, Mapping[str, Any]]:
-    """What the senders of demand are told: the freshness that their pulse asks for, or why it was refused. `senders`
-    are the ids of the events of each Tap and Pulse that the step took, in order; None where nobody waits."""
+    """The answers to the senders of demand: the freshness that their pulse asks for, or why it was refused. `senders`
+    are the ids of the events of each Tap and Pulse that the step took, in order; None where no sender waits."""
     said = [
         effect
         for effect in effects

@@ -1,4 +1,4 @@
-"""Demand from outside: it goes through the inbox, whoever runs the engine; and how to see that it has been met."""
+"""Demand from outside goes through the inbox, whichever process runs the engine; and how to see that it is met."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PondOutcome = Literal["reached", "failed", "blocked", "under way"]
 
 @dataclass
 class Request:
-    """Demand that was sent: the event of each pipeline, and what the engine has answered so far."""
+    """Demand that was sent: the event of each pipeline, and the engine's answers so far."""
 
     sent: dict[str, int]
     answers: dict[str, Mapping[str, Any]]
 
     def listen(self, catalog: Catalog) -> bool:
-        """Reads the answers that have come; True once all have."""
+        """Read the answers that have come; True once all have."""
         open_ = {event_id: name for name, event_id in self.sent.items() if name not in self.answers}
         if open_:
             for event_id, answer in read_answers(catalog, list(open_)).items():
@@ -53,16 +53,16 @@ def send_demand(
     clear: bool = False,
     target_us: int | None = None,
 ) -> Request:
-    """Ask for pipelines, all in one transaction; with `clear`, what failed of them is to go on first. A pulse is for
-    data as fresh as now, or as `target_us`."""
+    """Ask for pipelines, all in one transaction; with `clear`, failed ones are cleared first. A pulse asks for data as
+    fresh as now, or as `target_us`."""
     events = _events(pipelines, kind, cause=cause, actor=actor, clear=clear, target_us=target_us)
     sent = send_all(catalog, events)
     return Request(dict(zip(pipelines, sent[len(sent) - len(pipelines) :], strict=True)), {})
 
 
 def direct_demand(pipelines: Sequence[str], *, cause: str, actor: str) -> list[Arrived]:
-    """A pulse, and that what failed goes on, for an engine of this process: what `send_demand` would put into the inbox.
-    Ids below zero are of events that were never there."""
+    """The events that `send_demand` would put into the inbox (clear and pulse), for an engine of this process. Their
+    ids are negative, because they were never in the inbox."""
     events = _events(pipelines, "pulse", cause=cause, actor=actor, clear=True)
     return [
         Arrived(
@@ -79,7 +79,7 @@ def direct_demand(pipelines: Sequence[str], *, cause: str, actor: str) -> list[A
 
 
 def answered_request(pipelines: Sequence[str], answers: Mapping[int, Mapping[str, Any]]) -> Request:
-    """The request that an engine has answered to `direct_demand`."""
+    """The request for which an engine has answered the events of `direct_demand`."""
     sent = {name: number - len(pipelines) for number, name in enumerate(pipelines)}
     return Request(sent, {name: answers[event_id] for name, event_id in sent.items()})
 
@@ -99,7 +99,7 @@ def _events(
 
 
 def outcome(state: State, name: str, target: int | None) -> PondOutcome:
-    """What has become of demand for a pipeline: a target for a pulse, None for a tap."""
+    """The outcome of demand for a pipeline: with the target of a pulse, or None for a tap."""
     pond = state.ponds.get(name)
     if pond is None or pond.failed:
         return "failed"
@@ -107,14 +107,14 @@ def outcome(state: State, name: str, target: int | None) -> PondOutcome:
         return "blocked"
     if target is None:
         return "under way" if pond.needed_freshness is not None or pond.is_running else "reached"
-    # A pond that was changed since then is due, and stays so until somebody asks again.
+    # A pond that was changed since then is due, and stays so until new demand comes.
     unfinished = pond.is_due and (pond.needed_freshness is not None or pond.is_running)
     return "reached" if pond.end_freshness != NEVER and pond.end_freshness >= target and not unfinished else "under way"
 
 
 def window_of(state: State, name: str) -> tuple[str, int | None] | None:
-    """The Inlet upstream (or itself) whose closed window a pipeline waits for, and when it opens; None if it waits
-    for something else."""
+    """The Inlet upstream (or itself) whose closed window a pipeline waits for, and when it opens; None if it waits for
+    something else."""
     seen, reached = {name}, [name]
     found: list[tuple[str, int | None]] = []
     for each in reached:

@@ -1,8 +1,8 @@
-"""The engine for good: what `serve` does, beside its HTTP face.
+"""The long-running engine: what `serve` does, beside its HTTP interface.
 
 One loop steps the engine whenever something happened or its time has come; workers do the jobs; a watcher reads the
-manifest again when its files change. Any of it may fail for a moment: the loop loads what was stored and goes on. A
-second `serve` works too, and stands by to run the engine.
+manifest again when its files change. Any of these may fail for a moment: the loop loads the stored state and continues.
+A second `serve` works too, and waits to take over the engine.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ from headwater.runtime.worker_threads import WorkerThreads
 
 @dataclass
 class Service:
-    """`worker` has the definitions of the moment; `offer` hands in new ones. `complain` hears of what goes wrong with
-    the service itself, `on_run` of every run that is over, `on_pass` of every
-    pipeline for which a single request found nothing new; `on_landed` is called, from a thread of its
-    own and at most once a second, after tables have changed; `on_ready` once, when this one runs the engine or stands
-    by for another."""
+    """`worker` has the current definitions; `offer` replaces them. `complain` is called with errors of the service
+    itself, `on_run` with every run that is over, `on_pass` with every pipeline for which a single request found nothing
+    new; `on_landed` is called, from a thread of its own and at most once a second, after tables have changed;
+    `on_ready` once, when this process runs the engine or waits for another one to release it."""
 
     worker: Worker
     threads: int
@@ -61,8 +60,8 @@ class Service:
     _deliveries: Deliveries = field(default_factory=Deliveries)
 
     def run(self) -> None:
-        """Serves until `stop`. Jobs in hand are then given back; whoever comes next goes on with them."""
-        tracing()  # what is wrong with its settings is said before the work begins
+        """Serves until `stop`. Claimed jobs are then given back, and the next process continues them."""
+        tracing()  # raises for bad settings, before the work begins
         self._waker = changes(self.worker.store.catalog)
         views = threading.Thread(target=self._keep_views, name="views", daemon=True)
         views.start()
@@ -77,7 +76,7 @@ class Service:
             self.ended.set()
             self._landed.set()
             views.join()
-            waker, self._waker = self._waker, None  # a last word of the watcher or a signal wakes nobody
+            waker, self._waker = self._waker, None  # a late call of the watcher or a signal wakes nothing
             waker.close()
             shutdown()
 
@@ -88,26 +87,26 @@ class Service:
             self._waker.poke()
 
     def offer(self, compiled: Compiled) -> None:
-        """Goes on with another graph, at the next step."""
+        """Continue with another graph, at the next step."""
         with self._lock:
             self._offered = compiled
         if self._waker is not None:
             self._waker.poke()
 
     def deliver(self, pipeline: str) -> None:
-        """Rows were pushed to a pipeline: who waits for them need not wait for the next look."""
+        """Rows were pushed to a pipeline: its consumers need not wait for the next scan."""
         if self._deliveries.add(pipeline) and self._waker is not None:
             self._waker.poke()
 
     def announce(self, event: EngineEvent) -> None:
-        """Tells those who listen, with the next step."""
+        """Report an event to listeners, with the next step."""
         with self._lock:
             self._news.append(event)
         if self._waker is not None:
             self._waker.poke()
 
     def _serve_once(self, workers: WorkerThreads) -> None:
-        """Runs the engine for as long as it can, or stands by for a moment."""
+        """Run the engine as long as possible, or wait a moment for the process that runs it."""
         assert self._waker is not None
         try:
             engine = self._open()
@@ -134,7 +133,7 @@ class Service:
         before = last_step_us(self.worker.store.catalog)
         engine = open_engine(self.worker.store, compiled, holder=self.holder, runs_triggers=True)
         if engine is not None:
-            # Ticks that nobody saw, because nobody served, count once.
+            # Ticks that were missed because no server was running count once.
             self._crons = CronClock()
             self._crons.set(compiled, after_us=before if before is not None else now_us())
         return engine
@@ -142,7 +141,7 @@ class Service:
     def _own(self, engine: Engine, workers: WorkerThreads) -> None:
         assert self._waker is not None
         engine.newest = self._newest
-        self._landed.set()  # the one before may have been killed before it wrote the views
+        self._landed.set()  # the previous owner may have been killed before it wrote the views
         renewal = Renewal()
         sweep_at = time.monotonic()
         while not self.ended.is_set():
@@ -166,7 +165,7 @@ class Service:
             self._waker.wait(self._deliveries.wait_seconds(patience(engine.wake_us, self._crons.wake_us)))
 
     def _newest(self) -> Compiled | None:
-        """What the manifest declares at this moment, if it is something else."""
+        """The graph of the current manifest, if it has changed."""
         self.worker.reload()
         with self._lock:
             offered, self._offered = self._offered, None
@@ -189,7 +188,7 @@ class Service:
                 self.on_run(run)
 
     def _sweep(self) -> None:
-        """Forgets what nobody will ask for any more."""
+        """Deletes old answers, jobs and runs, and expired triggers."""
         catalog = self.worker.store.catalog
         forget_answers(catalog)
         forget_ended(catalog)
@@ -204,6 +203,6 @@ class Service:
             self._landed.clear()
             try:
                 self.on_landed()
-            except Exception as error:  # a query brings views up to date itself; this is only for those who do not ask
+            except Exception as error:  # a query refreshes views itself; this is only for other readers
                 self.complain(error)
             self.ended.wait(limits.VIEW_REFRESH_SECONDS)

@@ -1,4 +1,4 @@
-"""What goes wrong with a long-lived process itself: said, and not the end of it."""
+"""Errors of a long-running process itself: they are reported, and do not end it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from headwater.base.errors import HeadwaterError, as_headwater
 
 
 class ServiceErrors:
-    """Passes errors on. The same again and again, while a catalog is away, is said once a minute. Any thread may call
-    it."""
+    """Reports errors; a repeated one, while a catalog is unreachable, once a minute. Any thread may call it."""
 
     def __init__(self, tell: Callable[[HeadwaterError], None]):
         self._tell = tell
@@ -20,7 +19,7 @@ class ServiceErrors:
         self._said_at: dict[str, float] = {}
 
     def __call__(self, error: BaseException) -> bool:
-        """True if the one who met the error is to go on."""
+        """Report the error. True if the calling thread should go on."""
         told = as_headwater(error)
         with self._lock:
             now = time.monotonic()

@@ -1,7 +1,8 @@
-"""What the commit of a slice says of bad rows: its own, kept as dead letters, and the older ones that they replace.
+"""What the commit of a slice changes in dead letters: its own bad rows are kept, and older dead letters that they
+replace are removed.
 
-DeadLetterFiles belong to what is in the table: where a file is read again its older letters go, and where a table is replaced
-those of the run before go, in the commit that does so.
+Dead letters belong to what is in the table: when a file is read again its older dead letters are removed, and when a
+table is replaced those of the previous run are, in the same commit.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def write_bad_rows(
     directory: str,
     run_id: RunId,
 ) -> tuple[FileRecord, ...]:
-    """The file of a slice's bad rows and items; none if there is none."""
+    """The file of a slice's bad rows and items; None if there are none."""
     letters = [
         d.dead_letter_of(row, table=table, pipeline=pipeline, place=row.error.place, format_=format_) for row in rows
     ]
@@ -45,8 +46,7 @@ def write_bad_rows(
 def take_out_older(
     landing: Landing, table: str, *, places: Collection[str] | None, items: Collection[str] = (), directory: str
 ) -> None:
-    """Take out the letters that a table has from these places, or all of them (None); of `items` only those of the whole
-    file."""
+    """Remove a table's dead letters from these places, or all (None); of `items` only those for the whole file."""
     with landing.store.catalog.snapshot() as connection:
         letters = dead_letter_files(connection, table)
     if letters is None:
@@ -63,6 +63,6 @@ def take_out_older(
 
 
 def is_dead_letters(file: FileRecord) -> bool:
-    """Whether a file that waits for the end of its run holds letters, not rows of the table."""
+    """Whether a file that waits for the end of its run holds dead letters, not rows of the table."""
     attempt = parse_attempt(file.path)
     return attempt is not None and attempt.table == d.TABLE

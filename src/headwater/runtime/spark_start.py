@@ -1,4 +1,4 @@
-"""How long work waits for Spark to start: it is no part of the time that the work takes."""
+"""How long work waits for Spark to start: this is not part of the time that the work takes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LEAST_US = 50_000
-"""A session that is there is had in less; what takes longer was a start, or the wait for one."""
+"""A running session answers faster; anything slower was a start, or the wait for one."""
 
 _current: ContextVar[SparkStart | None] = ContextVar("spark_start", default=None)
 
 
 class SparkStart:
-    """The time that one job waited for Spark, by all its threads: where two waited at once it counts once."""
+    """The time that one job waited for Spark, in all its threads: overlapping waits count once."""
 
     def __init__(self) -> None:
         self.us = 0
@@ -34,7 +34,7 @@ class SparkStart:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Waits of this thread, and of threads that run in a copy of its context, count for this job."""
+        """Count the waits of this thread, and of threads that run in a copy of its context, for this job."""
         token = _current.set(self)
         try:
             yield
@@ -43,7 +43,7 @@ class SparkStart:
 
 
 def measuring(spark: Callable[[], T]) -> Callable[[], T]:
-    """The same way to have a session, with what it took noted for the job that asked."""
+    """The same function for a session, which also records the wait for the job that called it."""
 
     def session() -> T:
         begin = time.monotonic_ns()

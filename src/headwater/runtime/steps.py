@@ -1,8 +1,8 @@
 """The steps of an apply: one list, made once. `plan` shows it, `apply` sends the demand that it was made for.
 
-The list is found by the engine itself, in memory: it gets what apply would send, and every execution is taken to
-end at once. It is played twice: once every read and every execution brings something new, once none does. What
-executes in both is certain; what executes in the first alone depends on what is read.
+The engine itself finds the list, in memory: it gets what apply would send, and every execution ends at once. This is
+played twice: first every read and every execution brings something new, then none does. What executes in both is
+certain; what executes only in the first depends on what is read.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from headwater.runtime.plan import PipelinePlan, Plan, Reason, TablePlan, plan_o
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What is known of the engine before an apply. `arrived` is what waits in its inbox, `versions` are those of all
-    tables."""
+    """The engine before an apply. `arrived` are the events in its inbox, `versions` are those of all tables."""
 
     compiled: Compiled
     saved: SavedEngine
@@ -40,14 +39,14 @@ class EngineFacts:
 
 
 def inlets_reached(facts: EngineFacts, asked: Sequence[str]) -> set[str]:
-    """The Inlets that run if these pipelines are asked for: also those of demand that the engine holds already."""
+    """The Inlets that run if these pipelines are asked for, including those of earlier demand that the engine holds."""
     played = _play(facts, _demand(facts, asked), {}, changes=True)
     return {name for name in played.ponds if played.state.ponds[name].is_inlet}
 
 
 def plan_steps(facts: EngineFacts, asked: Sequence[str], looked: Mapping[str, PipelinePlan], view: CatalogView) -> Plan:
-    """The plan of an apply that asks for these pipelines (and everything that they read), given what was seen of the
-    sources of its Inlets. Pure."""
+    """The plan of an apply that asks for these pipelines (and everything that they read), given the scans of its
+    Inlets' sources. Pure."""
     demand, chosen = _demand(facts, asked), set(asked)
     most = _play(facts, demand, looked, changes=True)
     least = _play(facts, demand, looked, changes=False)
@@ -63,9 +62,9 @@ def plan_steps(facts: EngineFacts, asked: Sequence[str], looked: Mapping[str, Pi
 
 
 def _demand(facts: EngineFacts, asked: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The pipelines in the groups in which they are asked for, each when those before it have settled. A model that has
-    failed comes after what it reads: else it would go on at once with the rows that made it fail. A reader comes after
-    its optional sources: no run waits for those, and what it reads of them would be a matter of luck."""
+    """The pipelines in groups; each group is asked for when the one before it has settled. A failed model comes after
+    what it reads: otherwise it would run at once on the rows that made it fail. A reader comes after its optional
+    sources: no run waits for those, so what it reads of them would depend on chance."""
     ponds = {name: facts.compiled.pipelines[name].pond for name in asked}
     depth = depths(ponds, {name: pond.sources for name, pond in ponds.items()})
     group: dict[str, int] = {}
@@ -81,7 +80,7 @@ def _demand(facts: EngineFacts, asked: Sequence[str]) -> tuple[tuple[str, ...], 
 
 
 def _unless_it_waits(plan: PipelinePlan, played: _Played) -> PipelinePlan:
-    """A source that must not be read now: its window is closed, or was used."""
+    """The plan, or `wait` if the source must not be read now: its window is closed, or was used."""
     pond = played.state.ponds[plan.pipeline]
     if plan.action not in ("land", "resume", "evolve") or plan.pipeline in played.ponds:
         return plan
@@ -127,11 +126,11 @@ class _Played:
 
     @cached_property
     def ponds(self) -> set[str]:
-        """Those of which something began."""
+        """The ponds of which something began."""
         return {pond for pond, _ in self.started}
 
     def tell(self, events: Sequence[Event]) -> None:
-        """Everything that comes of these events, until only a window or more demand could bring more."""
+        """Play everything that follows from these events, until only a window or more demand could bring more."""
         ripples = [ripple for pond in self.state.ponds.values() for ripple in pond.ripples if ripple.running]
         before = [(ripple, ripple.start_freshness) for ripple in ripples]
         ends = self._step(events)
@@ -152,7 +151,7 @@ class _Played:
         return ends
 
     def _end(self, pond: Pond, ripple: str, freshness: int, reason: Reason) -> Completed | Failed:
-        """How the execution ends. A source that could not be looked at may be there again when a retry looks."""
+        """How the execution ends. A source that could not be scanned may be available when a retry scans it."""
         execution = pond.name, ripple
         self.started.setdefault(execution, reason)
         action = self.looked[pond.name].action if pond.name in self.looked else "run"
@@ -166,7 +165,7 @@ class _Played:
 def _play(
     facts: EngineFacts, demand: Sequence[Sequence[str]], looked: Mapping[str, PipelinePlan], *, changes: bool
 ) -> _Played:
-    # Apply waits until a source that was just looked at may be looked at again; here that takes no time.
+    # Apply waits for the minimum time between two scans of a source; here that takes no time.
     ponds = [replace(pond, min_interval=1) for pond in facts.compiled.ponds]
     state = restored(ponds, facts.saved)
     played = _Played(state, max(facts.now_us, state.now), looked, facts.versions, changes)

@@ -1,4 +1,4 @@
-"""Slices as stored work: how a plan becomes a run with slices, and a stored slice one of the source again."""
+"""Slices as stored work: how a plan becomes a run with slices, and how a stored slice is read back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SIDE_BY_SIDE = {CursorKind.MONOTONIC, CursorKind.PARTITIONED_MONOTONIC}
 
 @dataclass(frozen=True)
 class StoredSlice:
-    """A slice as a unit keeps it, with what its commit must say about the source."""
+    """A slice as a job stores it, with what its commit must record about the source."""
 
     slice: Slice
     identity: str
@@ -35,22 +35,23 @@ class StoredSlice:
     is_last: bool
     """The last slice of its table in this run: in a `replace` table it makes the run's files the table."""
     waits: bool
-    """What it lands counts only when the last slice of its table has landed too (`replace`)."""
+    """Its rows count only when the last slice of its table has landed too (`replace`)."""
 
 
 def begin_run(
     store: Store, planned: Planned, *, trigger: str, actor: str, ends: JobEnd, holder: str | None = None
 ) -> tuple[RunId, JobLease | None]:
-    """Store a plan's slices as work of a new run, before any is read, in commits of a bounded size; the last of them
-    makes the job that planned wait (`ends`), and its slices jobs. A crash in between leaves a part, which the next plan
-    supersedes. A slice that `holder` has claimed thereby. Raises HW-T02 if the cursor moved or another run is open."""
+    """Store a plan's slices as work of a new run, before any is read, in commits of a bounded size. The last commit
+    makes the planning job wait (`ends`) and makes the slices jobs. A crash in between leaves a part, which the next
+    plan supersedes. Also returns a slice that was claimed for `holder`. Raises HW-T02 if the cursor moved or another
+    run is open."""
     inlet = planned.inlet
     run_id = RunId(uuid7())
     units = [unit for table in planned.tables for unit in _units_of(table)]
     units.sort(key=lambda unit: (unit.ordinal, unit.table))
     units = [
         replace_field(unit, unit_id=UnitId(uuid7())) for unit in units
-    ]  # they are claimed in the order of their ids
+    ]  # slices are claimed in the order of their ids
     size = limits.PLAN_PART_SLICES
     parts = [tuple(units[i : i + size]) for i in range(0, len(units), size)]
     changes: list[r.Change] = [
@@ -86,7 +87,7 @@ def begin_run(
 
 def evolve_tables(store: Store, planned: Planned, *, actor: str) -> tuple[str, ...]:
     """Make the schema changes that no slice carries: the manifest declares them, or a typed source shows them, and
-    there is no new row. Returns the tables. Raises HW-T02 if a schema moved meanwhile."""
+    there is no new row. Returns the tables. Raises HW-T02 if a schema changed meanwhile."""
     tables = [table for table in planned.tables if table.evolves]
     landing = Landing(store, actor)
     for table in tables:
@@ -98,15 +99,14 @@ def evolve_tables(store: Store, planned: Planned, *, actor: str) -> tuple[str, .
 
 
 def note_touched(store: Store, planned: Planned, *, actor: str) -> None:
-    """Note versions of items whose content is as landed, where there is nothing else to do."""
+    """Record new versions of items whose content is unchanged, if there is nothing else to do."""
     changes = tuple(_touched(planned))
     if changes:
         store.commit(r.Commit(changes=changes, actor=actor))
 
 
 def supersede_run(store: Store, run_id: RunId, *, actor: str) -> int | None:
-    """End a run whose slices nobody will do, because a new plan takes their place. What has landed stays. Its sequence;
-    None if the run had ended."""
+    """End a run whose slices a new plan replaces. Landed rows stay. Returns the sequence; None if the run had ended."""
     changes = (r.UnitsAbandoned(run_id=run_id), r.RunEnded(run_id=run_id, state="superseded"))
     return _end(store, run_id, (*_forgotten(store, run_id), *changes), actor)
 
@@ -114,7 +114,7 @@ def supersede_run(store: Store, run_id: RunId, *, actor: str) -> int | None:
 def fail_table(
     store: Store, run_id: RunId, table: str, *, error: HeadwaterError, actor: str, ends: JobEnd
 ) -> int | None:
-    """A slice failed for good: the rest of its table is not tried in this run. Other tables go on."""
+    """End a table's slices in this run after one of them failed for good. Other tables go on."""
     changes = (
         *_forgotten(store, run_id, table),
         r.RunError(run_id=run_id, error_kind=error.code, error_message=error.message),
@@ -125,7 +125,7 @@ def fail_table(
 
 
 def _forgotten(store: Store, run_id: RunId, table: str | None = None) -> list[r.Change]:
-    """Items of slices that have waited in vain for the last one of their table: they have not landed."""
+    """Changes for items that have not landed, because the last slice of their table, for which they waited, did not."""
     with store.catalog.snapshot() as connection:
         units = [unit for unit in done_units(connection, run_id) if table in (None, unit.table)]
     done = [(unit, stored_slice(unit.payload)) for unit in units]
@@ -142,7 +142,7 @@ def _forgotten(store: Store, run_id: RunId, table: str | None = None) -> list[r.
 def _end(
     store: Store, run_id: RunId, changes: tuple[r.Change, ...], actor: str, ends: JobEnd | None = None
 ) -> int | None:
-    """Commit unless the run has already ended."""
+    """Commit, unless the run has already ended."""
     try:
         return store.commit(r.Commit(changes=changes, requires=(r.UnitsOpen(run_id=run_id),), actor=actor, ends=ends))
     except Conflict:
@@ -171,8 +171,8 @@ def stored_slice(payload: dict[str, Any]) -> StoredSlice:
 
 def _units_of(planned: PlannedTable) -> list[r.UnitSpec]:
     mode = planned.table.ask.mode
-    # Only slices of disjoint keys may land in any order: elsewhere a later slice must win, or a hole would be
-    # read twice.
+    # Only slices of disjoint keys may land in any order. Otherwise a later slice must win, or a gap would be read
+    # twice.
     serial = mode != "upsert" or planned.cursor_kind not in _SIDE_BY_SIDE
     last = len(planned.slices) - 1
     return [

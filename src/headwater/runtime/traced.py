@@ -1,4 +1,4 @@
-"""Where spans are made: around a slice, an execution of a ripple, and the commit that lands either."""
+"""Makes the spans around a slice, an execution of a ripple, and the commit that lands either."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def traced_slice(land: Callable[[UnitWork], LandedSlice]) -> Callable[[UnitWork], LandedSlice]:
-    """A span for each try to land a slice. What the slice is of stays unsaid: its bounds are values of rows."""
+    """A span for each try to land a slice. It does not contain the slice's bounds, which are values of rows."""
 
     @wraps(land)
     def traced(work: UnitWork) -> LandedSlice:
@@ -66,7 +66,7 @@ def traced_ripple(land: Callable[[RippleWork], LandedRipple]) -> Callable[[Rippl
 
 
 def traced_inlet(lease: JobLease) -> AbstractContextManager[Span]:
-    """A span for the look at a source that is a job of its own. Those of its slices are its children."""
+    """A span for a job that scans a source. The spans of its slices are its children."""
     about: dict[str, Attribute] = {
         "headwater.pipeline": lease.pond,
         "headwater.ripples": [str(name) for name in lease.body["ripples"]],

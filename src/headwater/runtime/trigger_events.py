@@ -1,4 +1,4 @@
-"""Standing demand at run time: Waves and Tides of the manifest and of users, and cron."""
+"""Triggers at run time: Waves and Tides of the manifest and of users, and cron."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwater.runtime.run_history import Cause
 
 
 def trigger_changes(state: State, compiled: Compiled, asked: Sequence[Standing]) -> list[Event]:
-    """What has to be set and cleared for the engine to have the triggers that are declared and asked for."""
+    """The events that set and clear triggers until the engine has those that are declared and set by users."""
     wanted: dict[str, dict[str, Trigger]] = {name: {} for name in state.ponds}
     for name, pipeline in compiled.pipelines.items():
         wanted.get(name, {}).update({trigger.id: trigger for trigger in pipeline.triggers})
@@ -31,21 +31,21 @@ def trigger_changes(state: State, compiled: Compiled, asked: Sequence[Standing])
 
 
 def sleeping(state: State) -> list[Event]:
-    """What puts all standing triggers to sleep: the next `serve` sets them again."""
+    """The events that put all triggers to sleep; the next `serve` sets them again."""
     return [TriggerCleared(name) for name, pond in state.ponds.items() if pond.triggers]
 
 
 @dataclass
 class CronClock:
-    """The ticks of all cron triggers, one after the other. Several that fell due together are one pulse each; of
-    one trigger that fell due several times (nobody was there) only the last counts."""
+    """The ticks of all cron triggers in order. Several triggers that are due together make one pulse each; if one
+    trigger was due several times (no server was running), only the last tick counts."""
 
     _next: list[tuple[int, str]] = field(default_factory=list)
     _ticks: dict[str, Iterator[int]] = field(default_factory=dict)
     _crons: dict[str, CronTrigger] = field(default_factory=dict)
 
     def set(self, compiled: Compiled, *, after_us: int) -> None:
-        """Begins with the first tick of each later than `after_us`; those that went on before go on."""
+        """Start new triggers with their first tick later than `after_us`; earlier ones continue."""
         crons = {f"{name} {cron.id}": cron for name, each in compiled.pipelines.items() for cron in each.crons}
         new = crons.keys() - self._crons.keys()
         self._next = [(at, key) for at, key in self._next if key in crons]
@@ -61,7 +61,7 @@ class CronClock:
         return self._next[0][0] if self._next else None
 
     def due(self, now_us: int) -> tuple[list[Event], dict[str, Cause]]:
-        """The pulses whose time has come, and what is behind them."""
+        """The pulses whose time has come, and their causes."""
         events: list[Event] = []
         causes: dict[str, Cause] = {}
         due: dict[str, None] = {}

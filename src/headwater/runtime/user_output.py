@@ -1,7 +1,7 @@
 """What a model writes to stdout and stderr while it runs: kept up to a bound, and passed on to stderr.
 
-It is taken from the thread that runs the model, whatever other threads write at the same time; a thread that the model
-starts by itself is outside. Stdout belongs to the answers of commands, so both streams go on to stderr, line by line.
+It is captured from the thread that runs the model, whatever other threads write at the same time; threads that the
+model starts are not captured. Stdout is for the answers of commands, so both streams go to stderr, line by line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class UserOutput:
 
     @contextmanager
     def captured(self) -> Iterator[None]:
-        """What this thread writes inside the block."""
+        """Capture what this thread writes inside the block."""
         with _routing() as stderr:
             self._passed_on = stderr
             token = _current.set(self)
@@ -52,13 +52,13 @@ class UserOutput:
         for line in lines:
             self._keep(line)
         if len(self._pending) > limits.OUTPUT_LINE_CHARACTERS:
-            # What may be the beginning of a secret waits for its end.
+            # Text that may be the beginning of a secret waits for its end.
             whole = self._mask(self._pending)
             self._keep(whole[: -limits.SECRET_CHARACTERS])
             self._pending = whole[-limits.SECRET_CHARACTERS :]
 
     def text(self) -> str:
-        """What is kept: all of it, or its beginning and its end."""
+        """The kept output: all of it, or its beginning and its end."""
         self._end_line()
         between = [f"... {self._left_out:,} bytes left out ...\n"] if self._left_out else []
         return "".join([*self._head, *between, *self._tail])
@@ -86,7 +86,7 @@ class UserOutput:
 
 
 class _Routed:
-    """A stream that gives what a capturing thread writes to its `UserOutput`, and all else to the stream behind it."""
+    """Passes what a capturing thread writes to its `UserOutput`, and everything else to the stream behind it."""
 
     def __init__(self, stream: Any):
         self.behind = stream
@@ -108,7 +108,7 @@ class _Routed:
 
 @contextmanager
 def _routing() -> Iterator[Any]:
-    """Both streams are routed while anything is captured; the stderr behind."""
+    """Route both streams while anything is captured; yields the stderr behind."""
     global _routed
     with _lock:
         if not _routed:

@@ -1,8 +1,8 @@
-"""Workers: take jobs from the queue, do them, and tell the engine in the commit that lands the result.
+"""Workers: take jobs from the queue, do them, and report to the engine in the commit that lands the result.
 
 A job whose worker dies is taken over and done again; what had landed is found, what had not has left no trace. A job
-that fails tells the engine, which decides about retries; only trouble that is not the work's own (Spark went away, the
-lease was lost) is left to the queue.
+that fails reports to the engine, which decides about retries; only failures outside of the work (Spark went away, the
+lease was lost) are left to the queue.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ALL: tuple[Weight, ...] = ("small", "big")
 
 @dataclass(frozen=True)
 class Definitions:
-    """What the manifest says, as workers need it. `root` is the project's: Python files are relative to it;
+    """What workers need of the manifest. `root` is the project's directory, to which Python files are relative;
     `declared` are the declared columns of every table of the project."""
 
     compiled: Compiled
@@ -66,12 +66,12 @@ class Definitions:
     open: OpenInlet
     declared: Mapping[str, Mapping[str, Type]]
     mask: Callable[[], Mask] = lambda: str
-    """Makes what hides the project's secrets in a text, as they are now."""
+    """Makes the function that hides the project's current secrets in a text."""
 
 
 @dataclass
 class Worker:
-    """What jobs need: the store, Spark, the definitions. What came of them is kept, for who waits for it."""
+    """What jobs need: the store, Spark, the definitions. Results are kept for the caller that waits for them."""
 
     store: Store
     definitions: Definitions
@@ -81,19 +81,19 @@ class Worker:
     actor: str
     trigger: str
     cancel: Callable[[], None] = lambda: None
-    """Ends what Spark is doing."""
+    """Cancels the current work of Spark."""
     on_event: Callable[[Event], None] = lambda _event: None
     slots: Slots = field(default_factory=Slots)
     results: dict[str, dict[str, PipelineResult]] = field(default_factory=dict)
     """By pipeline and ripple; an Inlet has one for all its tables."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     reload: Callable[[], None] = lambda: None
-    """Reads the manifest again: for a job that is of another one."""
+    """Reads the manifest again, for a job of a newer one."""
 
     def work(
         self, holder: str, keeper: LeaseKeeper, weights: Collection[Weight] = ALL, reserved: ReservedJobs | None = None
     ) -> bool:
-        """Does one job, if there is one to do. An error that no one foresaw fails the job: it would come again."""
+        """Do one job, if there is one. An unforeseen error fails the job: it would come again."""
         lease = reserved.take(weights) if reserved is not None else None
         if lease is None:
             lease = claim_job(self.store.catalog, holder=holder, slots=self.slots, weights=weights)
@@ -103,7 +103,7 @@ class Worker:
         return found
 
     def _work_on(self, lease: JobLease, holder: str, keeper: LeaseKeeper) -> JobLease | None:
-        """One claimed job, to its end; the job that it has claimed for this worker thereby."""
+        """Do one claimed job to its end. Returns the job that its commit claimed for this worker, if any."""
         controls: list[Control] = []
 
         def lose() -> None:
@@ -134,8 +134,8 @@ class Worker:
                 raise
 
     def _give_back(self, lease: JobLease) -> None:
-        """For the next worker, at once. A catalog that is away is waited for: nobody else would know before the lease
-        runs out."""
+        """Return the job to the queue at once. If the catalog is unreachable, wait for it: other workers would not know
+        before the lease expires."""
         while True:
             try:
                 release_job(self.store.catalog, lease)
@@ -158,7 +158,7 @@ class Worker:
                 raise AssertionError(f"there is no job of the kind {kind}")
 
     def _may_claim(self, holder: str) -> str | None:
-        """A worker goes on with a job that its commit queues, unless others decide how many may run."""
+        """A worker continues with a job that its commit queues, unless slots limit the running jobs."""
         return None if self.slots.bound else holder
 
     def _keep_done(self, done: Done) -> JobLease | None:
@@ -173,7 +173,8 @@ class Worker:
         return self.definitions.open(pipeline)
 
     def _run_ripple(self, lease: JobLease, on_control: Callable[[Control], None]) -> None:
-        """One ripple of a model. Its commit lands the rows, ends the job and tells the engine, or does nothing."""
+        """Run one ripple of a model. Its commit lands the rows, ends the job and notifies the engine, or does
+        nothing."""
         ripple = self._ripple(lease)
         if ripple is None:
             self._give_back(lease)
@@ -189,7 +190,7 @@ class Worker:
             raise
         except HeadwaterError as error:
             if self.inlets.stopping.is_set():
-                self._give_back(lease)  # what was cancelled has not failed
+                self._give_back(lease)  # a cancelled job has not failed
                 return
             self._fail_ripple(lease, error, execution, work.ripple.code)
             self.on_event(RunFinished(lease.pond, work.run_id, "failed"))
@@ -198,8 +199,8 @@ class Worker:
         self.on_event(RunFinished(lease.pond, work.run_id, "success"))
 
     def _ripple(self, lease: JobLease) -> ModelRipple | None:
-        """The definition that the job is of. None if there is no such one here, not even in the manifest as it is now:
-        then the engine will hear of the change and cancel the job, or a worker with that definition takes it."""
+        """The definition that the job is for. None if neither these definitions nor the current manifest have it: then
+        the engine will see the change and cancel the job, or a worker with that definition takes it."""
         for is_last in (False, True):
             pipeline = self.definitions.compiled.pipelines.get(lease.pond)
             for ripple in pipeline.ripples if pipeline is not None else ():
@@ -210,7 +211,7 @@ class Worker:
         return None
 
     def _fail(self, lease: JobLease, error: HeadwaterError, end: JobEnd | None = None) -> None:
-        """Ends a job badly, and tells the engine so."""
+        """End a job as failed, and report it to the engine."""
         if lease.kind == SLICE_JOB:
             self._keep_done(self.inlets.fail(lease, error))
             return
@@ -220,14 +221,14 @@ class Worker:
         finish_job(self.store.catalog, end or lease.failed(error.as_json()), events=events)
 
     def _fail_ripple(self, lease: JobLease, error: HeadwaterError, execution: Execution, code: Code) -> None:
-        """The same for user code: what its exception said is kept, and the error says where."""
+        """The same for user code: the message of its exception is kept, and the error says where it is."""
         end = execution.failed(lease.failed({}), error, code)
         if end.output is not None and end.output.exception and not error.hint:
             error.hint = f"`headwater logs {lease.pond}` shows what it said"
         self._fail(lease, error, replace(end, error=error.as_json()))
 
     def _land_patiently(self, work: RippleWork, ripple: ModelRipple) -> LandedRipple:
-        """A Spark that went away is asked again: a new one will have been started."""
+        """Retry if Spark went away: a new one will have been started."""
         recorded = one_ripple_run(work, trigger=self.trigger, definition=ripple.fingerprint)
         for tries in range(limits.SOURCE_RETRIES + 1):
             try:
@@ -302,7 +303,7 @@ class Worker:
         return message(event, actor=self.actor, ids={"job": lease.job_id})
 
     def result_of(self, pipeline: str) -> PipelineResult | None:
-        """All that was done for a pipeline as one answer; None if that is nothing."""
+        """All results of a pipeline as one; None if there are none."""
         with self.lock:
             found = list(self.results.get(pipeline, {}).values())
         return _together(found) if found else None
@@ -314,7 +315,7 @@ class Worker:
 
 
 def _result(lease: JobLease, work: RippleWork, landed: LandedRipple, execution: Execution) -> PipelineResult:
-    """A result that is what the table held already is no change, although it was computed."""
+    """A result equal to what the table held already is no change, although it was computed."""
     if not landed.changed:
         return PipelineResult(lease.pond, "unchanged", seconds=execution.seconds)
     return PipelineResult(
@@ -329,7 +330,7 @@ def _result(lease: JobLease, work: RippleWork, landed: LandedRipple, execution: 
 
 
 def _merged(earlier: PipelineResult | None, later: PipelineResult) -> PipelineResult:
-    """Several runs of a ripple as one answer; a retry that went well makes up for a failure."""
+    """Several runs of a ripple as one result; a successful retry replaces a failure."""
     if earlier is None or earlier.state == "failed":
         return later
     if later.state == "unchanged" and earlier.state != "unchanged":
@@ -338,7 +339,7 @@ def _merged(earlier: PipelineResult | None, later: PipelineResult) -> PipelineRe
 
 
 def _together(results: Sequence[PipelineResult]) -> PipelineResult:
-    """Several ripples as one answer: failed if one of them is, and unchanged if all are."""
+    """Several ripples as one result: failed if one of them is, and unchanged if all are."""
     told = next((each for each in results if each.error is not None), None)
     told = told or next((each for each in results if each.state != "unchanged"), results[0])
     for each in results:

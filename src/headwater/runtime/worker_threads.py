@@ -1,6 +1,6 @@
-"""The worker threads of one process: they take jobs from the queue for as long as they are wanted.
+"""The worker threads of one process: they take jobs from the queue until they are ended.
 
-One ear for all of them hears of new jobs, so that a process with nothing to do costs next to nothing.
+One thread listens for new jobs for all of them, so that an idle process costs next to nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headwater.runtime.worker import ALL, Worker
 SMALL: tuple[Weight, ...] = ("small",)
 
 OnError = Callable[[BaseException], bool]
-"""Hears of what went wrong with a worker itself; True if it is to go on."""
+"""Called with errors of a worker itself; returns True if the worker should go on."""
 
 
 def _give_up(_error: BaseException) -> bool:
@@ -31,7 +31,7 @@ def _give_up(_error: BaseException) -> bool:
 
 
 class WorkerThreads:
-    """Some threads that work. One of several takes small jobs only: a big one never holds them all."""
+    """Worker threads. If there are several, one takes only small jobs, so that big ones never occupy all of them."""
 
     def __init__(
         self, worker: Worker, threads: int, *, on_error: OnError = _give_up, reserved: ReservedJobs | None = None
@@ -60,11 +60,11 @@ class WorkerThreads:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
-        """Ends when the claimed jobs have ended; on the way out of an error they are given back instead."""
+        """Ends when the claimed jobs have ended; after an error they are given back instead."""
         self.end(give_back=kind is not None)
 
     def end(self, *, give_back: bool) -> None:
-        """May be called again: what has ended stays so."""
+        """May be called more than once."""
         if self._over:
             return
         self._over = True
@@ -76,7 +76,7 @@ class WorkerThreads:
         for thread in self._workers:
             while thread.is_alive():
                 if give_back:
-                    self.worker.cancel()  # again and again: one may be just about to begin its Spark job
+                    self.worker.cancel()  # repeatedly: a thread may be just about to begin its Spark job
                 thread.join(limits.RETRY_FIRST_SECONDS)
         self._ear.join()
         self._waker.close()
@@ -86,18 +86,18 @@ class WorkerThreads:
         self.worker.inlets.sources.close_all()
 
     def check(self) -> None:
-        """Raises what a worker could not go on from."""
+        """Raises the error that ended a worker."""
         if self.error is not None:
             raise self.error
 
     def poke(self) -> None:
-        """There may be something to do."""
+        """Wake the workers: there may be a job."""
         with self._news:
             self._heard += 1
             self._news.notify_all()
 
     def _listen(self) -> None:
-        """Passes news on, and every few seconds looks for jobs whose workers are gone, or that nobody wants any more."""
+        """Wakes the workers, and every few seconds finds jobs whose workers are gone, or that were cancelled."""
         look_at = time.monotonic() + limits.TAKE_OVER_SECONDS
         while not self.ended.is_set():
             self._waker.wait(max(0.0, look_at - time.monotonic()))
@@ -106,7 +106,7 @@ class WorkerThreads:
                 self._take_over()
             self.poke()
             if self.worker.store.catalog.is_sqlite:
-                # Every push is a change, and few changes are jobs. Of those the engine of this process tells by itself.
+                # Every push is a change, and few changes are jobs. The engine of this process wakes the workers itself.
                 self.ended.wait(limits.EAR_PAUSE_SECONDS)
 
     def _take_over(self) -> None:
@@ -115,7 +115,7 @@ class WorkerThreads:
             self._keeper.look_for_lost_jobs()
             give_back_strays(self.worker.store.catalog, self.holder, self._keeper.kept())
             self.worker.inlets.sources.close_idle()
-        except HeadwaterError as error:  # the catalog is away: the workers find out themselves
+        except HeadwaterError as error:  # the catalog is unreachable: the workers notice it themselves
             if not self.on_error(error):
                 self.error = self.error or error
 

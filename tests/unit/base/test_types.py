@@ -65,7 +65,7 @@ def test_blanks_between_the_words_do_not_matter() -> None:
         ("list", "`<` expected"),
         ("struct<>", "a field name is missing"),
         ("struct<a long>", "`:` expected"),
-        ("struct<a:long,a:int>", "a field name stands twice"),
+        ("struct<a:long,a:int>", "a field name occurs twice"),
         ("x" * 10_001, "too long"),
     ],
 )
