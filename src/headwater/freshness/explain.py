@@ -30,7 +30,7 @@ Rule = Literal[
 
 @dataclass(frozen=True)
 class Origin:
-    """Where demand comes from: a pond, and the triggers standing on it (none: it was asked once)."""
+    """Where demand comes from: a pond, and its standing triggers (none: a single request)."""
 
     pond: str
     triggers: tuple[str, ...] = ()
@@ -49,9 +49,9 @@ class Explanation:
 
 
 def pond_states(state: State) -> dict[str, PondState]:
-    """Of each pond the strongest that holds of failed, blocked, running, queued, idle.
+    """The state of each pond: the first that holds of failed, blocked, running, queued, idle.
 
-    Queued is a pond that holds demand and waits, with one exception: a pond that only Waves ask for is idle while none of
+    A pond that holds demand and waits is queued, with one exception: a pond that only Waves ask for is idle while none of
     the sources that it waits for is running or queued. Only time or the outside world can move it.
     """
     only_waves: dict[Pond, bool] = {}
@@ -70,7 +70,7 @@ def pond_states(state: State) -> dict[str, PondState]:
 
 
 def state_of(state: State, pond: Pond) -> PondState:
-    """As `pond_states` says of this pond; other ponds are read only if it matters."""
+    """The state of this pond, as in `pond_states`; other ponds are read only if it matters."""
     word = _strongest(pond)
     return pond_states(state)[pond.name] if word == "queued" and not pond.targets else word
 
@@ -92,7 +92,7 @@ def _asking(pond: Pond) -> list[Pond]:
 
 
 def seconds(time: int) -> str:
-    """How a sentence names a time, unless told otherwise: seconds from 0."""
+    """How a sentence names a time by default: seconds from 0."""
     return f"{time / 1e6:g} s"
 
 
@@ -216,7 +216,7 @@ def _explain_idle(pond: Pond, clock: Callable[[int], str]) -> Explanation:
     if pond.end_freshness == NEVER:
         sentence = f"`{pond.name}` has never been demanded"
         return Explanation(pond.name, "idle", "never-demanded", sentence, {"end_f": None})
-    sentence = f"`{pond.name}` is as fresh as {clock(pond.end_freshness)}, and nobody demands more"
+    sentence = f"`{pond.name}` is as fresh as {clock(pond.end_freshness)}, and nothing demands more"
     return Explanation(pond.name, "idle", "up-to-date", sentence, {"end_f": pond.end_freshness})
 
 
