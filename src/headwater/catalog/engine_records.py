@@ -89,7 +89,7 @@ RunState = Literal["running", "success", "failed", "superseded", "cancelled"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunBegins:
-    """A pond run. `cause` is what asked for it (`apply`, `pulse`, the id of a trigger), `actor` the person or program."""
+    """A pond run. `cause` is what asked for it (`apply`, `pulse`, the id of a trigger), `actor` the user or program."""
 
     run_id: str
     pond: str

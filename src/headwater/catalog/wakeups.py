@@ -44,7 +44,7 @@ def changes(catalog: Catalog) -> Waker:
 
 
 def notify(connection: Connection) -> None:
-    """Wake all waiting processes, once this transaction has been committed. Other processes see it of SQLite by themselves."""
+    """Wake all waiters, once this transaction has been committed. Other processes see it of SQLite by themselves."""
     if connection.dialect.name == "sqlite":
         connection.info[TELLS] = True
     else:

@@ -60,8 +60,8 @@ class Coerced:
 
 
 def coerce_lines(data: bytes | memoryview, schema: TableSchema, *, first_line: int = 1, place: str = "") -> Coerced:
-    """Coerce whole lines of NDJSON. `first_line` is the first line's number in its file (a byte order mark is skipped at
-    line 1), `place` goes into the errors."""
+    """Coerce whole lines of NDJSON. `first_line` is the first line's number in its file (a byte order mark is skipped
+    at line 1), `place` goes into the errors."""
     text = without_bom(data, first_line=first_line)
     decoders = _decoders(schema)
     rows = typed_lines(text, decoders.row) if decoders else None

@@ -19,9 +19,9 @@ _BARE = re.compile(r"\w+")
 
 
 def records_at(document: bytes, steps: RecordSteps) -> bytes:
-    """An array of the records. The last step may lead to one record or an array of records. Below a `[*]`, a key that is
-    missing or null leads to no record. Raises `Refused`: `no_records`, with the place where the path ends too early, or
-    `invalid_json`."""
+    """An array of the records. The last step may lead to one record or an array of records. Below a `[*]`, a key that
+    is missing or null leads to no record. Raises `Refused`: `no_records`, with the place where the path ends too early,
+    or `invalid_json`."""
     found, path, is_many = [document.strip()], "$", False
     for step in steps:
         if step is None:

@@ -35,8 +35,8 @@ def is_not_finite_word(text: str) -> bool:
 
 
 def scaled(text: str) -> tuple[bool, str, int]:
-    """Sign, digits and exponent of a plain number: its value is ±digits x 10^exponent, with no zero at either end of the
-    digits; zero has no digits. Very long exponents are cut to a size that is still outside every range."""
+    """Sign, digits and exponent of a plain number: its value is ±digits x 10^exponent, with no zero at either end of
+    the digits; zero has no digits. Very long exponents are cut to a size that is still outside every range."""
     negative = text[0] == "-"
     mantissa, _, power = text.removeprefix("-").lower().partition("e")
     whole, _, fraction = mantissa.partition(".")

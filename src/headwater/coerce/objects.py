@@ -74,7 +74,7 @@ def line_pieces(data: bytes, size: int) -> Iterator[bytes]:
 
 
 def typed_lines(data: bytes, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
-    """All lines decoded at once; None if that fails, or if it is not certain that every line holds exactly one object."""
+    """All lines decoded at once; None if that fails, or if it is not certain that every line holds one object."""
     lines = _plain_lines(data)
     if lines is None or not _is_utf8(data):
         return None

@@ -37,8 +37,8 @@ def without_rescued(schema: TableSchema) -> TableSchema:
 
 
 def with_rescued(batch: pa.RecordBatch, schema: TableSchema, texts: Sequence[str | None] | None) -> pa.RecordBatch:
-    """Adds `_rescued` to a batch that was coerced to `without_rescued(schema)`, if the schema has it. `texts` is None if
-    no row has anything to rescue."""
+    """Adds `_rescued` to a batch that was coerced to `without_rescued(schema)`, if the schema has it. `texts` is None
+    if no row has anything to rescue."""
     import pyarrow as pa
 
     if schema.column(RESCUED) is None:

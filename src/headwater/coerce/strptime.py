@@ -27,8 +27,8 @@ _TWO_DIGITS = "mdHIMSy"
 
 @dataclass
 class Read:
-    """What a format found: seconds since 1970 of the clock that the texts show, less the offset in the texts (None: they
-    have none), nanoseconds, and which texts fit. `is_leap` marks the texts with second 60."""
+    """What a format found: seconds since 1970 of the clock that the texts show, less the offset in the texts (None:
+    they have none), nanoseconds, and which texts fit. `is_leap` marks the texts with second 60."""
 
     seconds: Ints
     nanos: Ints

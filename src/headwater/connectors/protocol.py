@@ -122,9 +122,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Slice:
-    """One piece of a source. `spec` is all that `read` needs; `start` and `end` are cursor values (`end` is replaced by a
-    `CursorRead`); `describe` is for people. `items` are landed by this slice, `replaces` are the source ids among them
-    that landed before and whose old rows this slice retires (append tables)."""
+    """One piece of a source. `spec` is all that `read` needs; `start` and `end` are cursor values (`end` is replaced by
+    a `CursorRead`); `describe` is for people. `items` are landed by this slice, `replaces` are the source ids among
+    them that landed before and whose old rows this slice retires (append tables)."""
 
     start: Json
     end: Json
@@ -168,16 +168,16 @@ class CursorRead:
 class ArrowRead:
     """A read that executors do with a plain function.
 
-    `read(partition, schema)` yields record batches with the columns of `schema` (those it has; the rest is null) in their
-    Arrow types and, where the connector has them, `_source_id` (the item that a row comes from) and `_source_pos` (a
-    long, its place in the item); it may yield `ItemRead`s and `CursorRead`s between them, and `BadRow`s if rows may be
-    bad. If items of a partition cannot be read, it yields a `BadItem` for each of them; the caller then discards what it
-    has read and reads again without them: `without(partitions, source_ids)` gives the partitions for that. `read` must be
-    picklable (a module-level function or a frozen dataclass with `__call__`), may hold secrets, and raises `BadRows`,
-    `UnknownColumns`, `SliceGone` or `TransientError`.
+    `read(partition, schema)` yields record batches with the columns of `schema` (those it has; the rest is null) in
+    their Arrow types and, where the connector has them, `_source_id` (the item that a row comes from) and `_source_pos`
+    (a long, its place in the item); it may yield `ItemRead`s and `CursorRead`s between them, and `BadRow`s if rows may
+    be bad. If items of a partition cannot be read, it yields a `BadItem` for each of them; the caller then discards
+    what it has read and reads again without them: `without(partitions, source_ids)` gives the partitions for that.
+    `read` must be picklable (a module-level function or a frozen dataclass with `__call__`), may hold secrets, and
+    raises `BadRows`, `UnknownColumns`, `SliceGone` or `TransientError`.
 
-    `observe(partition)` returns the columns of one partition; it runs in executors, and only while the table's schema is
-    not known. `observed` is the answer if no partition must be read for it.
+    `observe(partition)` returns the columns of one partition; it runs in executors, and only while the table's schema
+    is not known. `observed` is the answer if no partition must be read for it.
 
     `key_filter_column` asks the reader's caller to drop rows that the table already holds with equal content:
     only table rows whose value in that column is at least `key_filter_from` are compared.
@@ -251,8 +251,8 @@ class SliceGone(Exception):
 
 
 class BadRows(Exception):
-    """Rows that do not fit the table's columns: the first error of each of the first bad rows; `total` counts also those
-    that are not listed."""
+    """Rows that do not fit the table's columns: the first error of each of the first bad rows; `total` counts also
+    those that are not listed."""
 
     def __init__(self, errors: tuple[RowError, ...], total: int):
         super().__init__(errors, total)

@@ -3,8 +3,8 @@
 Scalars become what `coerce.values` makes of them; everything that it refuses is null, and so are objects and arrays.
 `coerce.at_path` is the same rule for Python, and tests compare the two.
 
-DuckDB keeps a number's own digits only if the number is a 64-bit integer. Where the digits matter (is `1e3` integral, is
-`1.50` the text `1.50`), all numbers of the document are put into quotes first, and read as texts.
+DuckDB keeps a number's own digits only if the number is a 64-bit integer. Where the digits matter (is `1e3` integral,
+is `1.50` the text `1.50`), all numbers of the document are put into quotes first, and read as texts.
 """
 
 from __future__ import annotations

@@ -124,8 +124,8 @@ class QueryPool:
                 self._queries -= 1
 
     def cancel(self, query: Query) -> None:
-        """End a query: its process is killed, or it stops waiting for one. Any thread may call this, at any time; a query
-        that has its answer is left alone."""
+        """End a query: its process is killed, or it stops waiting for one. Any thread may call this, at any time; a
+        query that has its answer is left alone."""
         with self._changed:
             query.is_cancelled = True
             if query.process is not None:
@@ -240,8 +240,8 @@ class QueryProcess:
         self._first_bytes = data_bytes(self._process.pid)
 
     def parse(self, sql: str, *, seconds: float) -> Statement:
-        """Check a client's SQL; see `statement.parse`. Parsing and answering take `seconds` at most: after that HW-Q02 is
-        raised, and the process is gone."""
+        """Check a client's SQL; see `statement.parse`. Parsing and answering take `seconds` at most: after that HW-Q02
+        is raised, and the process is gone."""
         self._queries += 1
         self._channel.deadline = time.monotonic() + seconds
         with self._watched(seconds):

@@ -27,9 +27,9 @@ def define(
     root: Path | None = None,
     statement: Statement | None = None,
 ) -> SessionDefinitions:
-    """The definitions of a session: every table and view, or only those that `statement` names and what they read, which
-    is faster in a store of many tables. Raises HW-Q01 if it names one that does not exist. Paths are absolute under
-    `root`, or relative to the store."""
+    """The definitions of a session: every table and view, or only those that `statement` names and what they read,
+    which is faster in a store of many tables. Raises HW-Q01 if it names one that does not exist. Paths are absolute
+    under `root`, or relative to the store."""
     visible = Visible.of(states, views)
     if statement is not None:
         known = [*visible.tables, *visible.views]

@@ -1,7 +1,7 @@
 """Views that ripples make: a query over tables, without files.
 
-For DuckDB a view is its query over the present tables, so it is never older than they are. For a ripple that reads it, a
-view is its query over the cut that it was landed with: the run reads exactly the cut that the engine chose.
+For DuckDB a view is its query over the present tables, so it is never older than they are. For a ripple that reads it,
+a view is its query over the cut that it was landed with: the run reads exactly the cut that the engine chose.
 """
 
 from __future__ import annotations

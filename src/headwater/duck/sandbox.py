@@ -92,8 +92,8 @@ def new_database() -> duckdb.DuckDBPyConnection:
 def open_session(
     definitions: SessionDefinitions, resources: Resources, database: duckdb.DuckDBPyConnection | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """A session with these tables and views, in UTC. `database` is new and unused. Raises HW-T04 if a file of a table is
-    missing."""
+    """A session with these tables and views, in UTC. `database` is new and unused. Raises HW-T04 if a file of a table
+    is missing."""
     connection = database or new_database()
     try:
         connection.execute(_lock(definitions.files, resources))
@@ -109,8 +109,8 @@ def create_views(
     definitions: SessionDefinitions,
     damaged: dict[str, HeadwaterError] | None = None,
 ) -> None:
-    """Make all views in a database. Raises HW-T04 if a file of a table is missing or has changed. With `damaged`, such a
-    table is noted there instead, and a query of its views fails with that reason, as does one of a ripple's view that
+    """Make all views in a database. Raises HW-T04 if a file of a table is missing or has changed. With `damaged`, such
+    a table is noted there instead, and a query of its views fails with that reason, as does one of a ripple's view that
     DuckDB rejects."""
     import duckdb
 

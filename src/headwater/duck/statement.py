@@ -198,8 +198,8 @@ class Statement:
 
 
 def parse(sql: str) -> Statement:
-    """The statement, if it only reads tables: SELECT, VALUES, FROM, DESCRIBE, SHOW, SUMMARIZE, or EXPLAIN of one of them.
-    Everything else is HW-Q01. Nothing is opened, bound or run."""
+    """The statement, if it only reads tables: SELECT, VALUES, FROM, DESCRIBE, SHOW, SUMMARIZE, or EXPLAIN of one of
+    them. Everything else is HW-Q01. Nothing is opened, bound or run."""
     if _depth(sql) > limits.QUERY_DEPTH:
         raise too_deep()
     explain = _EXPLAIN.match(sql)

@@ -33,8 +33,8 @@ META = "meta"
 
 
 def plain_select(state: TableState) -> str:
-    """The table with the user's columns, over its view in `meta`: declared columns, then the others in the order in which
-    they were first seen. DuckDB has no view without columns, so a table without any shows `_run_id`."""
+    """The table with the user's columns, over its view in `meta`: declared columns, then the others in the order in
+    which they were first seen. DuckDB has no view without columns, so a table without any shows `_run_id`."""
     names, _ = column_names(state.schema)
     columns = [quote(names[column.id]) for column in state.schema.columns] or [RUN_ID.name]
     return f"SELECT {', '.join(columns)} FROM {meta_name(state.name)}"

@@ -103,11 +103,11 @@ def refresh_views(
     views: Sequence[ViewState] = (),
     force: bool = False,
 ) -> list[str]:
-    """Bring `views/` and `duck.db` up to these states; returns the names of the views that changed. `views` are those of
-    ripples, each after those that it reads. Each file is replaced whole, and only if its text differs; with nothing to do
-    nothing is written and DuckDB is not even imported. A view of a later commit, which another process has written
-    meanwhile, is left alone unless `force` is given. The freshness in `headwater.tables` is updated only when something
-    else changes."""
+    """Bring `views/` and `duck.db` up to these states; returns the names of the views that changed. `views` are those
+    of ripples, each after those that it reads. Each file is replaced whole, and only if its text differs; with nothing
+    to do nothing is written and DuckDB is not even imported. A view of a later commit, which another process has
+    written meanwhile, is left alone unless `force` is given. The freshness in `headwater.tables` is updated only when
+    something else changes."""
     root = root.resolve()
     directory = root / "views"
     visible = Visible.of(states, views)
@@ -201,8 +201,8 @@ def _read_mark(root: Path) -> dict[str, Any]:
 
 
 def _standing_duck(root: Path, mark: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the present `duck.db` was made from; None if it is not the file that its mark was written for, or was made in
-    another directory."""
+    """What the present `duck.db` was made from; None if it is not the file that its mark was written for, or was made
+    in another directory."""
     try:
         old: dict[str, Any] = json.loads((root / "views" / _DUCK_MARK).read_text())
         found = (root / _DUCK).stat()

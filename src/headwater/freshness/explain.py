@@ -51,8 +51,8 @@ class Explanation:
 def pond_states(state: State) -> dict[str, PondState]:
     """The state of each pond: the first that holds of failed, blocked, running, queued, idle.
 
-    A pond that holds demand and waits is queued, with one exception: a pond that only Waves ask for is idle while none of
-    the sources that it waits for is running or queued. Only time or the outside world can move it.
+    A pond that holds demand and waits is queued, with one exception: a pond that only Waves ask for is idle while none
+    of the sources that it waits for is running or queued. Only time or the outside world can move it.
     """
     only_waves: dict[Pond, bool] = {}
     for pond in state.pond_at:  # readers first

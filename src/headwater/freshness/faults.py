@@ -72,7 +72,7 @@ def clear_failure(state: State, pond: Pond) -> None:
 
 
 def set_blocked(state: State, pond: Pond) -> None:
-    """A pond is blocked if it failed or a required source is blocked. A change is passed to the sinks, and so on down."""
+    """A pond is blocked if it failed or a required source is blocked. A change is passed to all sinks downstream."""
     changed = [pond] if _set_blocked(state, pond) else []
     for pond in changed:
         changed.extend(sink for sink in pond.required_by if _set_blocked(state, sink))

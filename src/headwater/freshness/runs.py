@@ -211,9 +211,9 @@ def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> Non
 
 
 def _go_on_from(state: State, pond: Pond, abandoned: Run, run: Run) -> None:
-    """A run begins after a clear. If it has the freshness of the abandoned run, what a ripple completed there counts, and
-    so will what it executes there, provided that it reads the same in the new cut and all its parents' results count.
-    Such a ripple does not start in this run: it passes on its pull now."""
+    """A run begins after a clear. If it has the freshness of the abandoned run, what a ripple completed there counts,
+    and so will what it executes there, provided that it reads the same in the new cut and all its parents' results
+    count. Such a ripple does not start in this run: it passes on its pull now."""
     run.executed = abandoned.executed
     if run.freshness != abandoned.freshness:
         return

@@ -92,8 +92,8 @@ def check_pipeline(
 
 
 def check_project(parts: Sequence[Part], unread: Collection[str]) -> Iterator[HeadwaterError]:
-    """What is wrong between pipelines, from their data as it is written: a pipeline that is wrong by itself still has its
-    names. `unread` are the ids that unreadable files may hold, so they are not reported as missing."""
+    """What is wrong between pipelines, from their data as it is written: a pipeline that is wrong by itself still has
+    its names. `unread` are the ids that unreadable files may hold, so they are not reported as missing."""
     yield from _check_ids(parts)
     yield from _check_table_names(parts)
     yield from _check_sources(parts, unread)
@@ -306,8 +306,8 @@ def _check_cycles(parts: Sequence[Part]) -> Iterator[HeadwaterError]:
 
 
 def _named(part: Part, key: str, *names: str) -> Iterator[tuple[Path, str]]:
-    """The names in a list of texts or tables, as they are written; `names` are the keys that may hold one, the first that
-    is set wins."""
+    """The names in a list of texts or tables, as they are written; `names` are the keys that may hold one, the first
+    that is set wins."""
     listed = part.data.get(key)
     for index, item in enumerate(listed if isinstance(listed, list) else []):
         if isinstance(item, str):

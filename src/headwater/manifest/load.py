@@ -116,8 +116,8 @@ def load_project(
 ) -> Project:
     """The project that `start` is in, checked as a whole. Raises all errors of all files together.
 
-    `connectors` are the names that exist; `check_config` checks a connector's config. `overlay` holds texts that replace
-    files (None: as if deleted), so that an edit can be checked before it is written."""
+    `connectors` are the names that exist; `check_config` checks a connector's config. `overlay` holds texts that
+    replace files (None: as if deleted), so that an edit can be checked before it is written."""
     reading = read_project(find_project(start), overlay or {})
     errors = list(reading.errors)
     spec, project_part = _project_spec(reading, environ, errors)

@@ -32,7 +32,7 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class Pair:
-    """A `key = value` of a TOML text: `table` is the table that holds it, `span` goes from the key to the value's end."""
+    """A `key = value` of a TOML text: `table` is the table that holds it, `span` is from the key to the value's end."""
 
     table: Path
     path: Path

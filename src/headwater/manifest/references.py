@@ -39,8 +39,8 @@ def is_reference(text: str) -> bool:
 
 
 def resolve_reference(text: str, secrets: Collection[str] | None, environ: Mapping[str, str], root: FilePath) -> str:
-    """The value of a reference; any other text as it is. `secrets` are the names that may be read (None: any); a path is
-    relative to `root`, and the last line break of the file is not part of its secret."""
+    """The value of a reference; any other text as it is. `secrets` are the names that may be read (None: any); a path
+    is relative to `root`, and the last line break of the file is not part of its secret."""
     if not is_reference(text):
         return text
     kind, _, name = text.partition(":")

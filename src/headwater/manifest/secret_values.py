@@ -17,8 +17,8 @@ PART_CHARACTERS = 8
 
 
 def secret_values(specs: Iterable[PipelineSpec], environ: Mapping[str, str], root: Path) -> set[str]:
-    """The present values of the declared secrets of these pipelines and of the references in their configs. A secret that
-    is not set, or cannot be read, has none."""
+    """The present values of the declared secrets of these pipelines and of the references in their configs. A secret
+    that is not set, or cannot be read, has none."""
     found: set[str] = set()
     for spec in specs:
         found.update(environ.get(name, "") for name in spec.secrets)

@@ -1,7 +1,7 @@
 """The manifest as values: one model for TOML, JSON and the JSON Schema.
 
-It also has the keys whose behaviour comes later (`support.py` lists them). Unknown keys are refused, nothing is converted
-by guessing. `checks.py` makes the checks that need more than one value.
+It also has the keys whose behaviour comes later (`support.py` lists them). Unknown keys are refused, nothing is
+converted by guessing. `checks.py` makes the checks that need more than one value.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ class Unspliceable(Exception):
 
 
 def set_in_toml(text: str, path: Path, value: JsonValue) -> str:
-    """The text with `value` at `path`: replaces the present value, or is added at the end of its table or list, which must
-    exist. Raises `Unspliceable`."""
+    """The text with `value` at `path`: replaces the present value, or is added at the end of its table or list, which
+    must exist. Raises `Unspliceable`."""
     found = scan_toml(text)
     if path in found.written:
         span = found.values[path]

@@ -1,8 +1,8 @@
 """What has changed in each file since it landed: pure, except for the hash function it is given.
 
 A file's size and mtime prove that its content is as landed only if the mtime is clearly older than the scan that the
-landed version came from: a file that is written twice within one tick of the file system's clock has one mtime. In every
-other case the content decides; a file of another size need not even be read for that.
+landed version came from: a file that is written twice within one tick of the file system's clock has one mtime. In
+every other case the content decides; a file of another size need not even be read for that.
 """
 
 from __future__ import annotations

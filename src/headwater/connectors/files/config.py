@@ -52,8 +52,8 @@ class CsvOptions:
 
 @dataclass(frozen=True)
 class FilesConfig:
-    """A checked config. `format` and `compression` are None where each file's own name says them, `encoding` is None for
-    UTF-8; `records` leads to the rows of a JSON document."""
+    """A checked config. `format` and `compression` are None where each file's own name says them, `encoding` is None
+    for UTF-8; `records` leads to the rows of a JSON document."""
 
     patterns: tuple[str, ...]
     format: str | None = None
@@ -72,7 +72,7 @@ class FileFormat:
     forms        how the texts of declared columns are written
     exclude      the columns that are left out
     primary_key  that of the table
-    takes_all    columns that a schema lacks are read as they are, behind its own, and a column of text takes every value
+    takes_all    columns that a schema lacks are read as they are, behind its own, and a column of text takes any value
     below        the folder of the files, if links below it are not followed
     """
 
@@ -97,8 +97,8 @@ class FileFormat:
         return self.format == "ndjson" and is_safe and self.compression_of(source_id) == "none"
 
     def coerced(self, schema: TableSchema) -> TableSchema:
-        """The schema that rows are read by: without columns that are excluded, or that the source no longer has. In JSON,
-        excluded columns stay as columns that take anything, so that they are not unknown keys."""
+        """The schema that rows are read by: without columns that are excluded, or that the source no longer has. In
+        JSON, excluded columns stay as columns that take anything, so that they are not unknown keys."""
         kept = tuple(c for c in schema.columns if not c.dropped and c.name not in self.exclude)
         found = replace(schema, columns=kept)
         for name in sorted(self.exclude) if self.format in ("ndjson", "json") else ():
@@ -106,8 +106,8 @@ class FileFormat:
         return found.formed(self.forms)
 
     def observed(self, inferred: Inferred) -> Observed:
-        """The columns of text files that hold a value, with the declared type where there is one. What cannot be the name
-        of a column is rescued, in JSON also if it is null. JSON rows without any value have nulls for a key."""
+        """The columns of text files that hold a value, with the declared type where there is one. What cannot be the
+        name of a column is rescued, in JSON also if it is null. JSON rows without any value have nulls for a key."""
         kept = ((name, type_) for name, type_ in inferred.columns.items() if name not in self.exclude)
         known = {name: self.declared.get(name, type_) for name, type_ in kept}
         found = {name: type_ for name, type_ in known.items() if type_ is not None and is_column_name(name)}

@@ -1,7 +1,7 @@
 """Converts the Arrow columns of a typed file to columns of the table: exactly, or as a bad row.
 
-Text that is declared as another type follows the rules for texts of `coerce`. (connectors -> coerce is a sideways import;
-coerce knows nothing of connectors.)
+Text that is declared as another type follows the rules for texts of `coerce`. (connectors -> coerce is a sideways
+import; coerce knows nothing of connectors.)
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class _OutOfRange(Exception):
 
 @dataclass
 class BadRowList:
-    """The bad rows of one partition. Up to `room` of them are kept. With one more, or with too many bytes, the partition
-    is over: nothing of it lands, the first bad rows are reported and the others counted."""
+    """The bad rows of one partition. Up to `room` of them are kept. With one more, or with too many bytes, the
+    partition is over: nothing of it lands, the first bad rows are reported and the others counted."""
 
     room: int = 0
     rows: list[BadRow] = field(default_factory=list)
@@ -303,8 +303,8 @@ def _exact_cast(column: pa.Array, source: Type, type_: Type) -> pa.Array:
 
 
 def texts_of_scalars(column: pa.Array) -> pa.Array:
-    """Every scalar as its text in a column of text. Raises ArrowInvalid for a value that has none, such as a time outside
-    its day."""
+    """Every scalar as its text in a column of text. Raises ArrowInvalid for a value that has none, such as a time
+    outside its day."""
     import pyarrow as pa
 
     texts, bad = convert_typed(column, STRING)

@@ -4,8 +4,8 @@ A file is never cut into parts: only a read from its beginning shows whether a n
 skipped. A row of another width than the header's is a bad row.
 
 A bad row is kept as JSON: an object of its cells by column, or the text of a row of another width. Bytes that are not
-UTF-8 become lone surrogates in it, which no column takes. A file with a quote that is never closed cannot be read: it is
-unknown which rows are inside the quote.
+UTF-8 become lone surrogates in it, which no column takes. A file with a quote that is never closed cannot be read: it
+is unknown which rows are inside the quote.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Text files in encodings other than UTF-8, read as UTF-8, a part at a time.
 
-Bytes that are not text in the encoding become lone surrogates, which UTF-8 cannot hold: a row with one is a bad row, and
-the others land.
+Bytes that are not text in the encoding become lone surrogates, which UTF-8 cannot hold: a row with one is a bad row,
+and the others land.
 """
 
 from __future__ import annotations

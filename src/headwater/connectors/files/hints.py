@@ -21,8 +21,8 @@ _TEXTS = ("string", "dynamic", "list", "struct", "vector", "binary")
 
 @dataclass
 class Texts:
-    """Columns as a sample shows them. For CSV: the words for null in each, the type that it would have without them, and
-    which columns hold more than times."""
+    """Columns as a sample shows them. For CSV: the words for null in each, the type that it would have without them,
+    and which columns hold more than times."""
 
     names: set[str] = field(default_factory=set)
     words: dict[str, dict[str, None]] = field(default_factory=dict)

@@ -157,7 +157,7 @@ def chunks_of_piece(opened: OpenFile) -> Iterator[bytes]:
 
 
 def lines_before(opened: OpenFile) -> int:
-    """What to add to the reader's line numbers. Within a file they begin at 2, so that no line is taken for the first."""
+    """What to add to the reader's line numbers. In mid-file they begin at 2, so that no line counts as the first."""
     if opened.piece.start == 0:
         return 0
     return opened.lines_before(opened.line_start(opened.piece.start)) - 1

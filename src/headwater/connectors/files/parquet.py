@@ -82,8 +82,8 @@ def merge_footers(
     footers: Sequence[Footer], declared: Mapping[str, Type], *, bad_files: tuple[BadItem, ...] = ()
 ) -> Observed:
     """The columns of several files together. Declared types decide; else one file's type must hold the values of all
-    files (HW-S01 otherwise). A column of nulls has no type. A file without columns, or one that cannot be read, makes the
-    answer incomplete. What cannot be the name of a column is rescued."""
+    files (HW-S01 otherwise). A column of nulls has no type. A file without columns, or one that cannot be read, makes
+    the answer incomplete. What cannot be the name of a column is rescued."""
     found: dict[str, tuple[Type, str]] = {}
     silent: set[str] = set()
     for footer in footers:

@@ -1,7 +1,7 @@
 """Reads a slice of files in executors: plain functions over partitions; each file is proven unchanged.
 
-A partition is `{"pieces": [...]}`: parts of files, or whole files. The partition with the first part of a file yields the
-file's exact version, with the hash of all of its bytes.
+A partition is `{"pieces": [...]}`: parts of files, or whole files. The partition with the first part of a file yields
+the file's exact version, with the hash of all of its bytes.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def estimate_rows(
     root: Path, files: Sequence[FoundFile], format_: str | None, compression_of: Callable[[str], str]
 ) -> int | None:
-    """The estimated number of rows: the bytes of all files divided by the average line at the beginning of the first file
-    that is not empty. None where lines do not show it (JSON, Parquet, compressed files) or the file is gone."""
+    """The estimated number of rows: the bytes of all files divided by the average line at the beginning of the first
+    file that is not empty. None where lines do not show it (JSON, Parquet, compressed files) or the file is gone."""
     first = next((file for file in files if file.size), None)
     if first is None:
         return 0
@@ -111,8 +111,8 @@ def _head(opened: OpenFile, size: int) -> tuple[bytes, bool]:
 
 
 def _infer_head(head: bytes, how: FileFormat, texts: Texts, *, source_id: str, is_whole: bool) -> Inferred | None:
-    """The columns of the beginning of a file; None if a part of the file does not show them. Columns of CSV are added to
-    `texts`."""
+    """The columns of the beginning of a file; None if a part of the file does not show them. Columns of CSV are added
+    to `texts`."""
     from headwater.coerce.infer import infer_lines
     from headwater.connectors.files.json_lines import infer_whole_document
 

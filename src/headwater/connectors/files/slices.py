@@ -125,8 +125,8 @@ def byte_cuts(size: int) -> list[Cut]:
 
 
 def text_cuts(file: FoundFile, how: FileFormat, now_ns: int) -> list[Cut]:
-    """The parts of a text file. A file that may still be written within the tick of its mtime is read by one task, whose
-    hash then covers exactly the bytes that land; in any other file, the mtime shows a later write."""
+    """The parts of a text file. A file that may still be written within the tick of its mtime is read by one task,
+    whose hash then covers exactly the bytes that land; in any other file, the mtime shows a later write."""
     is_cut = how.is_splittable(file.source_id) and is_settled(file.mtime_ns, now_ns)
     return byte_cuts(file.size) if is_cut else [(0, file.size)]
 

@@ -88,8 +88,8 @@ class FilesSource:
         return SlicePlan(tuple(slices), self._warnings(ask, changes, found, landed), _worth_noting(changes))
 
     def read(self, ask: TableAsk, slice_: Slice) -> ArrowRead:
-        """The partitions of a slice, in the order (file, place in file). Raises SliceGone if a Parquet file is no longer
-        as planned; the executors check other files."""
+        """The partitions of a slice, in the order (file, place in file). Raises SliceGone if a Parquet file is no
+        longer as planned; the executors check other files."""
         from headwater.connectors.files.read import ObserveFiles, ReadFiles
 
         files = files_of(slice_.spec)

@@ -51,10 +51,10 @@ class Piece:
 class OpenFile:
     """A file that must be and stay what `piece` says; otherwise `SliceGone`, on entry or by `finish`.
 
-    `read` gives its content (decompressed, and a text in another `encoding` as UTF-8) and hashes the bytes of the file at
-    the same time, so that the landed and the hashed bytes are the same. The time of the check is taken before the first
-    byte is read: a later write either changes the mtime or falls into the window in which no mtime is trusted. If the
-    file must lie `below` a folder, a file that is reached through a link there is not the planned one.
+    `read` gives its content (decompressed, and a text in another `encoding` as UTF-8) and hashes the bytes of the file
+    at the same time, so that the landed and the hashed bytes are the same. The time of the check is taken before the
+    first byte is read: a later write either changes the mtime or falls into the window in which no mtime is trusted. If
+    the file must lie `below` a folder, a file that is reached through a link there is not the planned one.
     """
 
     def __init__(

@@ -39,8 +39,8 @@ class TableScan:
 
     @property
     def load_key(self) -> str | None:
-        """The column by whose ranges the table is loaded. An append table is cut by its cursor, so that it is known what
-        has landed."""
+        """The column by whose ranges the table is loaded. An append table is cut by its cursor, so that it is known
+        what has landed."""
         if self.ask.mode == "append":
             return self.ask.incremental
         key = self.relation.primary_key or self.ask.primary_key
@@ -95,8 +95,8 @@ def plan_slices(look: TableScan, value: Mapping[str, Json] | None, bound: Json) 
 def _load(look: TableScan, end: Json, *, again: bool, after: Range | None = None) -> list[SliceDraft]:
     """The whole table, or what lies after a range of it.
 
-    The last part ends at `end`. The end of every other part says where to go on or, where another snapshot cannot go on,
-    to begin again."""
+    The last part ends at `end`. The end of every other part says where to go on or, where another snapshot cannot go
+    on, to begin again."""
     ranges = load_ranges(look.connection, look.relation, look.load_key, range_rows=look.range_rows, after=after)
     by_key = ranges[0].by == "key"
     resumable = (by_key and look.ask.mode != "replace") or (len(ranges) == 1 and after is None)
@@ -123,8 +123,8 @@ def _load(look: TableScan, end: Json, *, again: bool, after: Range | None = None
 
 
 def _source_keys(look: TableScan, end: Json) -> int | None:
-    """The number of keys of a table that is read whole each time; None for any other table. The mark has counted the rows
-    of the same snapshot; where the server enforces the key, that is the number of keys."""
+    """The number of keys of a table that is read whole each time; None for any other table. The mark has counted the
+    rows of the same snapshot; where the server enforces the key, that is the number of keys."""
     key = look.ask.primary_key
     if look.incremental is not None or look.ask.mode != "upsert" or not key:
         return None
@@ -136,8 +136,8 @@ def _source_keys(look: TableScan, end: Json) -> int | None:
 
 
 def _load_filter(look: TableScan, first: Range, *, again: bool) -> tuple[str | None, Json]:
-    """Which rows of the store a load may repeat. A part of an abandoned run may have landed although the cursor does not
-    show it: in an append table only the filter keeps it from landing twice."""
+    """Which rows of the store a load may repeat. A part of an abandoned run may have landed although the cursor does
+    not show it: in an append table only the filter keeps it from landing twice."""
     if look.ask.mode == "append":
         assert look.incremental is not None
         return look.incremental.column, look.incremental.as_filter(first.low)

@@ -1,9 +1,9 @@
 """Reads the rows of one range of a table as Arrow batches, in executors.
 
 The driver's snapshot is imported, so that all ranges show one moment. The table is locked (as every SELECT does) and
-checked again before a row is read: if it was rewritten or replaced after the snapshot, it would look empty, so SliceGone
-is raised instead. The rows come by COPY in the binary format, a batch at a time; the server marks values that a
-column's type cannot hold, and they are refused here.
+checked again before a row is read: if it was rewritten or replaced after the snapshot, it would look empty, so
+SliceGone is raised instead. The rows come by COPY in the binary format, a batch at a time; the server marks values that
+a column's type cannot hold, and they are refused here.
 """
 
 from __future__ import annotations

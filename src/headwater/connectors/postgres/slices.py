@@ -172,8 +172,8 @@ def load_ranges(
 ) -> list[Range]:
     """The whole table, or what lies after a range of an earlier load, in ranges of about `range_rows` rows.
 
-    The ranges are of the key's first column, if the server's statistics or the integers between its ends show how to cut
-    it; else of blocks; else there is one range."""
+    The ranges are of the key's first column, if the server's statistics or the integers between its ends show how to
+    cut it; else of blocks; else there is one range."""
     rows, _ = estimate(connection, relation)
     parts = min(max(-(-rows // range_rows), 1), limits.PG_RANGES)
     column = relation.column(key) if key is not None else None

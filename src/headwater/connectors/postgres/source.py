@@ -14,12 +14,12 @@ changes at the source without a new value in that column is never seen. An appen
 that changes while it is still within the overlap is there in both forms.
 
 **First load.** One exported snapshot fixes the upper bound and shows every range of the load the same moment. A later
-process that goes on with the load after a crash cannot return to that moment: it reads the ranges that are left in a new
-snapshot. That is correct, because ranges are of the table's key: every row is in one range in every snapshot, and a row
-that changed since is read as it is now. A row that changed in a range that was read before has a value above the
+process that goes on with the load after a crash cannot return to that moment: it reads the ranges that are left in a
+new snapshot. That is correct, because ranges are of the table's key: every row is in one range in every snapshot, and a
+row that changed since is read as it is now. A row that changed in a range that was read before has a value above the
 cursor's (the *first* snapshot's bound less the overlap), where the next read begins. It would not be correct for ranges
-of blocks (a changed row moves to another block) or for a table that is read whole into `replace` (half of one moment and
-half of another): there SliceGone is raised and the run plans again.
+of blocks (a changed row moves to another block) or for a table that is read whole into `replace` (half of one moment
+and half of another): there SliceGone is raised and the run plans again.
 
 **Late commits.** A transaction may commit rows with values below a cursor that is already set: `now()` is the time
 when it began, and a sequence hands out numbers before they are visible. So every later read begins at the cursor
@@ -109,8 +109,8 @@ class PostgresSource:
         return BackfillHint(cursor_kind=CursorKind.MONOTONIC)
 
     def identity(self, ask: TableAsk) -> str:
-        """The numbers of the server, the database and the table. A copy or a recreated table has other numbers; a renamed
-        one has the same."""
+        """The numbers of the server, the database and the table. A copy or a recreated table has other numbers; a
+        renamed one has the same."""
         with self._table(ask) as (connection, relation):
             return f"postgres:{catalog.system_identity(connection)}/{relation.oid}"
 
