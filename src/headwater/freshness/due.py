@@ -9,8 +9,7 @@ from headwater.freshness.state import NEVER, Pond, Ripple, State
 
 
 def make_due(state: State, pond: Pond, ripples: Iterable[Ripple]) -> None:
-    """These ripples, and all that read them inside the pond, must run again, if need be at the pond's present
-    freshness.
+    """These ripples, and all that read them in the pond, must run again, if need be at the pond's present freshness.
 
     An execution of one of them that is under way is forgotten: its result is not wanted any more.
     """

@@ -27,7 +27,7 @@ def refresh_pond(state: State, pond: Pond) -> None:
 
 
 def refresh_ripple(state: State, ripple: Ripple) -> None:
-    """Must be called whenever the ripple's demand or start_freshness (or, for a root, its pond's) has changed."""
+    """Must be called whenever the ripple's demand, its start_freshness or (for a root) the pond's has changed."""
     need = None
     if not ripple.running:
         if ripple.targets:
