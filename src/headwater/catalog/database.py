@@ -28,7 +28,7 @@ from headwater.catalog.inferred_levels import settle_levels
 from headwater.catalog.migrations import MIGRATIONS, SERIAL
 
 TELLS = "tells"
-"""Set in a connection's info while its transaction has something to tell those who wait."""
+"""Set in a connection's info while its transaction has something to tell the waiting processes."""
 SYNCHRONOUS = "synchronous"
 """In a connection's info: the level that it was set to last."""
 
@@ -327,7 +327,7 @@ def _translated() -> Iterator[None]:
 
 
 def _damaged(what: str) -> HeadwaterError:
-    """The error for a catalog that only a rebuild can mend."""
+    """The error for a catalog that only a rebuild can fix."""
     return HeadwaterError(
         "HW-T04", f"the catalog is damaged: {what}", hint="run `headwater context rebuild-catalog`: the log has it all"
     )

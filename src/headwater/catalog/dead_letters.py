@@ -26,7 +26,7 @@ from headwater.storage.file_record import FileRecord
 
 TABLE = "_dead_letters"
 PIPELINE = "_dead_letters"
-"""The owner of the table: nobody's pipeline can have this name."""
+"""The owner of the table: no declared pipeline can have this name."""
 WHOLE_FILE = "file"
 """The format of a letter that is about a whole file, which cannot be read: its row is the file at its place."""
 
@@ -89,7 +89,7 @@ def ensure_table(store: Store, *, actor: str) -> int:
     except Conflict:
         if (standing := _schema_id(store)) is None:
             raise
-        return standing  # somebody has made it meanwhile
+        return standing  # another process has made it meanwhile
     return schema_id
 
 

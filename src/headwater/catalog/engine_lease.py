@@ -1,4 +1,4 @@
-"""Who runs the engine: one owner at a time. An owner whose process on this machine is gone is replaced at once, any
+"""Which process runs the engine: one at a time. An owner whose process on this machine is gone is replaced at once, any
 other when its lease has run out."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HERE = t.lease.c.kind == ENGINE
 
 @dataclass(frozen=True)
 class Owner:
-    """The owner as others see it; `held` means that nobody can take its place now."""
+    """The owner as others see it; `held` means that no process can take its place now."""
 
     holder: str
     node: str

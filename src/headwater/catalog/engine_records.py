@@ -26,7 +26,7 @@ SLICE_JOB = "slice"
 @dataclass(frozen=True, kw_only=True)
 class InboxEvent:
     """Something the engine is to know. `kind` and `body` are what `inbox.event_of` makes an event of the engine from;
-    `ids` (a run, a job, a request) go along for whoever takes it."""
+    `ids` (a run, a job, a request) go along for the process that takes it."""
 
     kind: str
     body: Mapping[str, Any]
@@ -89,7 +89,7 @@ RunState = Literal["running", "success", "failed", "superseded", "cancelled"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunBegins:
-    """A pond run. `cause` is what asked for it (`apply`, `pulse`, the id of a trigger), `actor` who."""
+    """A pond run. `cause` is what asked for it (`apply`, `pulse`, the id of a trigger), `actor` the user or program."""
 
     run_id: str
     pond: str
@@ -136,7 +136,7 @@ class Step:
     """For events whose sender waits to hear more than that they were taken, by id."""
     new_jobs: tuple[NewJob, ...] = ()
     cancelled: tuple[str, ...] = ()
-    """The ids of jobs that nobody needs any more."""
+    """The ids of jobs that are not needed any more."""
     begun: tuple[RunBegins, ...] = ()
     ended: tuple[RunEnds, ...] = ()
     told: tuple[EngineEvent, ...] = ()

@@ -1,7 +1,7 @@
 """What the engine did, for people and programs: its pond runs, and its events with growing ids.
 
-Both are written by the step that they are about. They are a record, not a truth: what has landed is told by the
-catalog's own runs, and a rebuild leaves these empty.
+Both are written by the step that they are about. They are a record, not the truth: the catalog's own runs say
+what has landed, and a rebuild leaves these empty.
 """
 
 from __future__ import annotations

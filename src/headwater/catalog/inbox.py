@@ -2,8 +2,8 @@
 
 An event is there from the commit of the transaction that put it until the step that consumes it, or until its answer
 is read. Of two events the one whose transaction ended before the other's began has the smaller id; where they
-overlapped either may come first, and the later one may appear after the earlier was consumed. So what was consumed
-is told by the rows, never by a mark.
+overlapped either may come first, and the later one may appear after the earlier was consumed. So the rows
+say what was consumed, never a mark.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def consume(connection: Connection, ids: Sequence[int], *, answers: Mapping[int,
     if gone != len(ids):
         raise HeadwaterError(
             "HW-T02",
-            "an event of the engine's inbox was taken by somebody else",
+            "an event of the engine's inbox was taken by another process",
             hint="load the engine's state again and go on from there",
             retryable=True,
         )

@@ -1,4 +1,4 @@
-"""Leases: who works on a job, who runs the engine, which process writes pushed rows.
+"""Leases: which process works on a job, runs the engine or writes pushed rows.
 
 One table, one record, three verbs: claim, renew, release. A lease keeps two processes from doing the same work. The
 fence keeps both from being believed: a commit requires the lease that its work was done under (`hold`), and every

@@ -1,4 +1,4 @@
-"""Who writes pushed rows: each process that does has a lease, and its commits require it.
+"""The writers of pushed rows: each process that writes them has a lease, and its commits require it.
 
 A pushed batch is no job. gc takes the lease of a writer that is gone before it deletes what that one left, so a writer
 that was only asleep is refused when it wakes up. A writer's id is used once: one that was refused goes on under another,

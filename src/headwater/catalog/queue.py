@@ -3,7 +3,7 @@
 A job is `queued`, `running`, then `done`, `failed` or `cancelled`; one that has planned a run is `waiting` in between
 (see `slices`). `attempt` counts its claims: a worker that was
 lost is followed by the next attempt, as often as it takes, for a dead worker says nothing about its work. A job that
-runs is leased; whoever ends, gives back, cancels or takes over a job ends that lease, and only one can.
+runs is leased; ending, giving back, cancelling or taking over a job ends that lease, and only one process can.
 
 Oldest first, with one exception that keeps small jobs from waiting behind big ones: see `Slots`.
 """
@@ -227,7 +227,7 @@ def release_job(catalog: Catalog, lease: JobLease) -> None:
 
 def finish_job(catalog: Catalog, end: JobEnd, *, events: Sequence[InboxEvent] = ()) -> None:
     """End a job and tell the engine, in one transaction. Raises HW-T03 if it was taken over or cancelled; then the
-    engine is told nothing. Where the job's work is a commit, that commit does both itself.
+    engine learns nothing. Where the job's work is a commit, that commit does both itself.
 
     With SQLite a power cut may take it back; it takes the worker along, and the next attempt ends the job again."""
     with catalog.transaction(durable=not catalog.is_sqlite) as connection:
@@ -312,7 +312,7 @@ def lost_jobs(connection: Connection, leases: Iterable[JobLease]) -> set[str]:
 
 
 def take_over(catalog: Catalog) -> list[str]:
-    """Queue again what nobody works on any more: jobs whose lease has run out, and those of processes of this machine
+    """Queue abandoned jobs again: jobs whose lease has run out, and those of processes of this machine
     that are gone. Their ids. A mistake would cost a job done twice, not landed twice: the fence sees to that."""
     now = now_us()
     c = t.lease.c

@@ -35,7 +35,7 @@ class Rebuilt:
 
 def rebuild_catalog(root: Path, *, project: str, catalog_url: str = "sqlite") -> Rebuilt:
     """Replay the log into the catalog, in one transaction. A copy of a SQLite catalog is kept beside it; one that
-    cannot be read is replaced. Nobody commits meanwhile, and what was committed and not yet logged is logged first, as
+    cannot be read is replaced. No commit lands meanwhile, and what was committed and not yet logged is logged first, as
     far as the old catalog can be read. A damaged log changes nothing."""
     layout = Layout(root)
     for directory in (layout.log, layout.stats):

@@ -63,7 +63,7 @@ class SchemaRefused(Record, frozen=True, kw_only=True, tag="schema_refused"):
 
 
 class FilesAdded(Record, frozen=True, kw_only=True, tag="files_added"):
-    """Files that join a table, also files that were part of it before. `unique_keys` means that no primary key stands
+    """Files that join a table, also files that were part of it before. `unique_keys` means that no primary key occurs
     twice among all of them. The commit decides their `level` (`catalog.levels`); records before format 6 have none."""
 
     table: str
@@ -106,7 +106,7 @@ class FilesForgotten(Record, frozen=True, kw_only=True, tag="files_forgotten"):
 
 
 VIEW_INPUT = "_hw_"
-"""Stands before the name of a table in a view's query for DuckDB, where it means the table's own columns alone."""
+"""The prefix of a table's name in a view's query for DuckDB, where it means the table's own columns alone."""
 
 
 class ViewDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -125,7 +125,7 @@ class ViewDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class ViewSet(Record, frozen=True, kw_only=True, tag="view_set"):
-    """What a view is from this commit on, and the cut that it stands for: the sequence of each table that it reads;
+    """What a view is from this commit on, and the cut that it shows: the sequence of each table that it reads;
     None for one that was not there yet."""
 
     view: str
@@ -263,7 +263,7 @@ class UnitDone(Record, frozen=True, kw_only=True, tag="unit_done"):
 
 
 class UnitsAbandoned(Record, frozen=True, kw_only=True, tag="units_abandoned"):
-    """The units of a run (of one table of it) that are not done: nobody will do them."""
+    """The units of a run (of one table of it) that are not done, and will not be."""
 
     run_id: str
     table: str | None = None
@@ -343,7 +343,7 @@ Requirement = CursorIs | SchemaIs | Lease | NoOpenRun | FilesLive | UnitsOpen | 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one unit of work changes, and what must still be true when it does.
 
-    The changes are the log. What stands below `actor` is written by the same transaction and is not in the log: a
+    The changes are the log. What is below `actor` is written by the same transaction and is not in the log: a
     rebuild makes the tables again, not what was under way."""
 
     changes: tuple[Change, ...]

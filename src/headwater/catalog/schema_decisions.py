@@ -1,4 +1,4 @@
-"""Schema changes that need a person: noted when they are refused, made when somebody accepts them."""
+"""Schema changes that need a person: noted when they are refused, made when a user accepts them."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def kept_changing(pipeline: str) -> HeadwaterError:
 def _events(
     connection: Connection, job: Row[Any], body: Mapping[str, Any], *, failed: bool, actor: str
 ) -> list[InboxEvent]:
-    """What the engine is told of each table that the job was for."""
+    """What the engine learns about each table that the job was for."""
     tables = tables_of_run(connection, job.landed_run_id) if failed else []
     bad = {table.table for table in tables if table.done < table.slices} if failed else set()
     names = [str(name) for name in body.get("ripples", ())]
@@ -217,7 +217,7 @@ def _events(
 
 
 def _note_on_inlets(connection: Connection, run_id: str, job: Mapping[str, Any]) -> None:
-    """The first error of a run's slices, and how long they waited for Spark, are told of the job that waits."""
+    """The first error of a run's slices, and how long they waited for Spark, are noted on the job that waits."""
     c = t.job.c
     waiting = update(t.job).where(c.state == "waiting", c.landed_run_id == run_id)
     if job["error"] is not None:

@@ -433,5 +433,5 @@ TRANSIENT = (
     engine_event,
     standing_trigger,
 )
-"""What a rebuild leaves empty. Whoever locks rows of several of these does it in this order, but
+"""What a rebuild leaves empty. A transaction that locks rows of several of these does it in this order, but
 for the lease of the engine or of a writer, which comes first."""

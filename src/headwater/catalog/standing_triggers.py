@@ -1,7 +1,7 @@
 """Standing demand that people and programs set: Waves and Tides, kept until they are removed or expire.
 
-What the manifest declares is not here: the manifest says it. Whoever runs the engine for good (`serve`) brings its
-triggers to both; a passing `apply` leaves them alone.
+What the manifest declares is not here: the manifest says it. A process that keeps the engine running (`serve`) applies
+both kinds; a passing `apply` leaves them alone.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def take_out(
     landing: Landing, letters: DeadLetterFiles, gone: Collection[tuple[str, int]], *, directory: str
 ) -> list[str]:
     """Take letters (a file, and the row in it) out. Files that hold others too are written again without them, below
-    `directory`, which nobody else writes to; the others keep their times and their runs. Returns the new files."""
+    `directory`, which no other process writes to; the others keep their times and their runs. Returns the new files."""
     from headwater.storage.part_writer import rewrite
 
     taken = Counter(path for path, _ in gone)

@@ -1,4 +1,4 @@
-"""Wake-ups: whoever waits for the catalog to change learns of it within moments.
+"""Wake-ups: a process that waits for the catalog to change learns of it within moments.
 
 SQLite tells by `PRAGMA data_version`, looked at every 25 ms, and within one process at once; PostgreSQL by LISTEN and
 NOTIFY, on a channel of the project's own. A wake-up is a hint: it may come for nothing, and none comes for what
@@ -28,7 +28,7 @@ class Waker(Protocol):
     """One waiting thread's ear. `poke` may be called by any thread, the rest only by the one that waits."""
 
     def wait(self, timeout: float) -> bool:
-        """True as soon as something may have changed since the last wait, or somebody pokes; False after `timeout`
+        """True as soon as something may have changed since the last wait, or on a poke; False after `timeout`
         seconds. A database that is away does not raise here: it is found by the look that follows."""
 
     def poke(self) -> None:
@@ -44,7 +44,7 @@ def changes(catalog: Catalog) -> Waker:
 
 
 def notify(connection: Connection) -> None:
-    """Wake all who wait, once this transaction has been committed. Other processes see it of SQLite by themselves."""
+    """Wake all waiters, once this transaction has been committed. Other processes see it of SQLite by themselves."""
     if connection.dialect.name == "sqlite":
         connection.info[TELLS] = True
     else:
@@ -86,7 +86,7 @@ class _SqliteWaker:
         try:
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         except sqlite3.Error:
-            return -1  # another number than before: it wakes, and the one who looks sees what is wrong
+            return -1  # another number than before: the waiter wakes, and its next read finds the error
         return int(version)
 
 
@@ -103,7 +103,7 @@ class _PostgresWaker:
         deadline = time.monotonic() + timeout
         while True:
             if self._connection is None:
-                # What was told meanwhile is lost, so it wakes either way; not in a rush if the server is still away.
+                # What was sent meanwhile is lost, so it wakes either way; not in a rush if the server is still away.
                 if not self._listen():
                     self._select(min(timeout, limits.WAKE_RETRY_SECONDS))
                 return True
@@ -141,7 +141,7 @@ class _PostgresWaker:
         return True
 
     def _told(self) -> bool:
-        """Whether anything was told since the last time; True as well if the connection is lost."""
+        """Whether a notification has arrived since the last time; True as well if the connection is lost."""
         import psycopg
 
         assert self._connection is not None

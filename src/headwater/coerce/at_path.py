@@ -1,8 +1,8 @@
 """The value at a place inside JSON, as a column of a type: what a promoted column shows of a `dynamic` one.
 
-A scalar becomes what it would become if it were pushed into the column by itself; what is refused there is null here.
-So are objects and arrays, whose source text DuckDB does not keep, and everything in a text that is not JSON. Of a key
-that stands twice in an object the first one counts, as it does for DuckDB's `->`.
+A scalar becomes what it would become if it were pushed into the column; what is refused there is null here. Objects and
+arrays, whose source text DuckDB does not keep, are null too, and so is everything in a text that is not JSON. If an
+object has a key twice, the first one counts, as it does for DuckDB's `->`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def is_json(text: str) -> bool:
 
 
 def value_at(source: str, steps: Steps, type_: Type) -> Value:
-    """The value of a JSON text at a place, as one of a type that a promoted column can have; None where there is none."""
+    """The value at a place of a JSON text, in a type that a promoted column can have; None where there is none."""
     try:
         found = _found(source.strip(), steps)
         return None if found is None or found[0] in "{[" else coerce_value(found, type_)
@@ -84,7 +84,7 @@ def _member(source: str, key: str) -> str | None:
 
 
 def _first_member(source: str, key: str) -> str | None:
-    """One member after the other, where a key may stand twice: msgspec tells of the last one only."""
+    """One member after the other, because a key may occur twice: msgspec reports only the last one."""
     _members(source)  # from here on it is an object
     at = 0
     while (begin := _before_key(source, at)) and source[begin.end()] == '"':

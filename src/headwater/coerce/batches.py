@@ -1,6 +1,6 @@
 """Pieces of NDJSON, and JSON documents, into record batches of a table's schema.
 
-Three ways, each taken only where the one before it does not fit, all with the same verdict on every row:
+There are three ways, each used only where the one before it does not fit. All give the same result for every row:
 1. all rows at once, decoded by the schema's types and built column by column (the happy path);
 2. rows as keys with source text, then each column at once;
 3. in a column in which something does not fit, each value by the exact rules.
@@ -31,12 +31,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Coerced:
-    """What a piece of input became. `batch` has exactly the columns of the schema and holds the good rows in their
-    order; `lines` counts all physical lines (of a document: elements), blank ones too. `errors` are the first
-    `MAX_BAD_ROWS` in order of line and column, `error_total` counts all of them; `bad` is the first error of every
-    bad row.
-    `unknown_seen` are the top-level keys of all objects that the schema does not have, in order of first
-    appearance, with the type of all values in this piece, or None if all were null."""
+    """What a piece of input became.
+
+    batch         the good rows in their order, with exactly the columns of the schema
+    lines         the number of physical lines, blank ones too (of a document: of elements)
+    errors        the first `MAX_BAD_ROWS` errors, in order of line and column; `error_total` counts all of them
+    bad           the first error of every bad row
+    unknown_seen  the top-level keys that the schema does not have, in order of first appearance, with the type of all
+                  values in this piece, or None if all were null
+    """
 
     batch: pa.RecordBatch
     rows: int
@@ -57,8 +60,8 @@ class Coerced:
 
 
 def coerce_lines(data: bytes | memoryview, schema: TableSchema, *, first_line: int = 1, place: str = "") -> Coerced:
-    """Coerce whole lines of NDJSON. `first_line` is the number of the first of them in its file (a byte order mark
-    is skipped at line 1), `place` goes into the errors."""
+    """Coerce whole lines of NDJSON. `first_line` is the first line's number in its file (a byte order mark is skipped
+    at line 1), `place` goes into the errors."""
     text = without_bom(data, first_line=first_line)
     decoders = _decoders(schema)
     rows = typed_lines(text, decoders.row) if decoders else None
@@ -69,8 +72,8 @@ def coerce_lines(data: bytes | memoryview, schema: TableSchema, *, first_line: i
 
 
 def coerce_pieces(pieces: Sequence[bytes], schema: TableSchema) -> list[pa.RecordBatch | None]:
-    """Several inputs of whole lines, each as `coerce_lines` takes one: the batch of each that is good in every row and
-    has no unknown key, where that can be told quickly, else None. Many small ones cost little more than one."""
+    """Several inputs of whole lines, each as for `coerce_lines`. Gives the batch of each input that has only good rows
+    and no unknown key, if a quick check can show that, else None. Many small inputs cost little more than one."""
     decoders = _decoders(schema)
     if decoders is None:
         return [None] * len(pieces)
@@ -110,8 +113,8 @@ class LineReader:
 
 
 def coerce_objects(objects: Objects, schema: TableSchema, *, place: str = "", exactly: bool = False) -> Coerced:
-    """Coerce rows that were taken apart before. `exactly` leaves out the quick way over whole columns; it changes
-    no result."""
+    """Coerce rows that are already split into keys and values. `exactly` skips the quick way over whole columns; it
+    changes no result."""
     import pyarrow as pa
 
     refusals: dict[int, list[RowError]] = {}
@@ -182,7 +185,7 @@ def _quick_column(values: list[Decoded], column: Column) -> pa.Array:
 
 
 def record_batch(arrays: list[pa.Array], schema: TableSchema, *, rows: int) -> pa.RecordBatch:
-    """A batch, also of a schema without columns, where the arrays do not tell the number of rows."""
+    """A batch, also of a schema without columns, where the arrays do not show the number of rows."""
     import pyarrow as pa
 
     if not arrays:

@@ -2,7 +2,7 @@
 
 For the quick way each column type has a msgspec type that takes only what is certainly right (and so refuses some
 good values, such as `1.0` for a long). What msgspec then gives is built into an array at once; `Unfit` means that
-the exact rules of `values.py` must look at each value. Both ways give equal arrays.
+the exact rules of `values.py` must check each value. Both ways give equal arrays.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _quick_vectors(values: Sequence[Raw], type_: Type) -> pa.Array:
     if not joined.count(b"[") == joined.count(b";[") == len(values):
         raise Unfit
     # Every value is an array without arrays in it. With brackets and spaces gone, each element follows a mark, and
-    # the first one of each vector follows a `;`. What is no number, or has a mark inside, cannot be cast to one.
+    # the first one of each vector follows a `;`. What is not a number, or has a mark inside, cannot be cast to one.
     flat = joined.translate(None, b"[] \t\r\n")
     codes = np.frombuffer(flat, dtype=np.uint8)
     marks = np.flatnonzero((codes == ord(",")) | (codes == ord(";")))
@@ -254,7 +254,7 @@ def _sources(values: Sequence[Raw]) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # One join instead of a Python object for each text. Byte 0 stands in no JSON text.
+    # One join instead of a Python object for each text. Byte 0 occurs in no JSON text.
     joined = b"\0".join([*values, b""])
     ends = np.flatnonzero(np.frombuffer(joined, dtype=np.uint8) == 0)
     offsets = np.zeros(len(values) + 1, dtype=np.int32)

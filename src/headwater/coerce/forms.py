@@ -1,12 +1,12 @@
 """Texts of a column that declares how it is written: times by a format and in a zone, numbers with a decimal comma.
 
 One implementation for every input path, over whole columns: each directive of a format is read from all texts at once,
-at a place that is each text's own. The rules:
-- The whole text must be read by the format. Names of months and days are English, in any case. A number has one or two
-  digits (a year four, a day of the year three); two, where it is next to another number.
+at each text's own position. The rules:
+- The format must match the whole text. Names of months and days are English, in any case. A number has one or two
+  digits (a year four, a day of the year three); exactly two, where it is next to another number.
 - A year of two digits is 1969 to 2068. A weekday that is not that of the date is refused. `:60` is as in RFC 3339.
-- A time without a zone is in the declared one, else in UTC. A local time that a zone skips is refused; of one that it
-  has twice the earlier instant is meant.
+- A time without a zone is in the declared zone, else in UTC. A local time that a zone skips is refused; one that occurs
+  twice means the earlier instant.
 - In a column with a format a JSON number is read by its text: `20260131` fits `%Y%m%d`, and is never nanoseconds.
 - With a decimal comma `1,5` is a number and `1.5` is not; numbers of JSON are numbers.
 """
@@ -114,7 +114,7 @@ def texts_by_form(texts: pa.Array, type_: Type, form: TextForm) -> Column:
 
 
 def local_instants(local_ns: pa.Array, zone: str) -> Column:
-    """Instants of a zone's clock, given as nanoseconds without a zone, in UTC."""
+    """The UTC instants of local times of a zone, which are given as nanoseconds."""
     import numpy as np
     import pyarrow as pa
 
@@ -177,12 +177,12 @@ _SWAP = str.maketrans(",.", ".,")
 
 
 def _swapped(text: str) -> str:
-    """A number with a decimal comma as one with a point, and the other way round: that one is then no number."""
+    """Swaps comma and point: a decimal comma becomes a point, and a number with a point is no number any more."""
     return text.translate(_SWAP)
 
 
 def swapped_texts(texts: pa.Array) -> pa.Array:
-    """The same of a whole column."""
+    """`_swapped` for a whole column."""
     import pyarrow.compute as pc
 
     for old, new in ((".", "\0"), (",", "."), ("\0", ",")):
@@ -231,7 +231,7 @@ def _read_rfc3339(texts: pa.Array, zone: str | None) -> tuple[Ints, Ints, Reason
 
 
 def _nanoseconds(seconds: Ints, nanos: Ints) -> tuple[Ints, Bools]:
-    """Both as one number, and where that is no instant that a column holds."""
+    """Both as one number, and where that is outside the range of a column."""
     import numpy as np
 
     low, high = FIRST_NS // _NS, LAST_NS // _NS
@@ -245,14 +245,14 @@ def _nanoseconds(seconds: Ints, nanos: Ints) -> tuple[Ints, Bools]:
 
 
 def _offsets(seconds: Ints, zone: str | None, reasons: Reasons) -> Ints:
-    """How far a zone's clock is ahead of UTC at each local time. One that the zone skips is noted in `reasons`."""
+    """How far a zone's clock is ahead of UTC at each local time. A time that the zone skips is noted in `reasons`."""
     import numpy as np
 
     offsets = np.zeros(len(seconds), dtype=np.int64)
     if zone in (None, "UTC"):
         return offsets
     days = np.floor_divide(seconds, _DAY)
-    # Other days have no instant that a column holds.
+    # Other days are outside the range of a column.
     good = np.flatnonzero((reasons == _GOOD) & (np.abs(days) < _MOST_DAYS))
     unique, inverse = np.unique(days[good], return_inverse=True)
     by_day = [_day_offset(zone, int(day)) for day in unique]
@@ -279,7 +279,7 @@ def _day_offset(zone: str, day: int) -> int | None:
 
 
 def _offset_at(zone: str, local: int) -> int | None:
-    """The offset at a local time; the one before a change where the clock shows the time twice, None where never."""
+    """The offset at a local time: the earlier one if the clock shows the time twice, None if it never does."""
     moment = (_EPOCH + timedelta(seconds=local)).replace(tzinfo=ZoneInfo(zone))
     before, after = (moment.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1))
     return None if before < after else int(before.total_seconds())

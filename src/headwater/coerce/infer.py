@@ -1,10 +1,9 @@
-"""Types of columns that nobody declared, from all the values seen.
+"""Infers the types of undeclared columns from all the values seen.
 
-The types form a ladder, so that pieces can be looked at in any order and merged: null below everything; long below
-real; two different scalars meet in string (which keeps the source text of numbers); an object or an array makes the
-column dynamic whatever else it holds. Integers beyond 64 bits and numbers beyond a double count as string, because
-that keeps their digits. A string is never taken for a number or a time. Every good row fits the types inferred
-from it.
+The types form a ladder, so that pieces can be read in any order and merged: null is below everything; long is below
+real; two different scalars make string (which keeps the source text of numbers); an object or an array makes the column
+dynamic whatever else it holds. Integers beyond 64 bits and numbers beyond a double count as string, because that keeps
+their digits. A string is never taken for a number or a time. Every good row fits the types inferred from it.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def join_types(first: Type | None, second: Type | None) -> Type | None:
 def infer_members(
     rows: Sequence[Mapping[str, Raw]], *, without: frozenset[str] = frozenset()
 ) -> dict[str, Type | None]:
-    """The columns of objects whose values are source text, but for those named in `without`."""
+    """The columns of objects whose values are source text, except those named in `without`."""
     names = set().union(*rows) - without
     if not names:
         return {}
@@ -165,9 +164,9 @@ _Guess = tuple[tuple[str, Type], ...]
 
 
 def _confirmed(data: bytes, columns: Mapping[str, Type | None]) -> int | None:
-    """The number of rows, if every row has no other keys than these and fits the types exactly; else None."""
+    """The number of rows, if every row has only these keys and fits the types exactly; else None."""
     # A real column also takes integers, which changes nothing: one real value makes it real. A column that was null
-    # so far is looked for as bool, and only nulls of it are believed.
+    # so far is decoded as bool, and only nulls are accepted in it.
     guess = tuple((name, type_ or BOOL) for name, type_ in columns.items())
     decoder = _guess_decoder(guess)
     rows = typed_lines(data, decoder) if decoder else None

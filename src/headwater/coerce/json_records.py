@@ -1,4 +1,4 @@
-"""The records inside a JSON document: what a path such as `$.data[*]` leads to, as a document of its own."""
+"""The records inside a JSON document: what a path such as `$.data[*]` leads to, as a new document."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _BARE = re.compile(r"\w+")
 
 
 def records_at(document: bytes, steps: RecordSteps) -> bytes:
-    """An array of the records. What the last step leads to may be an array of them, or one. Keys that are missing, or
-    null, below a `[*]` lead to no record. Raises `Refused`: `no_records`, with the place where the path ends too early,
+    """An array of the records. The last step may lead to one record or an array of records. Below a `[*]`, a key that
+    is missing or null leads to no record. Raises `Refused`: `no_records`, with the place where the path ends too early,
     or `invalid_json`."""
     found, path, is_many = [document.strip()], "$", False
     for step in steps:

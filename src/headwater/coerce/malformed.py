@@ -29,7 +29,7 @@ _REASONS = {
     "invalid character in unicode escape": "expected four hexadecimal digits",
     "invalid utf-16 surrogate pair": "half of a surrogate pair",
 }
-"""The decoder's words, and ours."""
+"""The decoder's messages, and ours."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Fault:
 
 
 def fault_in(source: bytes) -> Fault | None:
-    """The first thing in a text that is not JSON; None if all of it is, or no position is known."""
+    """The first place where a text is not JSON; None if all of it is JSON, or no position is known."""
     try:
         source.decode()
         _any(source)
@@ -54,7 +54,7 @@ def fault_in(source: bytes) -> Fault | None:
             return _cut_short(source)
         words, offset = found[1], int(found[2])
         if words == "trailing characters":
-            offset -= 1  # the decoder has read one character too many when it finds that the value was over
+            offset -= 1  # the decoder finds the end of a value one character late
         elif words == "invalid character":
             offset = max(offset, _after_word(source, offset - 1))
         return _fault(source, offset, _REASONS.get(words, words))
@@ -64,8 +64,8 @@ def fault_in(source: bytes) -> Fault | None:
 
 
 def _cut_short(source: bytes) -> Fault:
-    """The decoder gives no position for a text that ends too early, and says so too where a lone surrogate stands
-    near the end."""
+    """The decoder gives no position for a text that ends too early. It reports the same for a lone surrogate near the
+    end."""
     text = source.decode()
     try:
         json.loads(text, parse_constant=_bare_word)
@@ -82,8 +82,8 @@ def _cut_short(source: bytes) -> Fault:
 
 
 def _after_word(source: bytes, offset: int) -> int:
-    """Where a `true`, `false` or `null` that begins at `offset` stops being one; `offset` itself where none does. The
-    decoder points behind the first letter of a word, Python's at it."""
+    """Where a misspelled `true`, `false` or `null` that begins at `offset` goes wrong; `offset` itself if none begins
+    there. The decoder points behind the first letter of a word, Python's decoder at it."""
     found = _word.match(source, offset)
     return offset if found is None else found.end()
 

@@ -1,4 +1,4 @@
-"""Decimal numbers from their text, exactly: no double stands between the digits and the result."""
+"""Decimal numbers from their text, exactly: the digits never pass through a double."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from headwater.base.types import Type
 from headwater.coerce.row_errors import Refused
 
 PLAIN_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-"""What a text must be to count as a number. Leading zeros are allowed here, as a text may have them."""
+"""The form of a text that counts as a number. Leading zeros are allowed, as a text may have them."""
 PLAIN_INTEGER = r"-?[0-9]+"
 
 BEYOND = 10**60
-"""Stands for every integer of more digits than any column type can hold."""
+"""Represents every integer with more digits than any column type can hold."""
 _BEYOND_DIGITS = 60
 _EXPONENT_DIGITS = 9
 
@@ -35,8 +35,8 @@ def is_not_finite_word(text: str) -> bool:
 
 
 def scaled(text: str) -> tuple[bool, str, int]:
-    """Sign, digits and exponent of a plain number: its value is ±digits x 10^exponent, with no zero at either end
-    of the digits; zero has none. Exponents too long to be meant are cut to a size that stays out of every range."""
+    """Sign, digits and exponent of a plain number: its value is ±digits x 10^exponent, with no zero at either end of
+    the digits; zero has no digits. Very long exponents are cut to a size that is still outside every range."""
     negative = text[0] == "-"
     mantissa, _, power = text.removeprefix("-").lower().partition("e")
     whole, _, fraction = mantissa.partition(".")
@@ -51,7 +51,7 @@ def scaled(text: str) -> tuple[bool, str, int]:
 
 
 def integer_of(text: str) -> int | None:
-    """The integer that a plain number is, or None if it is not integral; ±`BEYOND` if it has too many digits."""
+    """A plain number as an integer; None if it is not integral, ±`BEYOND` if it has too many digits."""
     if len(text) <= 18 and _integer(text):
         return int(text)
     negative, digits, exponent = scaled(text)
@@ -72,8 +72,8 @@ def real_of(text: str, value_type: str) -> float:
 
 
 def castable_decimal(type_: Type) -> str:
-    """The pattern of numbers that Arrow's cast to a decimal type gets right or refuses. Beyond it the cast goes wrong
-    without a word: it takes `1e-41` for 0, and overflows where a number of many digits gets a large scale."""
+    """The pattern of numbers that Arrow's cast to a decimal type gets right or refuses. Beyond it the cast is wrong
+    without an error: it takes `1e-41` for 0, and overflows where a number of many digits gets a large scale."""
     scale = type_.numbers[1]
     whole = rf"[0-9]{{1,{38 - scale}}}" if scale < 38 else "0"
     return rf"-?{whole}(?:\.[0-9]{{1,{max(scale, 1)}}})?"

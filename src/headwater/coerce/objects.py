@@ -1,8 +1,8 @@
-"""From bytes to JSON objects: lines and documents taken apart, each row judged by itself.
+"""From bytes to JSON objects: splits lines and documents into rows, and checks each row by itself.
 
-A row is judged in this order: valid UTF-8, at most 200 levels in each of its values, valid JSON, no lone surrogate
-anywhere (DuckDB refuses to read a file with one), an object. None of it depends on any schema. Of a key that stands
-twice in an object only the last value counts.
+A row is checked in this order: valid UTF-8, at most 200 levels in each of its values, valid JSON, no lone surrogate
+anywhere (DuckDB refuses to read a file with one), an object. None of it depends on a schema. If an object has a key
+twice, only the last value counts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _array = msgspec.json.Decoder(list[Raw]).decode
 @dataclass
 class Objects:
     """The rows of a piece of input, in order: their keys with the source text of each value, and their lines.
-    `errors` are the rows that are no such objects; `seen` counts physical lines, or elements."""
+    `errors` are the rows that are not good objects; `seen` counts physical lines, or elements."""
 
     rows: list[dict[str, Raw]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
@@ -51,8 +51,7 @@ class Objects:
 
 
 def without_bom(data: bytes | memoryview, *, first_line: int = 1) -> bytes:
-    """The bytes, without the mark that some programs put before the first line of a file. Raises HW-C02 if there
-    are more than `JSON_PIECE_BYTES`."""
+    """The bytes without a byte order mark before line 1. Raises HW-C02 for more than `JSON_PIECE_BYTES`."""
     whole = bytes(data)
     if len(whole) > limits.JSON_PIECE_BYTES:
         raise HeadwaterError(
@@ -64,7 +63,7 @@ def without_bom(data: bytes | memoryview, *, first_line: int = 1) -> bytes:
 
 
 def line_pieces(data: bytes, size: int) -> Iterator[bytes]:
-    """Whole lines in pieces that are little larger than `size`, one at least."""
+    """Whole lines in pieces that are a little larger than `size`; at least one piece."""
     at = 0
     while True:
         end = data.find(b"\n", at + size) + 1 or len(data)
@@ -75,8 +74,7 @@ def line_pieces(data: bytes, size: int) -> Iterator[bytes]:
 
 
 def typed_lines(data: bytes, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
-    """All lines decoded in one go; None if that cannot be done, or if it is not certain that every line holds
-    exactly one object."""
+    """All lines decoded at once; None if that fails, or if it is not certain that every line holds one object."""
     lines = _plain_lines(data)
     if lines is None or not _is_utf8(data):
         return None
@@ -88,7 +86,7 @@ def typed_lines(data: bytes, decoder: msgspec.json.Decoder[T]) -> list[T] | None
 
 
 def typed_document(data: bytes, decoder: msgspec.json.Decoder[list[T]]) -> list[T] | None:
-    """An array decoded in one go; None if that cannot be done."""
+    """An array decoded at once; None if that fails."""
     if not _is_utf8(data):
         return None
     try:
@@ -98,7 +96,7 @@ def typed_document(data: bytes, decoder: msgspec.json.Decoder[list[T]]) -> list[
 
 
 def read_lines(data: bytes, *, first_line: int, place: str) -> Objects:
-    """Every line by itself. Blank lines are skipped, and counted."""
+    """Each line by itself. Blank lines are skipped, but counted."""
     found = Objects()
     lines = data.split(b"\n")
     if not lines[-1]:
@@ -118,7 +116,7 @@ def bad_lines(data: bytes, bad: Iterable[RowError], *, first_line: int = 1) -> l
 
 
 def read_document(data: bytes, *, place: str) -> Objects:
-    """An array of objects, or one object. What is wrong with the document itself is an error at line 0."""
+    """An array of objects, or one object. An error of the document itself is at line 0."""
     found = Objects()
     try:
         sources = elements(data)
@@ -129,13 +127,13 @@ def read_document(data: bytes, *, place: str) -> Objects:
     for number, source in enumerate(sources, 1):
         _read_row(source, number, found, place=place, sound=True)
     if len(sources) == 1 and found.errors and found.errors[0].reason == "invalid_json":
-        found.errors[0] = _located(found.errors[0], data, in_document=True)  # one object, which nothing took apart
+        found.errors[0] = _located(found.errors[0], data, in_document=True)  # the document is one object
     found.seen = len(sources)
     return found
 
 
 def read_sources(sources: Iterable[bytes]) -> Objects:
-    """Rows that were taken apart before, each by itself; their lines count from 1."""
+    """Rows that are already split, each by itself; their lines count from 1."""
     found = Objects()
     for found.seen, source in enumerate(sources, 1):
         _read_row(source, found.seen, found, place="", sound=False)
@@ -143,7 +141,7 @@ def read_sources(sources: Iterable[bytes]) -> Objects:
 
 
 def _read_row(source: bytes, number: int, found: Objects, *, place: str, sound: bool) -> None:
-    """Put one row where it belongs. `sound` means that its UTF-8 is known to be valid."""
+    """Adds one row to the objects or the errors of `found`. `sound` means that its UTF-8 is known to be valid."""
     try:
         if not sound:
             source.decode()
@@ -171,7 +169,7 @@ def _located(error: RowError, source: bytes, *, in_document: bool = False) -> Ro
 
 
 def _judge(source: bytes) -> tuple[str | None, Refused]:
-    """What is wrong with a row that is no good object, and in which top-level key."""
+    """What is wrong with a bad row, and in which top-level key."""
     try:
         text = source.decode()
     except UnicodeDecodeError:
@@ -192,7 +190,7 @@ def _is_too_deep(source: Raw) -> bool:
 
 
 def elements(document: bytes) -> list[bytes]:
-    """The sources of a document's rows. Raises `Refused` if it is no array and no object."""
+    """The sources of a document's rows. Raises `Refused` if it is neither an array nor an object."""
     text = document.strip(_BLANK)
     if not _is_utf8(text):
         raise Refused("invalid_json", "text")
@@ -201,7 +199,7 @@ def elements(document: bytes) -> list[bytes]:
     try:
         found = list(map(bytes, _array(text)))
         if any(nesting(source, beyond=MAX_DOCUMENT_DEPTH) for source in found):
-            raise RecursionError  # where the decoder itself gives up depends on the version of Python
+            raise RecursionError  # the decoder's own limit depends on the version of Python
         return found
     except RecursionError:
         raise Refused("too_deep", "array") from None
@@ -216,7 +214,7 @@ def elements(document: bytes) -> list[bytes]:
 
 
 class _Members(list[tuple[str, object]]):
-    """The members of an object with repeated keys, told apart from an array."""
+    """The members of an object, with repeated keys; a type of its own, so that it is not taken for an array."""
 
 
 def _bare_word(_word: str) -> NoReturn:
@@ -224,11 +222,11 @@ def _bare_word(_word: str) -> NoReturn:
 
 
 _patient = json.JSONDecoder(object_pairs_hook=_Members, parse_int=str, parse_float=str, parse_constant=_bare_word)
-"""Slow, but it lets lone surrogates pass, which msgspec takes for malformed text."""
+"""Slow, but it accepts lone surrogates, which msgspec takes for malformed text."""
 
 
 def _surrogate(text: str) -> tuple[str | None, Refused] | None:
-    """The top-level key with a lone surrogate, if that is all that is wrong with a text."""
+    """The top-level key with a lone surrogate, if nothing else is wrong with a text."""
     try:
         value = _patient.decode(text.strip(" \t\r\n"))
     except (ValueError, RecursionError):
@@ -327,7 +325,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _plain_lines(data: bytes) -> int | None:
-    """The number of lines, if every line break stands between a `}` and a `{`; else None.
+    """The number of lines, if every line break is between a `}` and a `{`; else None.
 
     Inside a JSON value a `}` is never followed by a `{`, and a string holds no line break: so each of these breaks
     lies between two values, and as many values as lines means one value on each line.

@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 def nameless(names: Iterable[str]) -> frozenset[str]:
-    """Those of the names that no column can have."""
+    """The names that no column can have."""
     return frozenset(name for name in names if not is_column_name(name))
 
 
 def without_rescued(schema: TableSchema) -> TableSchema:
-    """`_rescued` is the store's: a key of that name is as unknown as any other, and is rescued into it."""
+    """The schema without `_rescued`, which is the store's: a key of that name is unknown, and is rescued into it."""
     if schema.column(RESCUED) is None:
         return schema
     return replace(schema, columns=tuple(column for column in schema.columns if column.name != RESCUED))
 
 
 def with_rescued(batch: pa.RecordBatch, schema: TableSchema, texts: Sequence[str | None] | None) -> pa.RecordBatch:
-    """A batch that was coerced to `without_rescued(schema)`, with `_rescued` if the schema has it; None where no row has
-    anything to rescue."""
+    """Adds `_rescued` to a batch that was coerced to `without_rescued(schema)`, if the schema has it. `texts` is None
+    if no row has anything to rescue."""
     import pyarrow as pa
 
     if schema.column(RESCUED) is None:
@@ -55,7 +55,7 @@ def rescue(row: Mapping[str, Raw], names: frozenset[str]) -> str | None:
 
 
 def rescue_cells(columns: Mapping[str, Sequence[str]]) -> list[str | None]:
-    """The same of columns of JSON texts. A null is no value; None where all of a row are null."""
+    """As `rescue`, for columns of JSON texts. A null is not kept; None for a row of nulls only."""
     names = [msgspec.json.encode(name).decode() for name in columns]
     found: list[str | None] = []
     for row in zip(*columns.values()):

@@ -1,4 +1,4 @@
-"""A bad row, as a value: where it is, which column, why. Never the value itself.
+"""A bad row as a record: where it is, which column, why. Never the value itself.
 
 Reasons: `invalid_json` `expected_object` `too_deep` `lone_surrogate` (these may have no column), `null_in_non_null`
 `expected_bool` `expected_number` `not_a_number` `not_integral` `not_finite` `int32_out_of_range`
@@ -18,8 +18,8 @@ from headwater.coerce.malformed import Fault
 class RowError:
     """One error of one row. `line` is the physical line (of a document: the element's number from 1, and 0 for the
     document itself), `value_type` one of object, array, string, number, boolean, null, absent, text; `detail` adds
-    numbers and the place inside a nested value, such as `[3].price: expected 3, got 2`. Of `invalid_json`, `fault` says
-    where in the text that is, counted from this line, or from the document's first."""
+    numbers and the place inside a nested value, such as `[3].price: expected 3, got 2`. For `invalid_json`,
+    `fault` is the position in the text, counted from this line, or from the document's first."""
 
     line: int
     column: str | None
@@ -31,12 +31,12 @@ class RowError:
 
     @property
     def text(self) -> str:
-        """The reason, and what is known beside it."""
+        """The reason, and the details that are known."""
         more = self.detail or self.value_type
         return f"{self.reason} ({more})" if more else self.reason
 
     def as_json(self) -> dict[str, object]:
-        """As the `detail` of an error has it, which names the place once for all."""
+        """As an entry in the `detail` of an error, which names the place once for all entries."""
         return {
             "line": self.line,
             "column": self.column,
@@ -65,7 +65,7 @@ def first_of_each_row(errors: Iterable[RowError]) -> tuple[RowError, ...]:
 
 
 class Refused(Exception):
-    """A value that cannot become one of the asked type. `path` is the place inside the column's value."""
+    """A value that cannot become one of the column's type. `path` is the place inside the column's value."""
 
     def __init__(self, reason: str, value_type: str, *, detail: str = "", path: str = "", fault: Fault | None = None):
         super().__init__(reason)
@@ -81,4 +81,4 @@ class Refused(Exception):
 
 
 class Unfit(Exception):
-    """A quick way met something that only the exact rules can judge; nothing is wrong with the data yet."""
+    """A quick way met something that only the exact rules can judge. It does not mean that the data is wrong."""

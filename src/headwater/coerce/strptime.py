@@ -1,4 +1,4 @@
-"""Many texts read by one format at once: a cursor in each of them moves on directive by directive."""
+"""Reads many texts by one format at once: a cursor in each text moves on directive by directive."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _TWO_DIGITS = "mdHIMSy"
 
 @dataclass
 class Read:
-    """What a format found: seconds since 1970 of the clock that the texts show, less the offset that they name
-    themselves (None: they name none), nanoseconds, and which texts fit. `is_leap` are those with second 60."""
+    """What a format found: seconds since 1970 of the clock that the texts show, less the offset in the texts (None:
+    they have none), nanoseconds, and which texts fit. `is_leap` marks the texts with second 60."""
 
     seconds: Ints
     nanos: Ints
@@ -38,7 +38,7 @@ class Read:
 
 
 def read_texts(texts: pa.Array, parts: Sequence[FormatPart]) -> Read:
-    """Read every text by the parts of a format. A null fits nothing."""
+    """Read every text by the parts of a format. A null never fits."""
     cursor = _TextOffsets(texts)
     found: dict[str, Ints] = {}
     for part in parts:
@@ -97,7 +97,7 @@ def _days(found: dict[str, Ints], good: Bools) -> Ints:
 
 
 class _TextOffsets:
-    """A place in each text of a column. `good` turns False where a text does not go on as it should."""
+    """A position in each text of a column. `good` becomes False where a text does not match."""
 
     def __init__(self, texts: pa.Array):
         import numpy as np
@@ -112,7 +112,7 @@ class _TextOffsets:
         self.good: Bools = np.ones(count, dtype=np.bool_)
 
     def byte(self, ahead: int = 0) -> Bytes:
-        """The byte at the cursor, or after it; 0 behind the end of a text."""
+        """The byte at the cursor, or `ahead` bytes after it; 0 behind the end of a text."""
         import numpy as np
 
         place = self.at + ahead
@@ -211,7 +211,7 @@ class _TextOffsets:
         return whole * sign + np.floor_divide(nanos, 1_000_000_000), np.mod(nanos, 1_000_000_000)
 
     def _digits(self, most: int, moving: Bools | None = None) -> tuple[Ints, Ints]:
-        """The number that up to so many digits make, and how many there are; only in the texts that are `moving`."""
+        """The number of up to `most` digits, and how many digits there are; only in the texts that are `moving`."""
         import numpy as np
 
         value = np.zeros(len(self.at), dtype=np.int64)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _JSON_KINDS = ("dynamic", "vector", "list", "struct")
 _CANONICAL_INTEGER = r"^-?(?:0|[1-9][0-9]{0,17})$"
-"""An integer as a program writes it, and surely within 64 bits."""
+"""An integer as programs write it, short enough for 64 bits."""
 _CANONICAL_NUMBER = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
 _LONG_INTEGER = r"^-?[0-9]{19,}$"
 _WORD = r"^(?i:true|false)$"
@@ -72,8 +72,8 @@ def coerce_strings(
     first_line: int = 1,
     place: str = "",
 ) -> tuple[pa.Array, tuple[RowError, ...]]:
-    """A text column as values of `type_`, in the same length: null where a text is refused, with one error each, in
-    order. The line of an error is `first_line` plus the row's position. `form` is how the texts are written."""
+    """A text column as values of `type_`, of the same length: null where a text is refused, with one error each, in
+    order. The line of an error is `first_line` plus the row's position. `form` says how the texts are written."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -90,9 +90,9 @@ def coerce_strings(
 
 
 def coerce_text_batch(batch: pa.RecordBatch, schema: TableSchema, *, first_line: int = 1, place: str = "") -> Coerced:
-    """A batch of text columns coerced to the schema; columns it does not have are null, and of two with one name the
-    last one counts. The line of a row is
-    `first_line` plus its position; a reader that skips a header or joins lines says so by `first_line`."""
+    """A batch of text columns coerced to the schema; columns that it lacks are null, and of two with one name the last
+    one counts. The line of a row is `first_line` plus its position; a reader that skips a header or joins lines says so
+    by `first_line`."""
     import pyarrow as pa
 
     errors: list[RowError] = []

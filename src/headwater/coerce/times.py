@@ -1,7 +1,7 @@
 """RFC 3339 texts as UTC nanoseconds, and dates as days: one by one by the grammar, and many at once.
 
-Taken: `2024-05-06T07:08:09.123456789+02:00`; `t`, `z` and a space for the T; no zone means UTC; a date alone is its
-midnight in UTC. Digits of a second beyond the ninth are cut off. `:60` stands only at 23:59 UTC, and is the first
+Accepted: `2024-05-06T07:08:09.123456789+02:00`; `t`, `z` and a space for the T; no zone means UTC; a date alone is its
+midnight in UTC. Digits of a second beyond the ninth are cut off. `:60` is valid only at 23:59 UTC, and means the first
 second of the next day.
 """
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 DATE_FORM = "expected YYYY-MM-DD"
 TIME_FORM = "expected RFC 3339, as 2026-01-31T07:08:09Z"
-"""The forms that are taken without a declared one, as an error says them."""
+"""The form that is expected if none is declared, as errors name it."""
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 FIRST_NS, LAST_NS = INT64_MIN + 2, INT64_MAX - 1
-"""The first and the last instant. Of the three nanoseconds that 64 bits could hold besides, DuckDB reads two as infinity,
-and pandas the other one as no time at all."""
+"""The first and the last instant. 64 bits hold three more nanoseconds: DuckDB reads two of them as infinity, and pandas
+reads the third as no time."""
 _NS = 1_000_000_000
 _EPOCH = date(1970, 1, 1).toordinal()
 _SAFE_YEARS = (1678, 2261)
-"""Every instant of these years and one day around fits into 64 bits of nanoseconds."""
+"""Every instant of these years, and of one day around them, fits into 64 bits of nanoseconds."""
 _SHAPES = 40
 """Texts of more different lengths than this in one column are read one by one."""
 
@@ -63,7 +63,7 @@ def nanoseconds_of(text: str) -> int:
     day, hour, minute, second, fraction, sign, zone_hours, zone_minutes = found.groups(default="0")
     if hour > "23" or minute > "59" or second > "60" or zone_hours > "23" or zone_minutes > "59":
         raise Refused("bad_timestamp", "string", detail=TIME_FORM)
-    # Year 0 is RFC 3339 but not Python; 2000 is a leap year as it is, and both are decided by range alone.
+    # RFC 3339 has a year 0, Python has none; 2000 is a leap year too, and both are judged by range alone.
     early = day.startswith("0000")
     try:
         days = days_of("2000" + day[4:] if early else day)

@@ -1,6 +1,6 @@
 """The exact rules: one JSON value, as its source text, into a value of one column type.
 
-This is the reference. Every quick way in this room gives what these functions give, or steps back for them.
+This is the reference. Every quick way in this package gives what these functions give, or leaves the value to them.
 The values returned are: bool, int, float, str (string, and the source text of dynamic), int for timestamps
 (nanoseconds) and dates (days), Decimal, bytes, list (vector and list), tuple in field order (struct).
 """
@@ -31,11 +31,11 @@ from headwater.coerce.row_errors import Refused
 from headwater.coerce.times import FIRST_NS, INT64_MAX, INT64_MIN, LAST_NS, days_of, nanoseconds_of
 
 Value = Any
-"""A value of a column, in the plain form of the module's docstring; None is null."""
+"""A value of a column, in the form that the module's docstring lists; None is null."""
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 _FLOAT32_LIMIT = float.fromhex("0x1.ffffffp+127")
-"""The least size that rounds to infinity as a 32-bit float."""
+"""The least absolute value that rounds to infinity as a 32-bit float."""
 _NULL = b"null"
 _TYPES = {'"': "string", "{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null"}
 
@@ -64,8 +64,8 @@ def coerce_text(text: str, type_: Type) -> Value:
 
 
 def nesting(source: bytes, *, beyond: int) -> tuple[int, bytes | None] | None:
-    """If brackets outside strings are nested more than `beyond` deep: where the value of the second level begins
-    that holds them, and its key, as source text. None if they are not. Does not ask for valid JSON."""
+    """If brackets outside strings are nested more than `beyond` deep: where the second-level value that holds them
+    begins, and its key as source text; else None. The text need not be valid JSON."""
     if len(source) <= 2 * beyond or source.count(b"[") + source.count(b"{") <= beyond:
         return None
     level, start, key = 0, 0, None

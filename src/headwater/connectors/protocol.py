@@ -1,4 +1,4 @@
-"""The slice protocol: what a connector tells the house, and what it is asked.
+"""The slice protocol between Headwater and a connector: the calls, their order, and their answers.
 
 A source turns a cursor into slices. A slice knows its start and its end, can be read on its own, and is the unit
 of parallelism, retry and exactly-once: it is stored as a work unit (so `Slice.spec` is plain JSON without
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from headwater.coerce.row_errors import BadRow, RowError
 
 Json = Any
-"""A value that `json.dumps` takes and gives back equal. (`Any`, because Python cannot say it shorter.)"""
+"""A value that survives `json.dumps` and `json.loads`. (`Any`, because Python has no short type for it.)"""
 
 
 class CursorKind(StrEnum):
-    """What a cursor's value means, and so what may run side by side."""
+    """What a cursor's value means, and so what may run in parallel."""
 
     MONOTONIC = "monotonic"
     OPAQUE_TOKEN = "opaque-token"
@@ -51,16 +51,16 @@ class Cursor:
 
 @dataclass(frozen=True)
 class BackfillHint:
-    """How the past of a source is best cut up. A source that says nothing is walked in order, one slice at a time."""
+    """How a backfill of the source is best cut up. Without hints it is read in order, one slice at a time."""
 
     cursor_kind: CursorKind = CursorKind.OPAQUE_TOKEN
 
 
 @dataclass(frozen=True)
 class BadItem:
-    """An item that cannot be read at all: nothing of it lands. `version` is the one that was found, so that an item that
-    was repaired is recognised; None where it was only sampled. `error` names its place, the reason and, where it is
-    known, a line; `hint` says what can be done about it."""
+    """An item that cannot be read at all: nothing of it lands. `version` is the one that was found, so that a repaired
+    item is recognised; None where it was only sampled. `error` names its place, the reason and, where it is known, a
+    line; `hint` says what can be done about it."""
 
     source_id: str
     version: Json
@@ -72,8 +72,8 @@ class BadItem:
 class Observed:
     """Columns as a source shows them. `complete` means that a stored column which is missing here was dropped at
     the source (a typed source); text formats show only the keys that were present. `renamed` maps a new name to
-    the old one where the source itself declares it. `nulls` are columns that hold nothing but nulls, and so tell no type.
-    `bad_items` could not be read, and show nothing; `hints` are what a preview has to say of columns, by name."""
+    the old one where the source itself declares it. `nulls` are columns that hold only nulls, and so have no type.
+    `bad_items` could not be read, and show no columns; `hints` are a preview's hints by column name."""
 
     columns: Mapping[str, Type]
     complete: bool = False
@@ -86,7 +86,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """A table that a source offers, under the source's own name; columns are None where only reading tells."""
+    """A table that a source offers, under the source's own name; columns are None where only a read shows them."""
 
     name: str
     observed: Observed | None = None
@@ -94,10 +94,10 @@ class SourceTable:
 
 @dataclass(frozen=True)
 class TableAsk:
-    """What a pipeline wants of one table of a source. `name` is the table in the store, `source_name` the
-    source's own; `declared` are the columns of the manifest, `forms` say how texts of them are written, `exclude` are
-    left out. Up to `max_bad_rows` bad rows and `max_bad_items` bad items of a slice are kept as dead letters, by a source
-    that can; one more of either fails the slice."""
+    """What a pipeline wants of one table of a source. `name` is the table in the store, `source_name` the source's own;
+    `declared` are the columns of the manifest, `forms` say how their texts are written, `exclude` are columns that are
+    left out. A source that can keeps up to `max_bad_rows` bad rows and `max_bad_items` bad items of a slice as dead
+    letters; one more of either fails the slice."""
 
     name: str
     source_name: str
@@ -122,9 +122,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Slice:
-    """One piece of a source. `spec` is all that `read` needs; `start` and `end` are cursor values (`end` is replaced
-    by a `CursorRead`); `describe` is for people. `items` are landed by this slice, `replaces` the source ids among them that landed before and
-    whose old rows this slice retires (append tables)."""
+    """One piece of a source. `spec` is all that `read` needs; `start` and `end` are cursor values (`end` is replaced by
+    a `CursorRead`); `describe` is for people. `items` are landed by this slice, `replaces` are the source ids among
+    them that landed before and whose old rows this slice retires (append tables)."""
 
     start: Json
     end: Json
@@ -138,8 +138,8 @@ class Slice:
 
 @dataclass(frozen=True)
 class SlicePlan:
-    """The slices between a cursor and a bound, in order, with what a person should know. `touched` are items
-    whose content is as landed but whose version moved (a file was only touched): the plan's commit notes them."""
+    """The slices between a cursor and a bound, in order, with warnings for people. `touched` are items whose content is
+    as landed but whose version changed (a file was only touched): the plan's commit notes them."""
 
     slices: tuple[Slice, ...]
     warnings: tuple[str, ...] = ()
@@ -156,10 +156,10 @@ class ItemRead:
 
 @dataclass(frozen=True)
 class CursorRead:
-    """Yielded by a read that finds out only then where its slice ends (a page token, a Singer state): the commit stores
-    this value of the cursor instead of the slice's planned `end`. Of several the last one of the last partition counts.
-    Where cursors are opaque tokens only the last slice of a plan may yield one: a slice after it would have been planned
-    from another end."""
+    """Yielded by a read if only the read shows where its slice ends (a page token, a Singer state): the commit stores
+    this value of the cursor instead of the slice's planned `end`. The last one of the last partition counts. Where
+    cursors are opaque tokens only the last slice of a plan may yield one: a slice after it would have been planned from
+    another end."""
 
     value: Json
 
@@ -168,21 +168,21 @@ class CursorRead:
 class ArrowRead:
     """A read that executors do with a plain function.
 
-    `read(partition, schema)` yields record batches with the columns of `schema` (those it has; the rest is null)
-    in their Arrow types and, where the connector has them, `_source_id` (the item that a row comes from) and
-    `_source_pos` (a long, its place in the item); it may yield `ItemRead`s and `CursorRead`s
-    between them, and `BadRow`s if rows may be bad. Of a partition with items that cannot be read it yields a `BadItem` for each of them;
-    the caller then discards what it has read and reads again without them: `without(partitions, source_ids)` gives the
-    partitions for that. `read` must be picklable (a module-level function or a frozen dataclass with `__call__`),
-    may hold secrets, and raises `BadRows`, `UnknownColumns`, `SliceGone` or `TransientError`.
+    `read(partition, schema)` yields record batches with the columns of `schema` (those it has; the rest is null) in
+    their Arrow types and, where the connector has them, `_source_id` (the item that a row comes from) and `_source_pos`
+    (a long, its place in the item); it may yield `ItemRead`s and `CursorRead`s between them, and `BadRow`s if rows may
+    be bad. If items of a partition cannot be read, it yields a `BadItem` for each of them; the caller then discards
+    what it has read and reads again without them: `without(partitions, source_ids)` gives the partitions for that.
+    `read` must be picklable (a module-level function or a frozen dataclass with `__call__`), may hold secrets, and
+    raises `BadRows`, `UnknownColumns`, `SliceGone` or `TransientError`.
 
-    `observe(partition)` tells the columns of one partition; it runs in executors, and only when the table's schema
-    is not known yet. `observed` is the answer where no partition must be read for it.
+    `observe(partition)` returns the columns of one partition; it runs in executors, and only while the table's schema
+    is not known. `observed` is the answer if no partition must be read for it.
 
     `key_filter_column` asks the reader's caller to drop rows that the table already holds with equal content:
     only table rows whose value in that column is at least `key_filter_from` are compared.
 
-    `format` says as what the sources of its bad rows are read again.
+    `format` is the format in which the sources of its bad rows are read again.
 
     `source_keys` is the number of primary keys that the source has, where the slices of the run read all of it at one
     moment: keys of the table beyond that number are no longer in the source.
@@ -215,7 +215,7 @@ class Source(Protocol):
     version: str
 
     def discover(self) -> tuple[SourceTable, ...]:
-        """The tables on offer. May look at the source, reads no rows."""
+        """The tables on offer. May query the source, reads no rows."""
         ...
 
     def backfill_hint(self) -> BackfillHint: ...
@@ -235,15 +235,15 @@ class Source(Protocol):
     def read(self, ask: TableAsk, slice_: Slice) -> ArrowRead | SparkScan: ...
 
     def preview(self, ask: TableAsk, slice_: Slice) -> Observed | None:
-        """What the columns will probably be, for `plan`: cheap, in this process, from a bounded sample; None if
-        it cannot be told."""
+        """The probable columns, for `plan`: cheap, in this process, from a bounded sample; None if the sample does not
+        show them."""
         ...
 
     def close(self) -> None: ...
 
 
 class TransientError(Exception):
-    """The source may answer if it is asked again."""
+    """A failure that a retry may not meet again."""
 
 
 class SliceGone(Exception):
@@ -251,8 +251,8 @@ class SliceGone(Exception):
 
 
 class BadRows(Exception):
-    """Rows that cannot become values of the table's columns: the first thing that is wrong with each of the first of
-    them; `total` counts also those not listed."""
+    """Rows that do not fit the table's columns: the first error of each of the first bad rows; `total` counts also
+    those that are not listed."""
 
     def __init__(self, errors: tuple[RowError, ...], total: int):
         super().__init__(errors, total)
@@ -272,7 +272,7 @@ Problem = tuple[str, str, str]
 
 
 def unknown_keys(connector: str, config: Mapping[str, object], known: Sequence[str]) -> list[Problem]:
-    """A problem for each key that a connector does not have, with the nearest that it has."""
+    """A problem for each key that a connector does not have, with the nearest known key."""
     problems: list[Problem] = []
     for key in config:
         if key not in known:

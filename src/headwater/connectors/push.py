@@ -1,8 +1,8 @@
-"""Tables that are pushed to: nothing is read, so a look at them finds nothing to do.
+"""Tables that are pushed to: nothing is read, so a poll finds nothing to do.
 
-Rows come by `headwater ingest` and `POST /v1/ingest/{table}`, and are there as soon as they are answered for. So what
-such a table holds at any moment is all that was sent until then: a run of its pipeline only says so, and consumers that
-wait for it go on.
+Rows come by `headwater ingest` and `POST /v1/ingest/{table}`, and are in the table when the request is answered. So the
+table always holds all that was sent until now: a run of its pipeline only records that, and consumers that wait for it
+go on.
 """
 
 from __future__ import annotations

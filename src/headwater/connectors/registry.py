@@ -27,10 +27,10 @@ class Abilities:
     `bad_rows`: what happens to bad rows unless the manifest says otherwise; None if it cannot keep them.
     `keeps_bad_items`: an item that cannot be read can be left out and kept as a dead letter.
     `one_table`: the source has no tables of its own; a pipeline of it fills one.
-    `knows_keys`: the source may tell the primary key of a table.
+    `knows_keys`: the source may know the primary key of a table.
     `brings_text`: values come as text, so a column's `format`, `timezone` and `decimal` apply.
     `excludes_columns`: columns can be left out of a read.
-    `sends_deletes`: the source tells which rows were deleted.
+    `sends_deletes`: the source reports which rows were deleted.
     `rereads_keys`: rows with given keys can be read again.
     `packages`: modules that must be installed.
     """
@@ -48,8 +48,8 @@ class Abilities:
 
 @dataclass(frozen=True)
 class ConnectorInfo:
-    """A connector that can be named in a manifest. `module` opens it; `checks` is the module that checks its config
-    where that is another, lighter one. `kind` is `test` for those that only tests are meant to use."""
+    """A connector that can be named in a manifest. `module` opens it; `checks` is the module that checks its config, if
+    that is another, lighter one. `kind` is `test` for connectors that only tests use."""
 
     name: str
     version: str
@@ -131,7 +131,7 @@ def _installed(name: str) -> ConnectorInfo:
     for entry in entry_points(group=ENTRY_POINTS, name=name):
         try:
             found = entry.load()
-        except Exception as error:  # foreign code: whatever it raises is reported as its own
+        except Exception as error:  # foreign code may raise anything: it is reported as the package's error
             message = (
                 f"the connector `{name}` of an installed package cannot be loaded: {type(error).__name__}: {error}"
             )
@@ -148,7 +148,7 @@ CONNECTORS: Mapping[str, ConnectorInfo] = _Connectors()
 
 
 def abilities_of(name: str | None) -> Abilities:
-    """Those of a connector; the least there are for a name that is not known."""
+    """The abilities of a connector; the defaults for an unknown name."""
     info = CONNECTORS.get(name) if name is not None else None
     return info.abilities if info is not None else Abilities()
 

@@ -1,8 +1,8 @@
-"""The house's types in DuckDB's SQL: what a file's column is, what a view shows, and the way from one to the other.
+"""Headwater's types in DuckDB's SQL: what a file's column is, what a view shows, and how one becomes the other.
 
 A view shows a `timestamp` as TIMESTAMPTZ, because DuckDB's time functions refuse nanosecond types, and a `vector`
-as a fixed-size array; everything else as it is stored. Every conversion of `base.types.converts` is here, each
-spelled out, so that nothing is left to a reader's own idea of widening. Pure text in, text out.
+as a fixed-size array; everything else as it is stored. Every conversion of `base.types.converts` is written out here,
+so that nothing depends on a reader's own widening rules. Pure text in, text out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def literal(text: str) -> str:
 
 
 def stored_type(type_: Type) -> str:
-    """What DuckDB finds in a file that the one writer wrote."""
+    """The type that DuckDB finds in the store's files."""
     match type_.kind:
         case "decimal":
             return f"DECIMAL({type_.numbers[0]},{type_.numbers[1]})"
@@ -70,8 +70,8 @@ def shown_type(type_: Type) -> str:
 
 
 def shown(expression: str, old: Type, new: Type, *, micros: bool = False) -> str:
-    """A stored value of type `old` as a view shows a column of type `new`; null where somebody has accepted a
-    change that values do not survive. `micros`: it is a time of whole microseconds, which need no rounding."""
+    """A stored value of type `old` as a view shows a column of type `new`; null where a user has accepted a change that
+    does not keep values. `micros`: it is a time of whole microseconds, which needs no rounding."""
     if old == new:
         return f"CAST({expression} AS {_TIMESTAMP})" if micros else _as_shown(expression, old)
     if not converts(old, new):
@@ -84,8 +84,8 @@ def shown(expression: str, old: Type, new: Type, *, micros: bool = False) -> str
         case (_, "string"):
             return _as_text(expression, old)
         case (wide, "int" | "long" | "decimal") if wide in _NUMBERS and not _always_fits(old, new):
-            # Somebody has accepted that these numbers become narrower: one that does not fit is null, not an error
-            # that hides all others.
+            # A user has accepted that these numbers become narrower: one that does not fit is null, not an error that
+            # hides all others.
             return f"TRY_CAST({expression} AS {stored_type(new)})"
         case _:
             return f"CAST({_as_shown(expression, old)} AS {shown_type(new)})"
@@ -108,12 +108,11 @@ def exact(expression: str, old: Type, new: Type) -> str:
 def floored(expression: str) -> str:
     """TIMESTAMPTZ_NS as TIMESTAMPTZ, rounded down.
 
-    DuckDB's own cast rounds half away from zero, so one microsecond too far wherever the rest below a microsecond
-    is half of one or more (or, before 1970, less than half). There is no subtraction through which DuckDB
-    follows a column's bounds, and without them no row group could be skipped by time; but it does follow
-    `time_bucket`: the bucket of two microseconds with the right origin, below an odd or an even value, is exactly
-    one microsecond less. Where a file's statistics say that its values are whole microseconds, the cast alone is
-    enough, and takes a fraction of the time to bind and to compute."""
+    DuckDB's own cast rounds half away from zero: one microsecond too far where the rest below a microsecond is half of
+    one or more (or, before 1970, less than half). DuckDB loses a column's bounds at a subtraction, and without them it
+    could skip no row group by time. It keeps them through `time_bucket`: a bucket of two microseconds, with an origin
+    chosen for odd or even values, begins exactly one microsecond lower. Where a file's statistics say that its values
+    are whole microseconds, the cast alone is enough, and takes a fraction of the time to bind and to compute."""
     cast = f"CAST({expression} AS {_TIMESTAMP})"
     rest = f"epoch_ns({expression}) % 1000"
     two = "INTERVAL '2 microseconds'"

@@ -1,10 +1,10 @@
 """The value at a place inside JSON, as a column of a type, in DuckDB's SQL. Pure text in, text out.
 
 Scalars become what `coerce.values` makes of them; everything that it refuses is null, and so are objects and arrays.
-`coerce.at_path` is the same rule for Python, and tests hold them together.
+`coerce.at_path` is the same rule for Python, and tests compare the two.
 
-DuckDB keeps a number's own digits only where they are those of a 64-bit integer. Where they decide (is `1e3` integral,
-is `1.50` the text `1.50`), the numbers of the whole document are put into quotes first, and read as texts.
+DuckDB keeps a number's own digits only if the number is a 64-bit integer. Where the digits matter (is `1e3` integral,
+is `1.50` the text `1.50`), all numbers of the document are put into quotes first, and read as texts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TIME = (
 )
 _PART = "_hw_part"
 _NUMBER_TOKEN = r"""'(?s)((?:[^"0-9-]|"(?:[^"\\]|\\.)*")*)(-?[0-9][0-9.eE+-]*|$)'"""
-"""What is no number, strings as a whole, and then a number; or the end, which thus gets quotes too."""
+"""Text that is not a number (strings as a whole), then a number or the end, which gets quotes too."""
 
 
 def value_at(expression: str, steps: Steps, type_: Type) -> str:
@@ -67,7 +67,7 @@ def floored_micros(nanoseconds: str) -> str:
 
 class _JsonValue:
     """The expressions for what DuckDB finds at a place: the kind of value, its text, and the text of a number exactly
-    as it stands in the document."""
+    as the document has it."""
 
     def __init__(self, expression: str, steps: Steps):
         path = literal("$" + "".join(f"[{step}]" if isinstance(step, int) else _key(step) for step in steps))
@@ -89,7 +89,7 @@ def _long(place: _JsonValue) -> str:
 
 
 def _integer(place: _JsonValue) -> str:
-    """A number that is integral. `lambda` gives its parts a name: digits that do not end in 0, times a power of ten."""
+    """An integral number. `lambda` names its parts: digits that do not end in 0, times a power of ten."""
     parts = f"regexp_extract({place.source}, {_PARTS}, ['sign', 'whole', 'rest', 'power'])"
     kept = f"rtrim({_PART}.whole || {_PART}.rest, '0')"
     zeros = f"(CASE {_PART}.power WHEN '' THEN 0 ELSE TRY_CAST({_PART}.power AS INTEGER) END + length({_PART}.whole) - length({kept}))"
@@ -104,7 +104,7 @@ def _integer(place: _JsonValue) -> str:
 
 
 def _real(place: _JsonValue) -> str:
-    """An integer has no negative zero, be it a number or a text."""
+    """A number or the text of one. An integer has no negative zero."""
     number = f"TRY_CAST({place.text} AS DOUBLE)"
     known = f"{place.kind} IN ({_NUMBERS}) OR ({place.kind} = 'VARCHAR' AND regexp_full_match({place.text}, {_PLAIN_NUMBER}))"
     whole = f"CASE WHEN regexp_full_match({place.text}, {_PLAIN_INTEGER}) THEN {number} + 0 ELSE {number} END"
@@ -112,7 +112,7 @@ def _real(place: _JsonValue) -> str:
 
 
 def _nanoseconds(text: str) -> str:
-    """A text that is a time, as nanoseconds since 1970. The second 60 stands at 23:59 UTC only."""
+    """A text that is a time, as nanoseconds since 1970. The second 60 is valid at 23:59 UTC only."""
     parts = f"regexp_extract({text}, {_TIME}, ['day', 'h', 'm', 's', 'f', 'side', 'zh', 'zm'])"
     h, m, s, zh, zm = (f"CAST('0' || {_PART}.{part} AS BIGINT)" for part in ("h", "m", "s", "zh", "zm"))
     offset = f"({zh} * 3600 + {zm} * 60) * (CASE {_PART}.side WHEN '-' THEN -1 ELSE 1 END)"

@@ -1,8 +1,8 @@
-"""Files of a table made into fewer ones: the same rows, each with the commit that brought it, in one commit.
+"""Merges files of a table into fewer: the same rows, each with the commit that brought it, in one commit.
 
-Nothing of the table changes by that: not its rows, not what was written last, not its freshness. Whoever reads as of a
-sequence before the merge reads the files that were there then, for as long as gc keeps them. What is merged is whole
-commits: the rows of one commit stay together and in their order, so that which of them was written last can be told.
+The table does not change: neither its rows, nor which row was written last, nor its freshness. A reader of a sequence
+before the merge reads the files of that sequence, for as long as gc keeps them. Only whole commits are merged: the rows
+of one commit stay together and in their order, so that it is known which of them was written last.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Merge:
-    """Files of a table that are to become one, in the order of their rows, and the schema that it gets. All files of
-    each of their commits are among them."""
+    """Files of a table that become one, in the order of their rows, and the schema of the new file. They include all
+    files of each of their commits."""
 
     files: tuple[LiveFile, ...]
     schema_id: int
@@ -50,8 +50,8 @@ class Merged:
 
 
 def same_rows(old: TableSchema, new: TableSchema, *, columns_added: bool) -> bool:
-    """Whether rows of files written with `old` can stand in a file of `new` and show the same from now on. With
-    `columns_added` the new one may have more columns, of which such rows hold null."""
+    """Whether rows of files written with `old` can be in a file of `new` and show the same from now on. With
+    `columns_added` the new schema may have more columns, which are null in such rows."""
     if len(old.columns) < len(new.columns) and not columns_added:
         return False
     types = {column.id: column.type for column in new.columns}
@@ -72,10 +72,9 @@ def merge_files(
     actor: str,
     partition: str | None = None,
 ) -> Merged | None:
-    """Write the rows of the files, all of one partition, once more, and let the new file take their place. None if
-    another commit has replaced one of them meanwhile: then nothing has changed, and nothing is left. Raises HW-T03 if
-    the writer was taken for dead, HW-T04 for a file that cannot be read or whose rows are not those that were
-    written."""
+    """Write the rows of the files, all of one partition, to a new file that replaces them. None if another commit has
+    replaced one of them meanwhile: then nothing has changed, and no file is left behind. Raises HW-T03 if the writer
+    was taken for dead, HW-T04 for a file that cannot be read or whose rows are not those that were written."""
     schema = state.schemas[merge.schema_id]
     rows = _rows(store.root, state, merge.files, schema)
     with Landing(store, actor) as landing:
@@ -108,7 +107,7 @@ def _is_plain(column: Column) -> bool:
 
 
 def _rows(root: Path, state: TableState, files: Sequence[LiveFile], schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """The rows of all files, in as few batches as memory lets them be: small files would make many small ones."""
+    """The rows of all files, in as few batches as memory allows: small files would make many small batches."""
     import pyarrow as pa
 
     positions = any(file.positions for file in files)
@@ -151,7 +150,7 @@ def _together(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _check(before: Sequence[LiveFile], after: Sequence[FileRecord]) -> None:
-    """The same rows: as many, and with the same content where it is known. Raises HW-T04."""
+    """Raises HW-T04 unless both have the same number of rows, and the same content where it is known."""
     same = sum(file.rows for file in before) == sum(file.rows for file in after)
     if all(file.content_sum is not None for file in before):
         old, new = (sum(int(file.content_sum or "0", 16) for file in files) % (1 << 128) for files in (before, after))

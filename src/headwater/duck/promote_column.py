@@ -1,7 +1,7 @@
-"""Promote a value inside a `dynamic` column: a typed column of its own, for rows that are there and rows to come.
+"""Promote a value inside a `dynamic` column to a typed column, for existing and for future rows.
 
-No file is rewritten. The new column remembers where it comes from; readers show a row's own value of it, or else what
-they find at that place (`store/duck_paths.py`, `coerce/at_path.py`).
+No file is rewritten. The new column records where it comes from; readers show a row's own value of it, or else what
+they find at that place (`duck/json_paths.py`, `coerce/at_path.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headwater.storage.system_columns import SYSTEM_COLUMNS
 
 @dataclass(frozen=True)
 class Promoted:
-    """A column and where it is read from. `seq` is None if it was there already, and nothing was written."""
+    """A column and where it is read from. `seq` is None if it existed already, and nothing was written."""
 
     table: str
     column: str
@@ -37,8 +37,8 @@ class Promoted:
 
 
 def promote(store: Store, table: str, path: str, *, name: str, type_: Type, actor: str) -> Promoted:
-    """Add the column, in the name of `actor`. A column that is there as asked for is left alone. Raises HW-T07 for a
-    table that is not there, HW-S03 for what cannot be promoted, HW-T02 if the schema moves meanwhile."""
+    """Add the column, in the name of `actor`. An equal column that exists is left alone. Raises HW-T07 for a table that
+    does not exist, HW-S03 for what cannot be promoted, HW-T02 if the schema changes meanwhile."""
     with store.catalog.snapshot() as connection:
         if table in view_names(connection):
             raise HeadwaterError(
@@ -59,7 +59,7 @@ def promote(store: Store, table: str, path: str, *, name: str, type_: Type, acto
 
 
 def with_promoted(schema: TableSchema, table: str, path: str, *, name: str, type_: Type) -> TableSchema:
-    """The schema with the promoted column at its end; the same one if it has that column. Raises HW-S03."""
+    """The schema with the promoted column at its end; unchanged if it has that column. Raises HW-S03."""
     source, steps = parse_path(path)
     if type_.kind not in PROMOTABLE:
         raise HeadwaterError(

@@ -1,7 +1,7 @@
 """The processes that run clients' queries: a few of them, ready before they are needed, replaced when they fail.
 
-A process that takes too long, or whose client has left, is killed, and its place is free at once. One thread starts all processes and lives as
-long as the pool: Linux ends a process with the thread that started it.
+A process that takes too long, or whose client has left, is killed, and its place is free at once. One thread starts all
+processes and lives as long as the pool: Linux ends a process with the thread that started it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SERVER_ENDS, _CLIENT_LEFT = "the server ends", "the client has left"
 
 @dataclass(frozen=True)
 class Answer:
-    """The first rows of an answer, each as a JSON object in JSON already. `truncated` if there were more."""
+    """The first rows of an answer, each as the text of a JSON object. `truncated` if there were more."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -80,24 +80,24 @@ class QueryPool:
 
     @property
     def capacity(self) -> int:
-        """So many queries are in here at most."""
+        """The most queries that the pool takes, running and waiting."""
         return self._most
 
     @property
     def running(self) -> int:
-        """So many queries are under way."""
+        """The number of queries under way."""
         with self._changed:
             return self._queries
 
     def start(self) -> None:
-        """Make one process ready. Without it the first query waits for one."""
+        """Make one process ready, so that the first query does not wait for it."""
         with self._changed:
             if self._starter is None and not self._closed:
                 self._starter = threading.Thread(target=self._start_processes, name="query processes", daemon=True)
                 self._starter.start()
 
     def close(self) -> None:
-        """Kill all processes: the queries that they run fail. No more are taken."""
+        """Kill all processes: the queries that they run fail. No more queries are taken."""
         with self._changed:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -124,8 +124,8 @@ class QueryPool:
                 self._queries -= 1
 
     def cancel(self, query: Query) -> None:
-        """End a query: its process is killed, or it waits for none. Any thread may call this, at any time; a query
-        that has its answer is left alone."""
+        """End a query: its process is killed, or it stops waiting for one. Any thread may call this, at any time; a
+        query that has its answer is left alone."""
         with self._changed:
             query.is_cancelled = True
             if query.process is not None:
@@ -175,7 +175,7 @@ class QueryPool:
             process.end()
 
     def _start_processes(self) -> None:
-        """Keep one process idle, as long as there are not too many."""
+        """Keep one process idle, within the limit of processes."""
         with _spill_directory() as spill:
             number = 0
             while True:
@@ -213,7 +213,7 @@ class QueryProcess:
     """One process. What it sends is checked: a query may have taken it over."""
 
     def __init__(self, spill: Path | None):
-        """Start it. It can be asked once `wait` has returned."""
+        """Start it. It takes queries once `wait` has returned."""
         self._spill = spill
         self._queries = 0
         self._first_bytes = 0
@@ -240,8 +240,8 @@ class QueryProcess:
         self._first_bytes = data_bytes(self._process.pid)
 
     def parse(self, sql: str, *, seconds: float) -> Statement:
-        """Check a client's SQL; see `statement.parse`. All that is asked of it until its answer is complete takes
-        `seconds` at most: HW-Q02 is raised then, and the process is gone."""
+        """Check a client's SQL; see `statement.parse`. Parsing and answering take `seconds` at most: after that HW-Q02
+        is raised, and the process is gone."""
         self._queries += 1
         self._channel.deadline = time.monotonic() + seconds
         with self._watched(seconds):
@@ -268,7 +268,7 @@ class QueryProcess:
 
     @property
     def temp_directory(self) -> str | None:
-        """Where a query may use the disk. It goes with the process."""
+        """Where a query may use the disk. It is removed with the process."""
         return str(self._spill) if self._spill is not None else None
 
     def is_alive(self) -> bool:
@@ -284,7 +284,7 @@ class QueryProcess:
         self._process.kill()
 
     def stop(self, why: str) -> None:
-        """Kill it: the query that it runs fails for this reason."""
+        """Kill it: the query that it runs fails with this reason."""
         self._stopped = why
         self.kill()
 
@@ -302,7 +302,7 @@ class QueryProcess:
             if message.code not in CODES:
                 raise ValueError("not an error")
             error = HeadwaterError(message.code, message.message, message.hint, message.retryable, message.detail)
-            self._failed |= isinstance(error, OutOfMemory)  # what it has taken it may not give back
+            self._failed |= isinstance(error, OutOfMemory)  # it may not give back the memory that it has taken
             raise error
         return message
 
@@ -323,7 +323,7 @@ class QueryProcess:
 
     @contextmanager
     def _watched(self, seconds: float) -> Iterator[None]:
-        """Whatever goes wrong, the process is not used again; an error that it reports is no fault of its own."""
+        """After any failure the process is not used again; an error that it reports itself is not a failure."""
         try:
             yield
         except HeadwaterError:
@@ -375,8 +375,8 @@ def _environment() -> dict[str, str]:
 
 @contextmanager
 def _spill_directory() -> Iterator[Path | None]:
-    """A directory for what queries put on the disk; None if there can be none. A lock says that it is in use: what a
-    server left that was killed is removed by the next one."""
+    """A directory for what queries put on the disk; None if none can be made. A lock says that it is in use: the next
+    server removes the directory that a killed server left."""
     try:
         for left in Path(tempfile.gettempdir()).glob(f"{_SPILL}*"):
             _remove_if_left(left)

@@ -27,9 +27,9 @@ def define(
     root: Path | None = None,
     statement: Statement | None = None,
 ) -> SessionDefinitions:
-    """The definitions of a session: every table and view, or those that `statement` names and what they read, which
-    is what one query to a store of many tables needs. Raises HW-Q01 if it names one that does not exist. Paths are
-    absolute under `root`, or relative to the store."""
+    """The definitions of a session: every table and view, or only those that `statement` names and what they read,
+    which is faster in a store of many tables. Raises HW-Q01 if it names one that does not exist. Paths are absolute
+    under `root`, or relative to the store."""
     visible = Visible.of(states, views)
     if statement is not None:
         known = [*visible.tables, *visible.views]
@@ -61,7 +61,7 @@ def connect(
 
 
 def _temp_directory() -> str | None:
-    """None if there is no disk that takes anything."""
+    """None if no directory is writable."""
     try:
         return str(Path(tempfile.gettempdir()) / "headwater-query")
     except OSError:

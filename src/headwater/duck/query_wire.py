@@ -1,8 +1,8 @@
 """Messages between a server and the processes that run its clients' queries.
 
 A message is its length, a byte for its kind, and JSON. A process answers `Ask` with `Parsed`; then `RunStatement`, for the
-statement that was parsed last, with `Columns`, any number of `Rows` and `End`. A `Failure` may come in place of each
-answer. The server does not trust a length that a process sends.
+statement that was parsed last, with `Columns`, any number of `Rows` and `End`. A `Failure` may replace any answer. The
+server does not trust a length that a process sends.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows as a JSON array of objects, in JSON already."""
+    """Rows as the text of a JSON array of objects."""
 
     text: bytes
 
@@ -114,7 +114,7 @@ class Channel:
         self._connection.sendall(_HEAD.pack(len(body), _CODES[type(message)]) + body)
 
     def receive(self) -> Message:
-        """Raises EOFError at the end, and ValueError for what is no message."""
+        """Raises EOFError at the end, and ValueError for bytes that are not a message."""
         length, code = _HEAD.unpack(self._read(_HEAD.size))
         kind = _KINDS.get(code)
         if kind is None or (self._most_bytes is not None and length > self._most_bytes):

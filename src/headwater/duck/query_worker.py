@@ -89,7 +89,7 @@ class _QueryWorker:
                 self._channel.send(Rows(piece))
         finally:
             session.close()
-        self._channel.send(End(pieces.truncated))  # now the server looks at what this process keeps
+        self._channel.send(End(pieces.truncated))  # now the server checks how much memory this process keeps
 
 
 class _Pieces:
@@ -133,7 +133,7 @@ _encode = json.JSONEncoder(default=plain, ensure_ascii=False).encode
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """Ends this process if the server does not: nothing else ends a query whose server is gone, outside Linux."""
+    """Ends this process if the server does not: outside Linux nothing else ends a query whose server is gone."""
     signal.setitimer(signal.ITIMER_REAL, seconds + limits.QUERY_ALARM_SECONDS)
     try:
         yield
@@ -152,8 +152,8 @@ def _die_with(parent: int) -> None:
 
 
 def _limit_memory(size: int) -> None:
-    """Data is what a process has for itself, without the programs and files that it maps. A process that the kernel
-    ends leaves no image of its memory behind."""
+    """Limits the process's own data, without the programs and files that it maps. A process that the kernel ends leaves
+    no image of its memory behind."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with_all = size + data_bytes(os.getpid())
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
@@ -163,7 +163,7 @@ def _limit_memory(size: int) -> None:
 
 
 def data_bytes(pid: int) -> int:
-    """What a process has for itself now. Other systems than Linux do not say: 0."""
+    """The process's own data now. 0 on systems other than Linux, which do not report it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

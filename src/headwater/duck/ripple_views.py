@@ -1,7 +1,7 @@
-"""Views that ripples make: a query over tables, and no file of its own.
+"""Views that ripples make: a query over tables, without files.
 
-For DuckDB a view is its query over the tables as they are, so it is never older than they are. For a ripple that reads
-it, a view is its query over the cut that it was landed with: the run reads what the engine says it reads.
+For DuckDB a view is its query over the present tables, so it is never older than they are. For a ripple that reads it,
+a view is its query over the cut that it was landed with: the run reads exactly the cut that the engine chose.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def view_states(connection: Connection, *, as_of: int | None = None) -> list[Vie
 
 
 def view_cut(connection: Connection, name: str, *, as_of: int | None = None) -> ViewCut | None:
-    """A view and what it stands for at a sequence (default: now); None if there is no such view then."""
+    """A view and its cut at a sequence (default: now); None if there is no such view then."""
     entry = connection.execute(select(t.view).where(t.view.c.name == name)).one_or_none()
     if entry is None:
         return None
@@ -85,7 +85,7 @@ def view_names(connection: Connection) -> set[str]:
 
 
 def view_events(connection: Connection, views: Iterable[str]) -> list[dict[str, Any]]:
-    """What `schema log` tells of views, as it tells of tables: each time that one was defined anew."""
+    """What `schema log` shows of views: each time that one was defined anew."""
     definition = t.view_definition.c
     query = (
         select(definition.view_name, definition.seq, definition.body, t.commit.c.at_us)
@@ -145,7 +145,7 @@ class Visible:
         return self._select(view, source)
 
     def behind(self, views: Iterable[ViewState]) -> set[str]:
-        """The names of all tables and views that these views read, however far behind them."""
+        """The names of all tables and views that these views read, directly or through other views."""
         found: set[str] = set()
         waiting = [name for view in views for name in view.definition.reads]
         while waiting:
@@ -156,15 +156,15 @@ class Visible:
         return found
 
     def changed_seq(self, view: ViewState) -> int:
-        """The last change of the view, of anything that it reads, or of the files of that."""
+        """The last change of the view, or of the definition or files of anything that it reads."""
         names = self.behind([view])
         views = [self.views[name].changed_seq for name in names if name in self.views]
         tables = [self.tables[name].files_seq for name in names if name in self.tables and name not in self.views]
         return max([view.changed_seq, *views, *tables])
 
     def _select(self, view: ViewDefinition, source: _Source) -> str:
-        """The outer SELECT gives the columns the types that they have in Spark; the inner query gives them by name, so
-        a `*` that DuckDB puts in another order does no harm."""
+        """The outer SELECT gives the columns the types that they have in Spark; it takes them from the inner query by
+        name, so the order in which DuckDB expands a `*` does not matter."""
         outputs = ",\n".join(
             f"  CAST({quote(name)} AS {_duck_type(type_)}) AS {quote(name)}" for name, type_ in view.columns
         )
@@ -176,7 +176,7 @@ class Visible:
         return f"{with_}SELECT\n{outputs}\nFROM (\n{view.shown}\n) AS {quote(VIEW_INPUT)}"
 
     def _input(self, view: ViewDefinition, name: str, source: _Source) -> str:
-        """A table as the query sees it: its own columns, and of the further ones those that the query names."""
+        """A table as the query sees it: its own columns, and those of the further columns that the query names."""
         if name in self.views:
             columns = [column for column, _ in self.views[name].definition.columns]
         elif name in self.tables:
@@ -198,12 +198,12 @@ def _definition(body: str) -> ViewDefinition:
 
 
 def _in_order(views: Mapping[str, ViewState]) -> list[ViewState]:
-    """Each view after the views that it reads; there is no circle, for each was landed after what it reads."""
+    """Each view after the views that it reads. There is no cycle, for each was landed after what it reads."""
     placed: dict[str, ViewState] = {}
     waiting = list(views.values())
     while waiting:
         ready = [v for v in waiting if not any(name in views and name not in placed for name in v.definition.reads)]
-        ready = ready or waiting  # never without end, whatever a catalog holds
+        ready = ready or waiting  # the loop ends even if a damaged catalog holds a cycle
         placed.update({view.name: view for view in ready})
         waiting = [view for view in waiting if view.name not in placed]
     return list(placed.values())

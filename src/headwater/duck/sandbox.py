@@ -5,7 +5,7 @@ session is locked before anything else is run in it. And `run_query` takes only 
 DuckDB can write to every file that it may read, and since version 2 a `SELECT` can hold an INSERT or a COPY in a
 WITH clause.
 
-Nothing here needs the catalog: a process of its own runs it for clients, see `query_worker`.
+Nothing here needs the catalog: for clients it runs in a separate process, see `query_worker`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _NO_FILE = re.compile(r'Cannot access file "(.*)/\*\*/\*\.parquet"')
 _WHERE = re.compile(r"\n\n(?:LINE |Stack Trace)")
-"""Where DuckDB's message ends and the place begins, in the SQL or in DuckDB's own code."""
+"""Where DuckDB's message ends and the position in the SQL, or in DuckDB's own code, begins."""
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
@@ -51,11 +51,11 @@ class SessionDefinitions:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a session may use; None: as DuckDB likes.
+    """What a session may use; None: DuckDB's default.
 
     memory_bytes    the memory that DuckDB manages; what needs more uses the disk, at most ten times as much, or fails
     threads         the threads that run a query
-    temp_directory  where it uses the disk; without one it does not
+    temp_directory  where it uses the disk; without one it uses none
     """
 
     memory_bytes: int | None = None
@@ -65,7 +65,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The answer to a query, taken once. DuckDB's errors are HW-Q01 also while it is taken."""
+    """The answer to a query, which can be read once. DuckDB's errors while it is read are HW-Q01 too."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -83,7 +83,7 @@ class QueryResult:
 
 
 def new_database() -> duckdb.DuckDBPyConnection:
-    """An empty database in memory, for `open_session`: making one takes longer than all the rest."""
+    """An empty database in memory, for `open_session`: making it takes longer than all the rest."""
     import duckdb
 
     return duckdb.connect(":memory:", config=dict(LOCKED_CONFIG))
@@ -92,8 +92,8 @@ def new_database() -> duckdb.DuckDBPyConnection:
 def open_session(
     definitions: SessionDefinitions, resources: Resources, database: duckdb.DuckDBPyConnection | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """A session with these tables and views, in UTC. `database` is a new one that nothing has used. Raises HW-T04 if a
-    file of a table is not there."""
+    """A session with these tables and views, in UTC. `database` is new and unused. Raises HW-T04 if a file of a table
+    is missing."""
     connection = database or new_database()
     try:
         connection.execute(_lock(definitions.files, resources))
@@ -109,9 +109,9 @@ def create_views(
     definitions: SessionDefinitions,
     damaged: dict[str, HeadwaterError] | None = None,
 ) -> None:
-    """Make all views in a database. Raises HW-T04 if a file that a table names is not there or is not what it was. With
-    `damaged`, such a table is noted there instead, and its views say so when they are asked, as does a ripple's view
-    that DuckDB does not take."""
+    """Make all views in a database. Raises HW-T04 if a file of a table is missing or has changed. With `damaged`, such
+    a table is noted there instead, and a query of its views fails with that reason, as does one of a ripple's view that
+    DuckDB rejects."""
     import duckdb
 
     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {META}")
@@ -145,13 +145,13 @@ def create_views(
 
 
 def _reason(error: Exception) -> str:
-    """What DuckDB says. A locked session takes a file that is not there for a folder, which it may not open."""
+    """DuckDB's message. A locked session takes a missing file for a folder, which it may not open."""
     found = _NO_FILE.search(str(error))
     return f'there is no file "{found[1]}"' if found else str(error).splitlines()[0]
 
 
 def broken(view: str, reason: str) -> str:
-    """In place of a view that DuckDB does not take: it says why when it is asked, and all others work."""
+    """Replaces a view that DuckDB rejects: a query of it fails with the reason, and all other views work."""
     message = f"the view `{view}` cannot be shown: {reason}"
     return f"SELECT error({literal(message)}) AS {quote('error')}"
 
@@ -163,7 +163,7 @@ def run_query(connection: duckdb.DuckDBPyConnection, sql: str) -> QueryResult:
 
 
 def run_to_arrow(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
-    """The same, with the answer as Arrow batches."""
+    """As `run_query`, with the answer as Arrow batches."""
     import pyarrow as pa
 
     statement = _checked(connection, sql)
@@ -173,8 +173,8 @@ def run_to_arrow(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.RecordBa
 
 
 def run_statement(connection: duckdb.DuckDBPyConnection, statement: Statement) -> QueryResult:
-    """Begin to answer a statement whose names were checked. DuckDB refuses other work on a connection whose answer
-    was not read to its end, so each answer has one of its own."""
+    """Begin to answer a statement whose names were checked. DuckDB refuses other work on a connection whose answer was
+    not read to its end, so each answer has its own connection."""
     with translated():
         cursor = connection.cursor()
         cursor.execute(statement.sql)
@@ -222,7 +222,7 @@ def _batches(found: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _lock(files: Sequence[str], resources: Resources) -> str:
-    """The first statements of a session. DuckDB takes the list of files only while it has access to all files; after
+    """The first statements of a session. DuckDB accepts the list of files only while it has access to all files; after
     these statements neither can be changed."""
     settings = {"temp_directory": literal(resources.temp_directory or "")}
     if resources.memory_bytes is not None:

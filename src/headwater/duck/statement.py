@@ -29,7 +29,7 @@ LOCKED_CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "allow_community_extensions": False,
     "allow_persistent_secrets": False,
 }
-"""How every connection that meets a client's SQL is made."""
+"""The settings of every connection that handles a client's SQL."""
 
 _QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
 _TABLE_NODES = frozenset(
@@ -119,7 +119,7 @@ REFUSED_FUNCTIONS = frozenset(
         "nextval",
         "setval",
         "write_log",
-        # bytes that are taken for DuckDB's own structures in memory
+        # bytes that DuckDB interprets as its own structures in memory
         "combine",
         "combine_aggr",
         "finalize",
@@ -128,7 +128,7 @@ REFUSED_FUNCTIONS = frozenset(
         "variant_bytes_to_variant",
     ]
 )
-"""Scalar functions that reach further than their arguments. So do all whose names begin with two underscores."""
+"""Scalar functions that reach further than their arguments, as do all whose names begin with two underscores."""
 _LISTINGS = frozenset(
     [
         "duckdb_columns",
@@ -177,16 +177,16 @@ _BRACKET = re.compile(r"[\[\](){}]")
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement that reads, checked. `names` are the tables that it reads, in lower case; with `lists` it also
-    asks what there is, as `SHOW TABLES` does."""
+    """One checked statement that only reads. `names` are the tables that it reads, in lower case; with `lists` it also
+    lists the tables, as `SHOW TABLES` does."""
 
     sql: str
     names: frozenset[str]
     lists: bool
 
     def check_names(self, known: Collection[str]) -> None:
-        """Raises HW-Q01 if it names a table that is neither known nor a listing of DuckDB. DuckDB would take such a
-        name for a file."""
+        """Raises HW-Q01 for a name that is neither a known table nor a listing of DuckDB. DuckDB would take it for a
+        file."""
         for name in sorted(self.names - _LISTINGS):
             if name not in known:
                 raise _unknown(name, known)
@@ -198,8 +198,8 @@ class Statement:
 
 
 def parse(sql: str) -> Statement:
-    """The statement, if all that it does is read tables: SELECT, VALUES, FROM, DESCRIBE, SHOW, SUMMARIZE, or EXPLAIN
-    of one of them. Everything else is HW-Q01. Nothing is opened, bound or run."""
+    """The statement, if it only reads tables: SELECT, VALUES, FROM, DESCRIBE, SHOW, SUMMARIZE, or EXPLAIN of one of
+    them. Everything else is HW-Q01. Nothing is opened, bound or run."""
     if _depth(sql) > limits.QUERY_DEPTH:
         raise too_deep()
     explain = _EXPLAIN.match(sql)
@@ -238,7 +238,7 @@ def _tree(sql: str) -> list[Any]:
 
 @functools.cache
 def _parser(_pid: int) -> duckdb.DuckDBPyConnection:
-    """A database for parsing alone, one a process; it has no threads that a fork would lose."""
+    """A database only for parsing, one per process; it has no threads that a fork would lose."""
     import duckdb
 
     locked = {**LOCKED_CONFIG, "enable_external_access": False, "lock_configuration": True, "threads": 1}
@@ -341,7 +341,7 @@ def _texts(arguments: Any) -> Iterable[str]:
 
 
 def _depth(sql: str) -> int:
-    """How deep its brackets are nested. DuckDB's parser has no limit for subqueries, and crashes."""
+    """How deep its brackets are nested. DuckDB's parser has no limit for nested subqueries, and crashes."""
     depth = most = 0
     for bracket in _BRACKET.findall(_NOT_CODE.sub("", sql)):
         depth += 1 if bracket in "([{" else -1
@@ -350,7 +350,7 @@ def _depth(sql: str) -> int:
 
 
 def _unknown(name: str, known: Collection[str] | None = None) -> HeadwaterError:
-    """`known` is None while a statement is parsed: which tables there are is not asked then."""
+    """`known` is None while a statement is parsed: the tables are not read then."""
     shown = name[: limits.QUERY_MESSAGE_CHARACTERS]
     meant = nearest(shown, sorted(known or ()))
     if meant:

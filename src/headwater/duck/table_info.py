@@ -9,7 +9,7 @@ from headwater.catalog.table_state import TableState
 from headwater.duck.ripple_views import ViewState
 
 VIEW = "view"
-"""What stands for the mode of a view."""
+"""Shown as the mode of a view."""
 
 
 def table_infos(
@@ -46,7 +46,7 @@ def table_infos(
 
 
 def _rows(state: TableState) -> int | None:
-    """Exact, or None: a key that stands in several files of an upsert table is one row, and only reading tells."""
+    """Exact, or None: a key that is in several files of an upsert table is one row, and only a scan can count those."""
     if state.mode == "upsert" and not all(file.level for file in state.files):
         return None
     return sum(file.rows for file in state.files)

@@ -33,8 +33,8 @@ META = "meta"
 
 
 def plain_select(state: TableState) -> str:
-    """The table as a user knows it, over its view in `meta`: declared columns, then the others in the order in which
-    they were first seen. DuckDB has no view without columns, so a table without any shows `_run_id`."""
+    """The table with the user's columns, over its view in `meta`: declared columns, then the others in the order in
+    which they were first seen. DuckDB has no view without columns, so a table without any shows `_run_id`."""
     names, _ = column_names(state.schema)
     columns = [quote(names[column.id]) for column in state.schema.columns] or [RUN_ID.name]
     return f"SELECT {', '.join(columns)} FROM {meta_name(state.name)}"
@@ -64,15 +64,15 @@ def view_select(state: TableState, *, root: str | None) -> str:
 
 
 def split_base(state: TableState) -> tuple[list[LiveFile], list[LiveFile]]:
-    """The files of an upsert table in two parts: a base in which no key stands twice, and the files whose rows win over
+    """The files of an upsert table in two parts: a base in which no key occurs twice, and the files whose rows win over
     it. The commits have decided that (`catalog.levels`)."""
     return [file for file in state.files if file.level], [file for file in state.files if not file.level]
 
 
 def column_names(schema: TableSchema) -> tuple[dict[int, str], dict[int, str]]:
-    """The names of a view's columns by column id: those of the columns, and those of the exact nanoseconds beside
-    each timestamp. DuckDB takes names that differ only in case for the same, so a second one gets a number; a
-    column that was dropped gives its name up to one that has it now."""
+    """The names of a view's columns by column id: those of the columns, and those of the exact nanoseconds beside each
+    timestamp. For DuckDB names that differ only in case are the same, so the second one gets a number; a dropped column
+    gives up its name to a column that has it now."""
     taken = {column.name for column in SYSTEM_COLUMNS}
     names: dict[int, str] = {}
     for column in sorted(schema.columns, key=lambda c: c.dropped):
@@ -82,7 +82,7 @@ def column_names(schema: TableSchema) -> tuple[dict[int, str], dict[int, str]]:
 
 
 def _split_near(base: Sequence[LiveFile], newer: Sequence[LiveFile]) -> tuple[list[LiveFile], list[LiveFile]]:
-    """The files of a base in two parts: those that are known to share no key with the newer ones, and all others."""
+    """The files of a base in two parts: those known to share no key with the newer files, and all others."""
     ranges = sorted(file.key_range for file in newer if file.key_range is not None)
     starts, ends = [first for first, _ in ranges], list(accumulate((last for _, last in ranges), max))
 
@@ -105,8 +105,8 @@ def _duplicate_free(files: Sequence[LiveFile]) -> bool:
 
 
 def _first_row(file: LiveFile) -> tuple[int, int, int]:
-    """Where a file's first row stands in the order in which rows were committed: merged files hold older rows than
-    their own commit, and stand before what came while they were made."""
+    """The position of a file's first row in the order in which rows were committed: merged files hold rows older than
+    their own commit, and come before rows that landed during the merge."""
     return file.row_seqs[0], file.added_seq, file.ordinal
 
 
@@ -129,7 +129,7 @@ class _Select:
         )
 
     def rows_without(self, files: Sequence[LiveFile], newer: Sequence[LiveFile]) -> str:
-        """The rows of the files whose key does not stand in the newer ones. A null is a value like others."""
+        """The rows of the files whose key is not in the newer files. Null is a value like any other."""
         keys = self._key_names()
         wanted = " UNION ALL ".join(
             f"SELECT {', '.join(f'{e} AS {k}' for e, k in zip(self._keys(group), keys))} FROM "
@@ -206,8 +206,8 @@ class _Select:
         return [*columns, *exacts, *system]
 
     def _inside(self, column: Column, group: Sequence[LiveFile]) -> str | None:
-        """What a promoted column shows of the `dynamic` one that it comes from, if these files have that one. A
-        filter on it is one on an expression: no bounds of the stored values alone can skip a file."""
+        """What a promoted column shows of the `dynamic` column that it comes from, if these files have that column. A
+        filter on it is a filter on an expression: the bounds of stored values alone cannot skip a file."""
         source = column.source_in(self._state.schemas[group[0].schema_id])
         if source is None or column.promoted is None:
             return None
@@ -236,7 +236,7 @@ class _Select:
 
 
 def _coalesced(value: str, inside: str, stored: bool) -> str:
-    """A row's own value comes first; a default, which is nobody's value, last."""
+    """A row's own value comes first; a default, which no row has written, comes last."""
     return f"coalesce({value}, {inside})" if stored else f"coalesce({inside}, {value})"
 
 
@@ -250,7 +250,7 @@ def _empty(state: TableState) -> str:
 
 
 def _groups(files: Sequence[LiveFile]) -> list[list[LiveFile]]:
-    """Runs of files with the same columns that follow each other in the table's order."""
+    """Consecutive files, in the table's order, with the same columns."""
     return [list(group) for _, group in groupby(files, key=lambda file: (file.schema_id, file.merged, file.positions))]
 
 

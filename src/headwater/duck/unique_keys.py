@@ -1,4 +1,4 @@
-"""Questions about the rows of files that only their bytes answer, asked of DuckDB in this process."""
+"""Facts about the rows of files that only a scan can find, by DuckDB in this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headwater.storage.file_record import FileRecord, LiveFile
 
 
 def keys_are_unique(root: Path, files: Sequence[FileRecord], schema: TableSchema) -> bool:
-    """True if no primary key stands twice among these files, all written with this schema."""
+    """True if no primary key occurs twice among these files, all written with this schema."""
     import duckdb
 
     state = _state_of(files, schema)
@@ -58,7 +58,7 @@ def _exact_name(schema: TableSchema, name: str) -> str:
 
 
 def _state_of(files: Sequence[FileRecord], schema: TableSchema) -> TableState:
-    """Files that no commit names yet, as a table of their own."""
+    """A table of these files, which no commit names yet."""
     live = tuple(
         LiveFile(path=f.path, schema_id=1, added_seq=1, ordinal=f.ordinal, rows=f.rows, bytes=f.bytes, run_id="")
         for f in files

@@ -106,7 +106,7 @@ class Account:
         return {"pipelines": self._answers, "timeline": self.timeline}
 
     def note(self, state: State, now: int, effects: list[Effect]) -> None:
-        """Takes down what a step has brought."""
+        """Records the effects of a step."""
         for effect in effects:
             if isinstance(effect, WakeAt | CancelRipple):
                 continue
@@ -186,8 +186,8 @@ def _answer(pond: Pond, account: PipelineAccount, end: int, state: PondState) ->
 
 
 def _version(part: SourceCut) -> int | None:
-    """Numbers what is read of a source: in a simulation the version of a ripple counts its executions that changed
-    something. Two cuts have the same number for a source only if they read the same of it."""
+    """A number for what is read of a source: in a simulation the version of a ripple counts its executions that changed
+    something. Two cuts have the same number for a source only if they read the same versions of it."""
     return None if part.versions is None else sum(int(version) for _, version in part.versions)
 
 

@@ -1,6 +1,6 @@
 """Changes of the graph while it runs: what is still valid stays.
 
-Links, order and gates are made anew for the whole graph: a change costs as much as the graph is large.
+Links, order and gates are made anew for the whole graph: the cost of a change grows with the size of the graph.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from headwater.freshness.upstream import resend_demand
 
 
 def change_graph(state: State, change: GraphChanged) -> None:
-    """Adds, replaces and removes ponds. Raises GraphError, and changes nothing, if the result is no graph.
+    """Adds, replaces and removes ponds. Raises GraphError, and changes nothing, if the result is not a valid graph.
 
-    A new ripple, one whose definition changed, and all that read it inside the pond, are to be executed again: the
-    pond becomes due. Executions of what is gone are forgotten; their completion will be ignored.
+    A new ripple, a ripple whose definition changed, and all ripples of the pond that read one, will be executed again:
+    the pond becomes due. Executions of removed ripples are forgotten; their completion will be ignored.
     """
     specs = {name: pond.spec for name, pond in state.ponds.items() if name not in change.removed}
     specs.update({spec.name: spec for spec in change.ponds})
@@ -108,7 +108,7 @@ def _change_pond(state: State, pond: Pond, spec: PondSpec) -> None:
 
 
 def _go_on(state: State, pond: Pond) -> None:
-    """Demand that the pond holds reaches its new ripples and sources, and a run may turn out to be complete."""
+    """Sends the pond's demand to its new ripples and sources; a run may now be complete."""
     restamp(state, pond)
     settle_runs(state, pond)
     if not pond.blocked:

@@ -1,4 +1,4 @@
-"""Ripples that are to run again although nothing is fresher: they, or what they read, have changed."""
+"""Ripples that must run again although nothing is fresher: they, or what they read, have changed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from headwater.freshness.state import NEVER, Pond, Ripple, State
 
 
 def make_due(state: State, pond: Pond, ripples: Iterable[Ripple]) -> None:
-    """These ripples, and all that read them inside the pond, are to run again, at the freshness it has if need be.
+    """These ripples, and all that read them in the pond, must run again, if need be at the pond's present freshness.
 
-    An execution of one of them that is under way would bring what nobody wants any more: it is forgotten.
+    An execution of one of them that is under way is forgotten: its result is not wanted any more.
     """
     stale = list(ripples)
     for ripple in stale:
@@ -24,7 +24,7 @@ def make_due(state: State, pond: Pond, ripples: Iterable[Ripple]) -> None:
 
 
 def forget_execution(state: State, ripple: Ripple) -> None:
-    """Its completion, should it come, will be ignored."""
+    """Its completion will be ignored."""
     if ripple.running:
         ripple.running = ripple.outdated = False
         ripple.pond.running -= 1

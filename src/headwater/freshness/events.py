@@ -1,7 +1,7 @@
 """What happens to the engine (events) and what it wants done (effects). Plain values; times are microseconds.
 
-They are named tuples, not dataclasses: an effect is made several times per event, and a named tuple is made
-in a third of the time.
+They are named tuples, not dataclasses: each event makes several effects, and a named tuple is made in a third of the
+time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from headwater.freshness.graph import PondSpec
 
 Version = int | str
-"""Names what a ripple's table holds. Equal versions mean equal contents."""
+"""The version of a ripple's table. Equal versions mean equal contents."""
 
 
 class Trigger(NamedTuple):
@@ -33,7 +33,7 @@ class SourceCut(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """A Tap (pull, once) or a Pulse (push: at least as fresh as now, or as a `target` that was asked for before)."""
+    """A Tap (pull, once) or a Pulse (push: at least as fresh as now, or as an earlier `target`)."""
 
     pond: str
     kind: Literal["tap", "pulse"]
@@ -48,15 +48,15 @@ class TriggerSet(NamedTuple):
 
 
 class TriggerCleared(NamedTuple):
-    """A standing trigger ends; without an id all of the pond do. Demand it has made stays."""
+    """A standing trigger ends, or without an id all triggers of the pond. Demand that they have made stays."""
 
     pond: str
     id: str | None = None
 
 
 class Completed(NamedTuple):
-    """An execution ended well. `version` names its result: a result that was there before has the version of then. The
-    owner of the engine finds it in the catalog, so workers leave it out."""
+    """An execution succeeded. `version` names its result; an earlier result that is reached again has its old version.
+    The owner of the engine finds it in the catalog, so workers leave it out."""
 
     pond: str
     ripple: str
@@ -65,7 +65,7 @@ class Completed(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """An execution ended badly."""
+    """An execution failed."""
 
     pond: str
     ripple: str
@@ -73,14 +73,13 @@ class Failed(NamedTuple):
 
 
 class Cleared(NamedTuple):
-    """Somebody says that what made the pond fail is mended: go on."""
+    """A user says that the cause of the pond's failure is fixed: go on."""
 
     pond: str
 
 
 class Delivered(NamedTuple):
-    """The source of an Inlet says that it has something new: the least time between two looks does not hold back the
-    next one."""
+    """The source of an Inlet says that it has something new: the next poll need not wait for `min_interval`."""
 
     pond: str
 
@@ -111,7 +110,7 @@ class StartRipple(NamedTuple):
 
 
 class CancelRipple(NamedTuple):
-    """Nobody wants this execution any more: the ripple, or what it reads, has changed or is gone."""
+    """This execution is not wanted any more: the ripple, or what it reads, has changed or is gone."""
 
     pond: str
     ripple: str
@@ -119,7 +118,7 @@ class CancelRipple(NamedTuple):
 
 
 class RippleCompleted(NamedTuple):
-    """An execution ended well, and counts."""
+    """An execution succeeded, and counts."""
 
     pond: str
     ripple: str
@@ -127,7 +126,7 @@ class RippleCompleted(NamedTuple):
 
 
 class RippleFailed(NamedTuple):
-    """An execution ended badly, and counts."""
+    """An execution failed, and counts."""
 
     pond: str
     ripple: str
@@ -135,7 +134,7 @@ class RippleFailed(NamedTuple):
 
 
 class RipplePassed(NamedTuple):
-    """The ripple's inputs are what they were: it took on the freshness without executing."""
+    """The ripple's inputs have not changed: it reached the freshness without executing."""
 
     pond: str
     ripple: str
@@ -143,7 +142,7 @@ class RipplePassed(NamedTuple):
 
 
 class PondRunStarted(NamedTuple):
-    """A pond run began; it is known by its freshness."""
+    """A pond run began; its freshness identifies it."""
 
     pond: str
     freshness: int
@@ -167,7 +166,7 @@ class RunPassed(NamedTuple):
 
 
 class RunFailed(NamedTuple):
-    """A ripple of the run failed and has no retry left in it."""
+    """A ripple of the run failed and has no retry left."""
 
     pond: str
     freshness: int
@@ -209,7 +208,7 @@ class DemandRefused(NamedTuple):
 
 
 class WakeAt(NamedTuple):
-    """Nothing can happen by itself before this time; None: not at all. Replaces the one before it."""
+    """Without an event nothing can happen before this time (None: ever). Replaces the previous WakeAt."""
 
     time: int | None
 

@@ -30,7 +30,7 @@ Rule = Literal[
 
 @dataclass(frozen=True)
 class Origin:
-    """Where demand comes from: a pond, and the triggers standing on it (none: it was asked once)."""
+    """Where demand comes from: a pond, and its standing triggers (none: a single request)."""
 
     pond: str
     triggers: tuple[str, ...] = ()
@@ -49,10 +49,10 @@ class Explanation:
 
 
 def pond_states(state: State) -> dict[str, PondState]:
-    """Of each pond the strongest that holds of failed, blocked, running, queued, idle.
+    """The state of each pond: the first that holds of failed, blocked, running, queued, idle.
 
-    Queued is a pond that holds demand and waits, with one exception: a pond that only Waves ask for is idle while none of
-    the sources that it waits for is running or queued. Only time or the outside world can move it.
+    A pond that holds demand and waits is queued, with one exception: a pond that only Waves ask for is idle while none
+    of the sources that it waits for is running or queued. Only time or the outside world can move it.
     """
     only_waves: dict[Pond, bool] = {}
     for pond in state.pond_at:  # readers first
@@ -70,7 +70,7 @@ def pond_states(state: State) -> dict[str, PondState]:
 
 
 def state_of(state: State, pond: Pond) -> PondState:
-    """As `pond_states` says of this pond; other ponds are read only if it matters."""
+    """The state of this pond, as in `pond_states`; other ponds are read only if it matters."""
     word = _strongest(pond)
     return pond_states(state)[pond.name] if word == "queued" and not pond.targets else word
 
@@ -92,7 +92,7 @@ def _asking(pond: Pond) -> list[Pond]:
 
 
 def seconds(time: int) -> str:
-    """How a sentence names a time, unless told otherwise: seconds from 0."""
+    """How a sentence names a time by default: seconds from 0."""
     return f"{time / 1e6:g} s"
 
 
@@ -176,12 +176,12 @@ def _explain_waiting(
 ) -> Explanation:
     """A pond that holds demand and cannot start. An idle one is as fresh as its Waves can have it now."""
     asked = origins(pond)
-    who = _who(pond, asked)
+    demanded_by = _who(pond, asked)
     is_fresh = word == "idle" and pond.end_freshness != NEVER
     said = (
-        f"`{pond.name}` is as fresh as {clock(pond.end_freshness)} for {who}"
+        f"`{pond.name}` is as fresh as {clock(pond.end_freshness)} for {demanded_by}"
         if is_fresh
-        else f"`{pond.name}` is demanded by {who}"
+        else f"`{pond.name}` is demanded by {demanded_by}"
     )
     values: dict[str, int | str | list[str] | None] = {
         "need": pond.needed_freshness,
@@ -216,7 +216,7 @@ def _explain_idle(pond: Pond, clock: Callable[[int], str]) -> Explanation:
     if pond.end_freshness == NEVER:
         sentence = f"`{pond.name}` has never been demanded"
         return Explanation(pond.name, "idle", "never-demanded", sentence, {"end_f": None})
-    sentence = f"`{pond.name}` is as fresh as {clock(pond.end_freshness)}, and nobody demands more"
+    sentence = f"`{pond.name}` is as fresh as {clock(pond.end_freshness)}, and nothing demands more"
     return Explanation(pond.name, "idle", "up-to-date", sentence, {"end_f": pond.end_freshness})
 
 
@@ -225,15 +225,15 @@ def _running(pond: Pond) -> list[str]:
 
 
 def _who(pond: Pond, asked: tuple[Origin, ...]) -> str:
-    told = []
+    names = []
     for origin in asked:
         if origin.triggers:
-            told.append(f"{_list(origin.triggers)} on `{origin.pond}`")
+            names.append(f"{_list(origin.triggers)} on `{origin.pond}`")
         elif origin.pond == pond.name:
-            told.append("a single request")
+            names.append("a single request")
         else:
-            told.append(f"`{origin.pond}`")
-    return " and ".join(told) if len(told) < 4 else f"{', '.join(told[:3])} and {len(told) - 3} more"
+            names.append(f"`{origin.pond}`")
+    return " and ".join(names) if len(names) < 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
 def _list(names: list[str] | tuple[str, ...]) -> str:

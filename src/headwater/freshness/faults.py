@@ -1,6 +1,6 @@
 """Fault tolerance: retries, failed and blocked ponds, recovery and clearing.
 
-A failure blocks the pond and everything downstream that requires it. It is the one thing that travels downstream.
+A failure blocks the pond and everything downstream that requires it. Nothing else travels downstream.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def recover(state: State, pond: Pond) -> None:
 
 
 def clear_failure(state: State, pond: Pond) -> None:
-    """Go on. If the newest run is the one that failed, the runs are abandoned, and the demand that they had taken is
-    demand again. If not, it and the others that have not failed go on, and it takes over the demand of those that have.
+    """Goes on. If the newest run failed, all runs are abandoned, and the pond gets back the demand that they had taken.
+    If not, the runs that have not failed go on, and the newest takes over the demand of the failed ones.
 
-    Does nothing to a pond that has not failed. An execution under way goes on in any case.
+    Does nothing to a pond that has not failed. An execution under way always goes on.
     """
     if not pond.failed:
         return
@@ -72,11 +72,11 @@ def clear_failure(state: State, pond: Pond) -> None:
 
 
 def set_blocked(state: State, pond: Pond) -> None:
-    """Blocked is: failed, or a required source is blocked. A change is told to the sinks, and so on down."""
+    """A pond is blocked if it failed or a required source is blocked. A change is passed to all sinks downstream."""
     changed = [pond] if _set_blocked(state, pond) else []
     for pond in changed:
         changed.extend(sink for sink in pond.required_by if _set_blocked(state, sink))
-    # Only when the flags have settled does anybody ask: a pond asked too early would still refuse.
+    # Demand is sent only when all flags are set: a pond that is asked too early would still refuse.
     for pond in sorted(changed, key=lambda changed_pond: (changed_pond.depth, -changed_pond.order)):
         if not pond.blocked:
             resend_demand(state, pond)
@@ -123,7 +123,7 @@ def _drop_failed_runs(pond: Pond) -> None:
 
 
 def _abandon_runs(state: State, pond: Pond) -> None:
-    """The pond is where its last completed run left it, and holds the demand that it held and took since then."""
+    """Puts the pond back to its last completed run, with all the demand that it holds or has taken since then."""
     pulled = pond.has_pull
     executed = False
     for run in pond.runs:

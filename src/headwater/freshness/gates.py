@@ -1,8 +1,8 @@
-"""Change gating: from which freshness on a pond or ripple would start, and how many of its parents are behind that.
+"""Change gating: the freshness at which a pond or ripple would start, and how many of its parents are behind that.
 
-`needed_freshness` is the least freshness of its inputs at which it would start, None without demand; `behind` counts the parents
-that have not reached it. A parent that advances looks only at those who wait for it, so a completion costs as much
-as it sets free, however many others read the same pond.
+`needed_freshness` is the least freshness of its inputs at which it would start, None without demand; `behind` counts
+the parents that have not reached it. A parent that advances checks only the ponds or ripples that wait for it, so the
+cost of a completion depends on how many it releases, not on how many read the same pond.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headwater.freshness.state import NEVER, Pond, Ripple, State
 
 
 def refresh_pond(state: State, pond: Pond) -> None:
-    """To be called whenever the pond's demand, its start_freshness or its failure has changed."""
+    """Must be called whenever the pond's demand, its start_freshness or its failure has changed."""
     need = _need_of_pond(pond)
     if pond.push_sources:
         if need != pond.needed_freshness:
@@ -27,7 +27,7 @@ def refresh_pond(state: State, pond: Pond) -> None:
 
 
 def refresh_ripple(state: State, ripple: Ripple) -> None:
-    """To be called whenever the ripple's demand, its start_freshness, or (for a root) its pond's start_freshness has changed."""
+    """Must be called whenever the ripple's demand, its start_freshness or (for a root) the pond's has changed."""
     need = None
     if not ripple.running:
         if ripple.targets:

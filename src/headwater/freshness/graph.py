@@ -1,6 +1,6 @@
 """The graph as declared: ponds, their ripples, which ponds they read. Checked, and put in order.
 
-An Inlet is a pond without sources. The order is the one in which starts are decided: furthest downstream first.
+An Inlet is a pond without sources. Starts are decided in this order: furthest downstream first.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from headwater.freshness.windows import Windows
 
 
 class GraphError(ValueError):
-    """A graph that cannot be: a name that does not exist, a name twice, a cycle, windows on a pond with sources."""
+    """An invalid graph: a name that does not exist, a name twice, a cycle, windows on a pond with sources."""
 
 
 @dataclass(frozen=True)
 class RippleNode:
-    """One step. `reads` names the sources whose tables it reads: all of them for a root ripple if not said.
+    """One step. `reads` names the sources whose tables it reads; without it a root ripple reads all.
 
-    `fingerprint` stands for what the ripple does; a change of it makes the ripple due.
+    `fingerprint` identifies what the ripple does; a change of it makes the ripple due.
     """
 
     name: str

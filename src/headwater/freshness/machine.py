@@ -3,8 +3,8 @@
     effects, touched = step(state, events, now)
 
 All events of the call are applied first; then starts are decided one at a time, ponds before ripples, furthest
-downstream first; when nothing more can start, standing triggers are looked at. The work is proportional to what the
-events touch, never to the size of the graph (but for a change of the graph itself).
+downstream first; when nothing more can start, standing triggers are checked. The work is proportional to what the
+events touch, not to the size of the graph (except for a change of the graph itself).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from headwater.freshness.triggers import demand_once, look_at_triggers, trigger_
 
 
 def new_state(ponds: Iterable[PondSpec], *, now: int = 0) -> State:
-    """A graph in which nothing has ever run. Raises GraphError if it is none."""
+    """A graph in which nothing has ever run. Raises GraphError for an invalid graph."""
     state = State()
     state.now = now
     change_graph(state, GraphChanged(tuple(ponds)))
@@ -51,10 +51,10 @@ def new_state(ponds: Iterable[PondSpec], *, now: int = 0) -> State:
 
 
 def step(state: State, events: Iterable[Event], now: int) -> tuple[list[Effect], list[str]]:
-    """Applies the events of one instant. Changes the state in place; gives the effects, and the ponds it touched.
+    """Applies the events of one instant. Changes the state in place; returns the effects, and the ponds it touched.
 
-    A clock that jumps back counts as one that stands still. Events about ponds, ripples or executions that are not
-    there (any more) are ignored, so that an event may come twice.
+    If the clock jumps back, time does not move. Events about ponds, ripples or executions that do not exist (any more)
+    are ignored, so that an event may come twice.
     """
     if now > state.now:
         state.now = now
@@ -67,7 +67,7 @@ def step(state: State, events: Iterable[Event], now: int) -> tuple[list[Effect],
 
 
 def set_timers(state: State) -> None:
-    """After a state was loaded: the timers of all ponds, as they were."""
+    """Sets the timers of all ponds again after a state was loaded."""
     for pond in state.ponds.values():
         _set_timer(state, pond)
     for pond in state.touched:
@@ -148,7 +148,7 @@ def _start_all(state: State) -> None:
 
 
 def _wake_up(state: State) -> None:
-    """Has ponds looked at whose time has come."""
+    """Queues the ponds whose time has come."""
     while state.timers and state.timers[0][0] <= state.now:
         time, name = heappop(state.timers)
         pond = state.ponds.get(name)
@@ -160,7 +160,7 @@ def _wake_up(state: State) -> None:
 
 
 def _close(state: State) -> tuple[list[Effect], list[str]]:
-    """Sets the timers of the ponds that were touched, and hands out what the step has gathered."""
+    """Sets the timers of the touched ponds, and returns the effects and names that the step has gathered."""
     for pond in state.touched:
         pond.touched = False
         if pond.triggers or not pond.sources:

@@ -24,7 +24,7 @@ from headwater.freshness.upstream import pull_sources, stamp, take_pull
 def source_freshness(pond: Pond, now: int) -> tuple[int, int] | None:
     """The freshness that the pond's sources offer now, with its delay D; None while they offer nothing.
 
-    An Inlet mints it: the end of its open window, or now. Other ponds have that of their stalest required source,
+    For an Inlet it is the end of its open window, or now. For other ponds it is that of the stalest required source,
     or, if all are optional, of the freshest.
     """
     if pond.push_sources:
@@ -40,7 +40,7 @@ def source_freshness(pond: Pond, now: int) -> tuple[int, int] | None:
 
 
 def inlet_wake(pond: Pond, now: int) -> int | None:
-    """When an Inlet that holds demand may look at its source again; None if time alone does not let it."""
+    """When an Inlet that holds demand may poll its source again; None if no later time allows it."""
     assert pond.needed_freshness is not None
     if pond.spec.windows is not None:
         window = pond.spec.windows.current(now)
@@ -54,8 +54,8 @@ def inlet_wake(pond: Pond, now: int) -> int | None:
 
 
 def _next_look(pond: Pond) -> int:
-    """When a live Inlet may look at its source again: after its interval, or at once if the source has something new.
-    Two runs never have one freshness."""
+    """When an Inlet without windows may poll its source again: after its interval, or at once if the source has
+    something new. Two runs never have the same freshness."""
     if pond.start_freshness == NEVER:
         return NEVER
     return pond.start_freshness + (1 if pond.delivered else pond.spec.min_interval)
@@ -98,7 +98,7 @@ def start_ripple_run_if_due(state: State, ripple: Ripple) -> None:
 
 
 def complete_ripple_run(state: State, ripple: Ripple, *, version: Version) -> None:
-    """An execution ended well: its version counts, and whoever waited for this ripple may go on."""
+    """An execution succeeded: its version counts, and what waited for this ripple may go on."""
     state.effects.append(RippleCompleted(ripple.pond.name, ripple.spec.name, ripple.start_freshness))
     ripple.running = False
     ripple.pond.running -= 1
@@ -118,7 +118,7 @@ def complete_ripple_run(state: State, ripple: Ripple, *, version: Version) -> No
 
 
 def has_new_definition(ripple: Ripple) -> bool:
-    """Whether another definition of it was executed last."""
+    """Whether its last execution had another definition."""
     return ripple.inputs is not None and not ripple.inputs.startswith(repr((ripple.spec.fingerprint,))[:-1])
 
 
@@ -126,7 +126,7 @@ def is_startable(ripple: Ripple) -> bool:
     """Not running, there is demand, its parents have reached what it needs, and a run of that freshness is in flight.
 
     A new ripple in an idle pond may have demand before there is a run: it waits for one. A ripple that failed goes on in
-    a fresher run that is in flight already, which may make the failure good, but not once the pond is given up.
+    a fresher run that is in flight already, which may end the failure, but not once the pond has given up.
     """
     if (
         ripple.needed_freshness is None
@@ -139,14 +139,15 @@ def is_startable(ripple: Ripple) -> bool:
 
 
 def offered_freshness(ripple: Ripple) -> int:
-    """That of its stalest parent; for a root, that of the pond's newest run."""
+    """The freshness of its stalest parent; for a root, of the pond's newest run."""
     if ripple.parents:
         return min([parent.end_freshness for parent in ripple.parents])
     return ripple.pond.start_freshness
 
 
 def settle_runs(state: State, pond: Pond) -> None:
-    """Ends the runs in flight whose freshness all ripples have reached: the newest completed, the others overtaken."""
+    """Ends the runs in flight whose freshness all ripples have reached: the newest as completed, the others as
+    superseded."""
     done = []
     for run in pond.runs:
         if run.freshness > pond.lowest_freshness or run.abandoned:
@@ -176,7 +177,7 @@ def settle_runs(state: State, pond: Pond) -> None:
 
 
 def restamp(state: State, pond: Pond) -> None:
-    """Runs in flight want every ripple to reach them, also one that is new or due again."""
+    """Every ripple must reach the freshness of the runs in flight, also one that is new or due again."""
     for run in pond.runs:
         if not run.gave_up and not run.abandoned:
             for ripple in pond.ripples:
@@ -210,9 +211,9 @@ def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> Non
 
 
 def _go_on_from(state: State, pond: Pond, abandoned: Run, run: Run) -> None:
-    """A run begins after a clear. If it has the freshness of the abandoned one, what a ripple completed there counts, and
-    what it executes there will count, provided that it reads the same in the new cut and all its parents' results count.
-    Such a ripple does not start in this run: it hands on its pull now."""
+    """A run begins after a clear. If it has the freshness of the abandoned run, what a ripple completed there counts,
+    and so will what it executes there, provided that it reads the same in the new cut and all its parents' results
+    count. Such a ripple does not start in this run: it passes on its pull now."""
     run.executed = abandoned.executed
     if run.freshness != abandoned.freshness:
         return
@@ -247,13 +248,13 @@ def _cut(pond: Pond) -> tuple[SourceCut, ...]:
 
 
 def _execute_or_pass(state: State, ripple: Ripple) -> None:
-    """A no-change pass: what it would read and do is what it read and did when it last executed well."""
+    """Executes the ripple, or lets it pass if it would read and do the same as in its last successful execution."""
     pond, freshness = ripple.pond, ripple.start_freshness
     run = pond.run_at(freshness)
     assert run is not None
     parents = tuple([(parent.spec.name, parent.version_at(freshness)) for parent in ripple.parents])
     ripple.running_inputs = None
-    # An Inlet always executes: looking at the source is how it knows.
+    # An Inlet always executes: only a poll of its source shows whether something has changed.
     if pond.sources and not pond.spec.always_run:
         ripple.running_inputs = _inputs(ripple, run.cut, parents)
         if ripple.running_inputs == ripple.inputs:
@@ -272,7 +273,7 @@ def _inputs(ripple: Ripple, cut: tuple[SourceCut, ...], parents: tuple[tuple[str
 
 
 def _parts_read(ripple: Ripple, cut: tuple[SourceCut, ...]) -> list[tuple[str, tuple[tuple[str, Version], ...] | None]]:
-    """Of each source that the ripple reads itself, the versions in the cut."""
+    """The versions in the cut of each source that the ripple reads itself."""
     reads = ripple.spec.reads
     if reads is None:
         return [] if ripple.parents else [(part.source, part.versions) for part in cut]
@@ -280,7 +281,7 @@ def _parts_read(ripple: Ripple, cut: tuple[SourceCut, ...]) -> list[tuple[str, t
 
 
 def _run_of_execution(ripple: Ripple) -> Run | None:
-    """The run that the execution counts for; if its own was abandoned, the newest there is."""
+    """The run that the execution counts for; if its own was abandoned, the newest run."""
     pond = ripple.pond
     return pond.run_at(ripple.start_freshness) or (pond.runs[-1] if pond.runs else None)
 
@@ -302,13 +303,13 @@ def _advance(state: State, ripple: Ripple) -> None:
         if not pond.ripples_at_lowest:
             pond.find_lowest()
             settle_runs(state, pond)
-    # A root that stopped, or a failed pond that went quiet, may be what the next run waited for.
+    # The next run may have waited for a root to stop, or for a failed pond to end its last execution.
     if pond.needed_freshness is not None:
         refresh_pond(state, pond)
 
 
 def _make_sinks_due(state: State, pond: Pond) -> None:
-    """It ran again at the freshness it had, because it had changed: so must those who read it."""
+    """The pond ran again at the freshness it had, because it had changed: its sinks must run again too."""
     for sink in pond.sinks:
         make_due(state, sink, [ripple for ripple in sink.ripples if _reads(ripple, pond)])
         restamp(state, sink)

@@ -1,7 +1,7 @@
 """The state as a plain value that JSON can hold, one record per pond, and back.
 
-Saved are the facts; links, order, gates and timers are derived again. Only the ponds that a step touched need to be
-saved again, and the header.
+Only facts are saved; links, order, gates and timers are derived again. After a step, the header and the ponds that it
+touched must be saved.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def save(state: State) -> Saved:
 def load(ponds: Iterable[PondSpec], saved: Mapping[str, Any]) -> State:
     """The state that was saved, with the graph it was saved with. Raises ValueError for another format.
 
-    Of the declared ponds it takes what is no part of a graph's shape: windows, intervals, budgets. What has changed
-    since is for `graph_change` to find, and for a step to apply.
+    From the declared ponds it takes only what is not part of the graph's shape: windows, intervals, budgets.
+    `graph_change` finds what else has changed since, and a step applies it.
     """
     if saved.get("format") != FORMAT:
         raise ValueError(f"the state was saved in format {saved.get('format')!r}; this version reads {FORMAT}")
@@ -81,7 +81,7 @@ def load(ponds: Iterable[PondSpec], saved: Mapping[str, Any]) -> State:
 
 
 def graph_change(state: State, ponds: Iterable[PondSpec]) -> GraphChanged | None:
-    """What a step has to apply for the state to have the declared graph; None if it has it."""
+    """The event that brings the state to the declared graph; None if it is there already."""
     declared = {spec.name: spec for spec in ponds}
     removed = tuple(name for name in state.ponds if name not in declared)
     changed = tuple(

@@ -16,8 +16,8 @@ Deed = Literal["tap", "pulse", "wave", "tide", "untrigger", "clear", "deliver", 
 
 @dataclass(frozen=True)
 class ScenarioRipple:
-    """One step of a pipeline and how long each of its executions takes. `reads` as in `RippleSpec`; a file never says
-    it."""
+    """One step of a pipeline and how long each of its executions takes. `reads` is as in `RippleSpec`; a scenario file
+    never sets it."""
 
     name: str
     duration: int
@@ -55,7 +55,7 @@ class ScenarioEvent:
 
 @dataclass(frozen=True)
 class Scenario:
-    """`until` is None for: until nothing is left to do. Events are in the order of the file."""
+    """Without `until` it ends when nothing is left to do. Events are in the order of the file."""
 
     pipelines: tuple[ScenarioPipeline, ...]
     events: tuple[ScenarioEvent, ...] = field(default=())

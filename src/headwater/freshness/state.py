@@ -1,7 +1,7 @@
 """The state of the engine: one record per pond with its ripples and its runs in flight, and what is ready now.
 
-Freshness is a time in microseconds. What can be derived (readers, order, gates) is kept beside the facts and is made
-anew when a state is loaded; `saving.py` stores the facts under shorter keys. Only the rules change these records.
+Freshness is a time in microseconds. Derived values (readers, order, gates) are kept beside the facts and are made anew
+when a state is loaded; `saving.py` stores the facts under shorter keys. Only the rules change these records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NEVER = -(2**63)
 """The freshness of what has never run: below every other."""
 
 Inputs = str
-"""What a ripple executed on, in one word: its fingerprint, and the versions of its inputs."""
+"""What a ripple executed on: its fingerprint, and the versions of its inputs."""
 
 
 class Ripple:
@@ -53,11 +53,11 @@ class Ripple:
         self.end_freshness = NEVER
         self.has_pull = False
         self.pulled_freshness = NEVER
-        """The freshness of the last start that took a pull: demand again if that run is abandoned."""
+        """The freshness of the last start that took a pull. If that run is abandoned, the pull is demand again."""
         self.targets: list[int] = []
         self.running = False
         self.outdated = False
-        """The execution under way reads another cut than the run that began since: it will not count."""
+        """The execution under way reads another cut than the run that began after it: it will not count."""
         self.failed_freshness = NEVER
         self.attempts = 0
         """How often it has failed at failed_freshness."""
@@ -77,7 +77,7 @@ class Ripple:
         self.queued = False
 
     def version_at(self, freshness: int) -> Version:
-        """Its version at a freshness it has reached; at the next one, if a fresher run overtook that one."""
+        """Its version at a freshness it has reached, or at the next one if a fresher run superseded that one."""
         for past_freshness, version in self.past_versions:
             if past_freshness >= freshness:
                 return version
@@ -86,7 +86,7 @@ class Ripple:
 
 
 class Run:
-    """A pond run in flight: begun, and neither completed nor overtaken yet."""
+    """A pond run in flight: begun, and neither completed nor superseded yet."""
 
     __slots__ = ("abandoned", "cut", "delay", "executed", "freshness", "gave_up", "taken", "took_pull")
 
@@ -95,7 +95,7 @@ class Run:
         self.delay = delay
         self.cut = cut
         self.taken: list[int] = []
-        """The targets it was started for: demand again if a failure is cleared."""
+        """The targets it was started for. If its failure is cleared, they are demand again."""
         self.took_pull = False
         self.gave_up = False
         """A ripple of it failed, and the pond had no retry left."""
@@ -212,7 +212,7 @@ class Pond:
 
     @property
     def is_given_up(self) -> bool:
-        """Its retries on change are used up, and so is the one fresher run that may make a failure good without any."""
+        """Its retries on change are used up, and so is the one fresher run that may end a failure without a retry."""
         return self.failed and self.failures > max(1, self.spec.retry_on_change)
 
     def run_at(self, freshness: int) -> Run | None:
@@ -223,13 +223,13 @@ class Pond:
         return None
 
     def find_lowest(self) -> None:
-        """Finds the least end_freshness of its ripples, and how many are there."""
+        """Finds the least end_freshness of its ripples, and how many ripples have it."""
         self.lowest_freshness = min(ripple.end_freshness for ripple in self.ripples)
         self.ripples_at_lowest = sum(ripple.end_freshness == self.lowest_freshness for ripple in self.ripples)
 
 
 class State:
-    """All ponds, and what is to be looked at. Between two steps nothing is ready: only time or an event moves it."""
+    """All ponds, and what must be checked. Between two steps nothing is ready: only time or an event moves it."""
 
     __slots__ = (
         "announced",
@@ -259,7 +259,7 @@ class State:
         self.timers: list[tuple[int, str]] = []
 
     def touch(self, pond: Pond) -> None:
-        """Notes that the pond's record has changed: it is to be saved, and its triggers are to be looked at."""
+        """Notes that the pond's record has changed: it must be saved, and its triggers must be checked."""
         if not pond.touched:
             pond.touched = True
             self.touched.append(pond)
@@ -268,13 +268,13 @@ class State:
             heappush(self.to_look, pond.order)
 
     def queue_pond(self, pond: Pond) -> None:
-        """Has the pond looked at as one that may start a run."""
+        """Queues the pond for a check whether it starts a run."""
         if not pond.queued:
             pond.queued = True
             heappush(self.ready_ponds, pond.order)
 
     def queue_ripple(self, ripple: Ripple) -> None:
-        """Has the ripple looked at as one that may start."""
+        """Queues the ripple for a check whether it starts."""
         if not ripple.queued:
             ripple.queued = True
             heappush(self.ready_ripples, ripple.order)
@@ -292,7 +292,7 @@ def add_target(targets: list[int], target: int) -> bool:
 
 
 def take_targets(targets: list[int], freshness: int) -> list[int]:
-    """Removes and gives those that the freshness satisfies."""
+    """Removes and returns the targets that the freshness satisfies."""
     count = bisect_right(targets, freshness)
     taken = targets[:count]
     del targets[:count]

@@ -1,6 +1,6 @@
-"""Triggers: Tap and Pulse once, Wave and Tide for as long as they stand.
+"""Triggers: Tap and Pulse demand once, Wave and Tide until they are removed.
 
-A trigger is one more sink of its pond, of zero duration.
+A trigger acts like one more sink of its pond, with zero duration.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headwater.freshness.upstream import receive_pull, receive_target
 
 
 def demand_once(state: State, pond: Pond, kind: Literal["tap", "pulse"], target: int | None = None) -> None:
-    """A Tap or a Pulse. A blocked pond refuses, and says who is the cause."""
+    """A Tap or a Pulse. A blocked pond refuses, and names the pond that is the cause."""
     if pond.blocked:
         state.effects.append(DemandRefused(pond.name, kind, culprit(pond)))
         return
@@ -40,8 +40,8 @@ def retap(state: State, pond: Pond) -> None:
 
 
 def look_at_triggers(state: State, pond: Pond) -> None:
-    """Nothing more can start now: a Wave taps a pond that runs nothing and has no pull, a Tide pushes one that has
-    become too stale. Waves come first: the order in which triggers were set makes no difference."""
+    """Called when nothing more can start: a Wave taps a pond that runs nothing and has no pull, a Tide pushes one that
+    has become too stale. Waves come first, so the order in which triggers were set makes no difference."""
     _expire(state, pond)
     if pond.blocked:
         return
@@ -55,7 +55,7 @@ def look_at_triggers(state: State, pond: Pond) -> None:
 
 
 def tide_time(pond: Pond, tide: Trigger, *, now: int) -> int:
-    """When the Tide is to push, if nothing changes. While the pond is fresh until later than now, it sleeps."""
+    """When the Tide will push, if nothing changes. While the pond's freshness is later than now, the Tide sleeps."""
     if now <= pond.end_freshness:
         return pond.end_freshness + 1
     if pond.targets:
@@ -66,7 +66,7 @@ def tide_time(pond: Pond, tide: Trigger, *, now: int) -> int:
 
 
 def trigger_wake(pond: Pond, *, now: int) -> int | None:
-    """When one of its triggers has to be looked at again."""
+    """When one of its triggers must be checked again."""
     times = [trigger.expires_at for trigger in pond.triggers.values() if trigger.expires_at is not None]
     if not pond.blocked:
         times += [tide_time(pond, trigger, now=now) for trigger in pond.triggers.values() if trigger.kind == "tide"]

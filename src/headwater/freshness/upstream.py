@@ -1,7 +1,7 @@
 """Demand travels upstream: a pull asks for resupply, a push asks for a freshness.
 
-Each rule works through a list of its own, never by recursion. The order in which demand arrives does not matter:
-it only ever sets flags and adds targets, and none of them decides about another.
+Each rule works through its own list, without recursion. The order in which demand arrives does not matter: demand only
+sets flags and adds targets, and none of them decides about another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headwater.freshness.state import Pond, Ripple, State, add_target
 def receive_pull(state: State, pond: Pond) -> None:
     """The pond is asked for resupply, by a trigger or by a sink. A blocked pond takes no demand.
 
-    Cold start: the whole pond wakes. While it runs, only the leaves are kept supplied.
+    From a cold start the pull reaches the whole pond. While the pond runs, it reaches only the leaves.
     """
     asked = [pond]
     while asked:
@@ -89,7 +89,7 @@ def stamp(state: State, ripple: Ripple, target: int) -> None:
 
 
 def _pull_becomes_true(state: State, pond: Pond, asked: list[Pond]) -> None:
-    """Cold-start propagation: sources that have not started work ahead of this pond are to be asked."""
+    """Cold-start propagation: adds to `asked` the sources that have not started work ahead of this pond."""
     if pond.has_pull:
         return
     pond.has_pull = True

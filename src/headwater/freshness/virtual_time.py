@@ -1,4 +1,4 @@
-"""The engine on virtual time: a scenario in, what happened out."""
+"""Runs the engine on virtual time: takes a scenario, returns what happened."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from headwater.freshness.state import State
 from headwater.freshness.windows import Windows
 
 FACTS = ("fail", "unchanged", "changed")
-"""Events that are about what executions will do; the engine learns of them by what it is told of the executions."""
+"""Events that decide how executions will end; the engine learns of them only when the executions end."""
 
 
 STANDING = {"wave", "tide"}
 
 
 class EndlessScenario(ValueError):
-    """The scenario needs more than MOST_STEPS steps."""
+    """The scenario needs more than `limits.SIMULATION_STEPS` steps."""
 
 
 def simulate(scenario: Scenario) -> Account:
-    """Runs the scenario to its end. Raises EndlessScenario if there is none within reason."""
+    """Runs the scenario to its end. Raises EndlessScenario after `limits.SIMULATION_STEPS` steps."""
     world = World(scenario)
     for _ in range(limits.SIMULATION_STEPS):
         now = world.next_time()
@@ -54,7 +54,7 @@ def simulate(scenario: Scenario) -> Account:
 
 
 def pond_of(pipeline: ScenarioPipeline) -> PondSpec:
-    """The pond that a pipeline of a scenario stands for."""
+    """The pond of a scenario's pipeline."""
     return PondSpec(
         name=pipeline.name,
         ripples=tuple(RippleNode(ripple.name, ripple.after, ripple.reads) for ripple in pipeline.ripples),
@@ -102,9 +102,9 @@ class World:
         return min(times, default=None)
 
     def live(self, now: int) -> None:
-        """One instant: what ends, as one batch; else what time alone brings; then what the scenario says.
+        """One instant: first the executions that end, as one batch, or else a tick; then the events of the scenario.
 
-        What the scenario says about executions holds for those that end at this very instant, too.
+        A scenario's event about executions also holds for those that end at this instant.
         """
         self.now = now
         while self.facts and self.facts[0].at == now:
@@ -128,7 +128,7 @@ class World:
         return [_told(event) for event in batch]
 
     def step(self, events: list[Event]) -> list[Effect]:
-        """Tells the engine, and begins what it wants begun."""
+        """Gives the events to the engine, and begins the executions that it starts."""
         effects, self.touched = step(self.state, events, self.now)
         self.account.note(self.state, self.now, effects)
         for effect in effects:
@@ -161,7 +161,7 @@ class World:
 
 
 def _told(event: ScenarioEvent) -> Event:
-    """What the engine is told."""
+    """The engine's event for an event of the scenario."""
     match event.do:
         case "tap" | "pulse":
             return Demand(event.pipeline, event.do)
@@ -176,6 +176,6 @@ def _told(event: ScenarioEvent) -> Event:
         case "deliver":
             return Delivered(event.pipeline)
         case "fail" | "unchanged" | "changed":
-            raise AssertionError("a fact about executions is not told to the engine")
+            raise AssertionError("a fact about executions is not an event of the engine")
         case _:
             assert_never(event.do)

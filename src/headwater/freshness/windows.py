@@ -1,7 +1,7 @@
-"""Windows of an Inlet: when it may look at its source, and until when what it sees counts as fresh.
+"""Windows of an Inlet: when it may poll its source, and until when what it reads counts as fresh.
 
 Between `start` (inclusive) and `end` (exclusive) of a window the Inlet may run once; its freshness is the window's
-end, its delay D the window's length. Calendars and time zones belong to whoever makes the iterator.
+end, its delay D the window's length. The caller that makes the iterator handles calendars and time zones.
 """
 
 from __future__ import annotations

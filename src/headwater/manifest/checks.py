@@ -1,4 +1,4 @@
-"""What only the whole project can tell: names used twice, sources that do not exist, circles, windows that overlap,
+"""Checks that need the whole project: names used twice, sources that do not exist, circles, windows that overlap,
 connectors that do not exist, keys a connector does not know.
 
 Pure: pipelines in, errors out.
@@ -37,13 +37,13 @@ _NOT_OF_A_VIEW = (
 )
 
 CheckConfig = Callable[[str, Mapping[str, JsonValue]], Iterable[tuple[Path, str, str]]]
-"""Judges a connector's config: (connector, config) -> (path inside the config, message, hint) of each fault."""
+"""Checks a connector's config: (connector, config) -> (path inside the config, message, hint) of each fault."""
 
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """A pipeline that parsed, and where it is written. `wrong` are the keys that had to be left out because their
-    own errors are reported already: what is missing for that reason is not reported again."""
+    """A pipeline that parsed, and where it is written. `wrong` are the keys that were left out because their errors are
+    reported already: they are not reported as missing."""
 
     part: Part
     spec: PipelineSpec
@@ -51,7 +51,7 @@ class Declared:
 
 
 def declare(part: Part) -> tuple[Declared | None, list[HeadwaterError]]:
-    """A pipeline from its data, with every error of its own; what is left of a wrong one still gets checked."""
+    """A pipeline from its data, with all its own errors; the valid rest of a wrong pipeline is still checked."""
     data = dict(part.data)
     if part.document.format == "json" and isinstance(data.get("$schema"), str):
         del data["$schema"]  # for editors, not for us
@@ -92,9 +92,8 @@ def check_pipeline(
 
 
 def check_project(parts: Sequence[Part], unread: Collection[str]) -> Iterator[HeadwaterError]:
-    """What is wrong between pipelines, from their data as it is written: a pipeline that is wrong by itself has
-    its names all the same. `unread` are the ids that files which could not be read may well hold, so that nobody
-    is told they are missing."""
+    """What is wrong between pipelines, from their data as it is written: a pipeline that is wrong by itself still has
+    its names. `unread` are the ids that unreadable files may hold, so they are not reported as missing."""
     yield from _check_ids(parts)
     yield from _check_table_names(parts)
     yield from _check_sources(parts, unread)
@@ -102,7 +101,7 @@ def check_project(parts: Sequence[Part], unread: Collection[str]) -> Iterator[He
 
 
 def name_warnings(pipeline: Declared) -> Iterator[str]:
-    """Names that need quotes in DuckDB: legal, and worth knowing before the first query."""
+    """Names that need quotes in DuckDB: they are legal, but a user should know it before the first query."""
     for path, table in tables_of(pipeline):
         names = [name for name in table.columns if needs_quotes(name)]
         if names:
@@ -112,7 +111,7 @@ def name_warnings(pipeline: Declared) -> Iterator[str]:
 
 
 def tables_of(pipeline: Declared) -> Iterator[tuple[Path, TableSettings]]:
-    """The tables and ripples; where one table of the list is wrong, the others."""
+    """The tables and ripples, without the wrong ones."""
     if "tables" in pipeline.wrong:
         listed = pipeline.part.data["tables"]
         for index, data in enumerate(listed if isinstance(listed, list) else []):
@@ -125,7 +124,7 @@ def tables_of(pipeline: Declared) -> Iterator[tuple[Path, TableSettings]]:
 
 
 def circles(graph: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
-    """One circle of each knot, found without recursion."""
+    """One circle of each group of connected circles, found without recursion."""
     state: dict[str, int] = {}
     for start in graph:
         if start in state:
@@ -222,7 +221,7 @@ def _check_ripples(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
 
 
 def _check_ripple_table(part: Part, at: Path, ripple: RippleSpec) -> Iterator[HeadwaterError]:
-    """What is said of the table or view that a ripple makes."""
+    """Checks the keys for the table or view that a ripple makes."""
     name = f"the ripple `{ripple.name}` of {part.subject}"
     if ripple.materialize == "view":
         if ripple.python is not None:
@@ -265,7 +264,7 @@ def _check_table_names(parts: Sequence[Part]) -> Iterator[HeadwaterError]:
         if len(same) == 1:
             continue
         if len(owners) == 1 and len({id(part) for part, _ in same}) > 1:
-            continue  # one pipeline, defined twice: that is said already
+            continue  # one pipeline, defined twice: that is reported already
         by = f"by {' and '.join(owners)}" if len(owners) > 1 else f"in {owners[0]}"
         hint = "give one of them another name"
         renamable = [part for part, path in same if path[0] == "tables"]
@@ -307,8 +306,8 @@ def _check_cycles(parts: Sequence[Part]) -> Iterator[HeadwaterError]:
 
 
 def _named(part: Part, key: str, *names: str) -> Iterator[tuple[Path, str]]:
-    """The names in a list of texts or tables, as they are written; `names` are the keys that may hold one, the
-    first that does wins."""
+    """The names in a list of texts or tables, as they are written; `names` are the keys that may hold one, the first
+    that is set wins."""
     listed = part.data.get(key)
     for index, item in enumerate(listed if isinstance(listed, list) else []):
         if isinstance(item, str):
@@ -337,8 +336,8 @@ def _check_windows(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
 
 
 def _overlap(one: WindowSpec, other: WindowSpec) -> bool:
-    """True if an opening of one ever falls into the other. The distance of two openings takes every value that
-    equals the distance of the starts modulo the common divisor of the periods."""
+    """True if one window ever opens while the other is open. The distance of two openings takes every value that equals
+    the distance of the starts modulo the common divisor of the periods."""
     period = gcd(duration_us(one.every), duration_us(other.every))
     for shift in _zone_shifts(one.timezone, other.timezone):
         distance = (time_of_day_us(other.start) - time_of_day_us(one.start) + shift) % period
@@ -348,7 +347,7 @@ def _overlap(one: WindowSpec, other: WindowSpec) -> bool:
 
 
 def _zone_shifts(one: str, other: str) -> set[int]:
-    """By how much the clocks of two zones differ, on any day of a year: two zones may change on different days."""
+    """The differences between the clocks of two zones in a year: the zones may change on different days."""
     if one == other:
         return {0}
     from datetime import UTC, datetime, timedelta

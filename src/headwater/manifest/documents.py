@@ -1,7 +1,7 @@
-"""The files of a project as data: read, decoded, made equal whatever their format.
+"""The files of a project as data: read, decoded, and the same for every format.
 
-TOML and JSON become the same values: TOML's dates and times are written out as text, `null` and numbers that are
-not finite are refused in both, a key that stands twice is an error in both.
+TOML and JSON become the same values: TOML's dates and times become text, `null` and numbers that are not finite are
+refused in both, a repeated key is an error in both.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """One file. `text` has no byte order mark; `file` is relative to the project, with `/`. `kind` is its format if its
-    name does not say it."""
+    """One file. `text` has no byte order mark; `file` is relative to the project, with `/`. `kind` is the format if the
+    file's name does not say it."""
 
     file: str
     text: str
@@ -52,7 +52,7 @@ class Document:
 
     @cached_property
     def positions(self) -> Positions:
-        """Where everything is written. A nesting too deep to walk is left out."""
+        """The position of every key and value. Values that are nested too deep are left out."""
         from headwater.manifest.scan_json import scan_json
         from headwater.manifest.scan_toml import scan_toml
 
@@ -98,7 +98,7 @@ class Part:
 
 
 class Unreadable(Exception):
-    """A file that gives no data, with all that is wrong with it."""
+    """A file that cannot be read as data, with all its errors."""
 
     def __init__(self, errors: list[HeadwaterError]):
         super().__init__(errors)
@@ -118,12 +118,12 @@ def dotted(path: Path) -> str:
 
 
 def read_document(root: FilePath, file: str, overlay: Mapping[str, str | None]) -> Document:
-    """One file of the project; `overlay` holds texts that stand in for what is on disk. Raises `Unreadable`."""
+    """One file of the project; `overlay` holds texts that replace files on disk. Raises `Unreadable`."""
     replaced = overlay.get(file)
     if replaced is not None:
         return parse_document(file, replaced)
     path = root / file
-    # `realpath` gives up on a loop of links in silence; opening it then says what is wrong.
+    # `realpath` reports no error for a loop of links; opening the file does.
     if file != PROJECT_FILE and not FilePath(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
         reason = "it is a symbolic link that leads out of the project"
         raise Unreadable([_unreadable(file, reason, "copy the file into the project")])
@@ -151,8 +151,7 @@ def read_text(path: FilePath, file: str, most_bytes: int) -> str:
 
 
 def list_files(root: FilePath, overlay: Mapping[str, str | None]) -> tuple[list[str], list[str]]:
-    """The manifest files of a project, `headwater.toml` first, and the files beside them that look like manifests
-    and are not read."""
+    """The manifest files of a project, `headwater.toml` first, and the files beside them that are not read."""
     try:
         names = {f"{PIPELINES}/{path.name}" for path in (root / PIPELINES).iterdir()}
     except (FileNotFoundError, NotADirectoryError):
@@ -237,7 +236,7 @@ def parse_json(file: str, text: str) -> object:
 
 
 def _json_faults(file: str, text: str) -> list[HeadwaterError]:
-    """What is wrong with a text that `json` refused, in our words and with our places."""
+    """The errors of a text that `json` refused, with our messages and positions."""
     from headwater.manifest.scan_json import JsonFault, scan_json
 
     if not text.strip():
@@ -252,7 +251,7 @@ def _json_faults(file: str, text: str) -> list[HeadwaterError]:
     return [
         HeadwaterError(
             "HW-M02",
-            f"the key `{dotted(twice.path)}` stands twice",
+            f"the key `{dotted(twice.path)}` occurs twice",
             hint="keep one of them",
             places=(found.position(file, twice.first), found.position(file, twice.second)),
         )
@@ -261,7 +260,7 @@ def _json_faults(file: str, text: str) -> list[HeadwaterError]:
 
 
 def _plain(value: object, path: Path, problems: list[tuple[Path, str, str]]) -> JsonValue:
-    """The value as JSON has it; what JSON and TOML do not share becomes a problem."""
+    """The value as JSON has it; a value that not both JSON and TOML have becomes a problem."""
     match value:
         case str():
             if not value.isascii() and any("\ud800" <= mark <= "\udfff" for mark in value):

@@ -23,7 +23,7 @@ _UNITS_US = {
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d|w)")
 DURATION_PATTERN = r"^([0-9]{1,9}(ms|s|m|h|d|w))+$"
 MAX_DURATION_US = 36_525 * DAY_US
-"""A hundred years: a longer duration is a slip of the finger."""
+"""A hundred years: a longer duration is a typing error."""
 
 _RATE = re.compile(r"([0-9]{1,9})/(s|sec|min|m|hour|h|day|d)")
 _RATE_US = {
@@ -70,9 +70,8 @@ class Every:
 
 @dataclass(frozen=True)
 class Cron:
-    """The instants of a five-field cron expression, as the sets of its fields; Sunday is 0. As in every cron,
-    when both days are restricted a day that matches either one counts: `days_restricted` and
-    `weekdays_restricted` tell."""
+    """The instants of a five-field cron expression, as the sets of its fields; Sunday is 0. As in every cron, if both
+    `days_restricted` and `weekdays_restricted` are set, a day that matches either field counts."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -102,7 +101,7 @@ def duration_us(text: str) -> int:
 
 
 def given_duration_us(text: str) -> int:
-    """A duration that a user gave to a command. Raises HW-U01 if it is none, or no time at all."""
+    """A duration that a user gave to a command. Raises HW-U01 if it is not a duration, or zero."""
     try:
         found = duration_us(text)
     except ValueError as error:

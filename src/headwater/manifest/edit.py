@@ -1,4 +1,4 @@
-"""Changes to manifests: made as text, judged as a whole project, then written all together or not at all.
+"""Changes to manifests: made as text, checked as a whole project, then written all together or not at all.
 
 `create`, `edit` and `convert` return an `EditPlan` and touch no file; `write_changes` does. An edit changes what it
 names and leaves every other byte of the file as it was: comments, order, spaces, line ends.
@@ -38,7 +38,7 @@ from headwater.manifest.splice_json import set_in_json, unset_in_json
 from headwater.manifest.splice_toml import Unspliceable, removed_spans, set_in_toml, unset_in_toml
 
 Judge = Callable[[Mapping[str, str | None]], object]
-"""Loads the project with these texts in place of its files, and raises what is wrong with it."""
+"""Loads the project with these texts in place of its files, and raises its errors."""
 
 _SPLICES = {"json": (set_in_json, unset_in_json), "toml": (set_in_toml, unset_in_toml)}
 _SHORT_FORMS = {"tables": "name", "sources": "pipeline", "columns": "type"}
@@ -57,8 +57,8 @@ class FileChange:
 
 @dataclass(frozen=True)
 class EditPlan:
-    """What an edit would do. Changes come in the order in which they are written: a pipeline is there before it
-    is gone from where it was."""
+    """What an edit would do. Changes are in the order in which they are written: a pipeline is written to its new place
+    before it is removed from the old one."""
 
     pipeline: str
     changes: tuple[FileChange, ...]
@@ -126,8 +126,8 @@ def edit_pipeline(
 
 
 def convert_pipeline(root: FilePath, pipeline_id: str, *, to: Format, judge: Judge) -> EditPlan:
-    """The pipeline in the other format, in a file of its own; the old definition goes. Lossless but for comments,
-    which JSON cannot hold: `comments_lost` tells. A pipeline that is in that format already gives no change."""
+    """The pipeline in the other format, in its own file; the old definition is removed. Only comments are lost, which
+    JSON cannot hold: `comments_lost` says so. A pipeline that is in that format already gives no change."""
     part = _find(read_project(root, {}), pipeline_id)
     document = part.document
     if document.format == to:
@@ -189,8 +189,8 @@ def _parsed(file: str, text: str) -> Document:
 
 
 def _spliced(part: Part, text: str, path: Path, data: dict[str, JsonValue], *, removed: bool) -> str:
-    """The text that reads as `data`, which differs from it at `path`. Where the change does not fit into the way
-    the file is written, the value around it is written anew, and so on outwards."""
+    """The text changed at `path`, so that it reads as `data`. If the change does not fit into the way the file is
+    written, the value around it is written anew, and so on outwards."""
     set_in, unset_in = _SPLICES[part.document.format]
     for length in range(len(path), len(part.base), -1):
         at = path[:length]
@@ -229,7 +229,7 @@ def _text_on_disk(root: FilePath, file: str) -> str:
 
 
 def _as_written(document: Document, text: str) -> str:
-    """With the line ends and the byte order mark that the file has."""
+    """The text with the line ends and the byte order mark of the file."""
     if "\r\n" in document.text:
         text = text.replace("\n", "\r\n")
     return "\ufeff" + text if document.has_bom else text
@@ -272,8 +272,7 @@ def _steps(key: str) -> list[str]:
 
 
 def _settled(data: JsonValue, part: Part, steps: list[str], value: JsonValue) -> tuple[Path, JsonValue]:
-    """Where a value goes and what goes there: tables on the way that do not exist are made, short forms become
-    tables."""
+    """Where a value is set, and the value: missing tables on the way are made, short forms become tables."""
     current, path = _at(data, part.base), part.base
     for index, step in enumerate(steps):
         rest = steps[index + 1 :]
@@ -302,7 +301,7 @@ def _settled(data: JsonValue, part: Part, steps: list[str], value: JsonValue) ->
 
 
 def _found(data: JsonValue, part: Part, steps: list[str]) -> Path:
-    """The path of something that is there; a list's only item is the list itself."""
+    """The path of an existing value; a list's only item is the list itself."""
     current, path = _at(data, part.base), part.base
     for step in steps:
         if isinstance(current, dict) and step in current:

@@ -1,6 +1,6 @@
 """Settings of the project from the environment: `HEADWATER_SPARK__MASTER` is `[spark] master`.
 
-Only names with `__` are settings; `HEADWATER_CRASH_AT` and its like are not. A text setting is taken as it is, any
+Only names with `__` are settings; names such as `HEADWATER_CRASH_AT` are not. A text setting is taken as it is, any
 other one is written as JSON: `HEADWATER_SPARK__PACKAGES=["a:b:1"]`.
 """
 
@@ -41,7 +41,7 @@ _JSON_SETTINGS = {
     ("serve", "max_jobs"): "8",
     ("serve", "max_jobs_per_pipeline"): "2",
 }
-"""The settings that are no text, and what one may look like."""
+"""The settings that are not text, each with an example."""
 
 
 def variable_of(path: Path) -> str:
@@ -51,8 +51,7 @@ def variable_of(path: Path) -> str:
 def apply_environment(
     data: dict[str, JsonValue], environ: Mapping[str, str]
 ) -> tuple[dict[str, JsonValue], dict[Path, str], list[HeadwaterError]]:
-    """The project's data with the environment's settings on top, which paths they took, and what is wrong with
-    them."""
+    """The project's data with the environment's settings on top, the paths that they set, and their errors."""
     known = {variable_of((name, key)): (name, key) for name, spec in _SECTIONS.items() for key in spec.model_fields}
     taken: dict[Path, str] = {}
     errors: list[HeadwaterError] = []

@@ -1,6 +1,6 @@
 """The manifest's JSON Schema (draft 2020-12), made from the model, for editors and for programs that write manifests.
 
-What it refuses is wrong; what it accepts may still be refused by a check that needs more than one value.
+What it refuses is wrong; a check that needs more than one value may still refuse what it accepts.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def _schema_of(model: type[Spec]) -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Titles made from names say nothing that the names do not."""
+    """Leaves out titles, which only repeat the names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
 
 def _tidied(value: Any) -> Any:
-    """Without `null`, which a manifest never holds: a key that says nothing is left out."""
+    """The schema without `null`, which a manifest never holds: a key without a value is left out."""
     if isinstance(value, list):
         return [_tidied(item) for item in value]
     if not isinstance(value, dict):

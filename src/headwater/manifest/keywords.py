@@ -1,4 +1,4 @@
-"""Names that DuckDB reads as columns only in double quotes. A test compares the list with DuckDB itself."""
+"""Names that DuckDB reads as columns only in double quotes. A test compares the list with DuckDB."""
 
 from __future__ import annotations
 

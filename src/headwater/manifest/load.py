@@ -1,7 +1,7 @@
-"""From a directory to a checked project: every file read, every error of every file in one go.
+"""From a directory to a checked project: reads every file, and reports all errors of all files together.
 
-While all is well this costs `tomllib`, `json` and one validation per pipeline: no file is scanned for positions
-for an error that is not there.
+Without errors this costs `tomllib`, `json` and one validation per pipeline: a file is scanned for positions only if it
+has an error.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class LoadedPipeline:
 
     @property
     def file(self) -> str:
-        """The file it stands in, relative to the project."""
+        """The file that defines it, relative to the project."""
         return self.part.document.file
 
     @property
     def position(self) -> Position:
-        """Where its definition begins; looked up when it is asked for."""
+        """Where its definition begins; computed on demand."""
         return self.part.position()
 
 
@@ -75,16 +75,15 @@ class Project:
         raise no_such_pipeline(pipeline_id, [pipeline.spec.id for pipeline in self.pipelines])
 
     def refuse_unsupported(self, pipeline_ids: Iterable[str]) -> None:
-        """Raise HW-M09 for every part that the project itself or one of these pipelines uses and that does
-        nothing yet."""
+        """Raise HW-M09 for every part of the project itself or of one of these pipelines that does nothing yet."""
         asked = {None, *pipeline_ids}
         raise_all([part.error() for part in self.unsupported if part.pipeline in asked])
 
 
 @dataclass(frozen=True, eq=False)
 class ManifestFiles:
-    """The files of a project as data: what could be read, and what is wrong with the rest. `parts` are the
-    pipelines in the order of the files; `unread` the names of files that gave nothing."""
+    """The files of a project as data: what could be read, and the errors of the rest. `parts` are the pipelines in the
+    order of the files; `unread` are the names of files that could not be read."""
 
     root: FilePath
     project: Part | None
@@ -117,8 +116,8 @@ def load_project(
 ) -> Project:
     """The project that `start` is in, checked as a whole. Raises all errors of all files together.
 
-    `connectors` are the names that exist; `check_config` judges a connector's config. `overlay` holds texts that
-    stand in for files (None: as if deleted), so that an edit can be judged before it is written."""
+    `connectors` are the names that exist; `check_config` checks a connector's config. `overlay` holds texts that
+    replace files (None: as if deleted), so that an edit can be checked before it is written."""
     reading = read_project(find_project(start), overlay or {})
     errors = list(reading.errors)
     spec, project_part = _project_spec(reading, environ, errors)
@@ -149,7 +148,7 @@ def load_project(
 
 
 def read_project(root: FilePath, overlay: Mapping[str, str | None]) -> ManifestFiles:
-    """Every manifest file of the project as data; never raises for what a file holds."""
+    """Every manifest file of the project as data; errors in a file are returned, not raised."""
     files, ignored = list_files(root, overlay)
     project: Part | None = None
     parts: list[Part] = []
@@ -179,7 +178,7 @@ def no_such_pipeline(pipeline_id: str, known: Collection[str]) -> HeadwaterError
 def _project_spec(
     reading: ManifestFiles, environ: Mapping[str, str], errors: list[HeadwaterError]
 ) -> tuple[ProjectSpec | None, Part | None]:
-    """The project's own settings, with the environment on top; what is wrong is added to `errors`."""
+    """The project's own settings, with the environment on top; their errors are added to `errors`."""
     if reading.project is None:
         return None, None
     data, overrides, wrong = apply_environment(reading.project.data, environ)
@@ -209,10 +208,10 @@ def _project_spec(
 
 
 def _problem_of_drop(root: FilePath, drop: str) -> tuple[str, str] | None:
-    """Why that cannot be the folder whose files land, and what to write; None if it can."""
+    """Why `drop` cannot be the drop folder, and what to write instead; None if it can."""
     if "://" in drop or drop.startswith("~"):
         return f"`project.drop` of `headwater.toml` is `{drop}`, which is no folder", "write the path of a folder"
-    if root.resolve().is_relative_to((root / drop).resolve()):  # what it cannot read it would move away
+    if root.resolve().is_relative_to((root / drop).resolve()):  # files that cannot be read would be moved away
         return f"`project.drop` of `headwater.toml` is `{drop}`, where the project itself lies", "name another folder"
     return None
 
@@ -244,7 +243,7 @@ def _listed_pipelines(whole: Part) -> list[Part]:
             raise Unreadable([whole.error("HW-M05", (others[0],), message, hint=hint, key=True)])
         if len(listed) != 1:
             message = f"{quoted(document.file)} holds {len(listed)} pipelines"
-            hint = f"one pipeline a file; several may stand in `{PROJECT_FILE}`"
+            hint = f"one pipeline a file; several may be in `{PROJECT_FILE}`"
             raise Unreadable([whole.error("HW-M03", ("pipeline", 1), message, hint=hint)])
     parts: list[Part] = []
     errors: list[HeadwaterError] = []

@@ -1,6 +1,6 @@
-"""Where each key and value of a file stands.
+"""The position of each key and value in a file.
 
-Nothing here runs while all is well: a file is scanned only to say where an error is, or to edit it in place.
+A file is scanned only to say where an error is, or to edit it in place.
 Offsets are into the text; lines and columns count from 1, columns in characters.
 """
 
@@ -23,7 +23,7 @@ class TextSpan:
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A key that stands twice in one object."""
+    """A key that occurs twice in one object."""
 
     path: Path
     first: int
@@ -32,7 +32,7 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class Pair:
-    """A `key = value` of a TOML text: `table` is what it stands in, `span` goes from the key to the value's end."""
+    """A `key = value` of a TOML text: `table` is the table that holds it, `span` is from the key to the value's end."""
 
     table: Path
     path: Path
@@ -65,12 +65,12 @@ class Positions:
         return Position(file, line, offset - self._lines[line - 1] + 1)
 
     def of_key(self, file: str, path: Path) -> Position:
-        """Where the last key of `path` is written; its value where it has no key of its own (a list's item)."""
+        """Where the last key of `path` is written; for a list's item, which has no key, where its value is."""
         span = self.keys.get(path)
         return self.position(file, span.start) if span else self.of_value(file, path)
 
     def of_value(self, file: str, path: Path) -> Position:
-        """Where the value at `path` begins, or the nearest thing around it that is written down."""
+        """Where the value at `path` begins, or the nearest value around it that is in the text."""
         while path and path not in self.values:
             path = path[:-1]
         span = self.values.get(path)

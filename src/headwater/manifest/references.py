@@ -1,7 +1,7 @@
-"""Secrets are named, never written: `env:NAME` and `file:path` stand for them.
+"""Secrets are named, never written: `env:NAME` and `file:path` are references to them.
 
-Here they are recognised where someone wrote the value itself, and resolved at the last moment before use. No
-message ever holds a value.
+This module finds secrets that are written out, and resolves references at the last moment before use. No message ever
+holds a value.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def is_reference(text: str) -> bool:
 
 
 def resolve_reference(text: str, secrets: Collection[str] | None, environ: Mapping[str, str], root: FilePath) -> str:
-    """The value a reference stands for; any other text as it is. `secrets` are the names that may be read (None:
-    any); a path is relative to `root`, and the last line break of the file is not part of its secret."""
+    """The value of a reference; any other text as it is. `secrets` are the names that may be read (None: any); a path
+    is relative to `root`, and the last line break of the file is not part of its secret."""
     if not is_reference(text):
         return text
     kind, _, name = text.partition(":")

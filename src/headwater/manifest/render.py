@@ -1,4 +1,4 @@
-"""Manifest text from values: a pipeline as TOML or as JSON, in the form a person would have written."""
+"""Manifest text from values: a pipeline as TOML or as JSON, in the form that a person would write."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _wrapped(opening: str, closing: str, items: list[str], inner: str, outer: st
 
 
 def _toml_lines(definition: Mapping[str, JsonValue], path: tuple[str, ...]) -> list[str]:
-    """Plain keys first, then the lists of tables, as TOML wants it."""
+    """Plain keys first, then the lists of tables, as TOML requires."""
     lines: list[str] = []
     blocks: list[str] = []
     for key, value in definition.items():
@@ -94,7 +94,7 @@ def _toml_lines(definition: Mapping[str, JsonValue], path: tuple[str, ...]) -> l
 
 
 def _toml_text(text: str) -> str:
-    """Text of several lines as such where nothing in it needs an escape: SQL stays readable."""
+    """Text of several lines keeps its lines if nothing in it needs an escape: SQL stays readable."""
     readable = all(mark == "\n" or mark.isprintable() for mark in text)
     if "\n" in text and readable and "'''" not in text and not text.endswith("'"):
         return f"'''\n{text}'''"

@@ -1,6 +1,6 @@
-"""A strict JSON scanner that knows where everything stands and says in plain words what is wrong.
+"""A strict JSON scanner that finds the position of every key and value and explains syntax errors in plain words.
 
-`load_json` reads a text; the scanner runs after it, for positions or for a syntax error's words.
+`load_json` reads a text; the scanner runs after it, for positions or to explain a syntax error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class JsonFault(Exception):
 
 
 def load_json(text: str) -> Any:
-    """The value of a text, strictly: no key twice, no NaN or Infinity. Raises ValueError; `scan_json` tells more."""
+    """The value of a text, strictly: no key twice, no NaN or Infinity. Raises ValueError; `scan_json` explains it."""
     return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
 
 
@@ -176,7 +176,7 @@ def _unescaped(literal: str) -> str:
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return found
 
 

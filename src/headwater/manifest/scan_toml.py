@@ -1,6 +1,6 @@
-"""A scanner that finds where each key, value, table and comment of a TOML text stands.
+"""A scanner that finds the position of each key, value, table and comment of a TOML text.
 
-It runs only on text that `tomllib` has read, so that it may take the grammar for granted.
+It runs only on text that `tomllib` has read, so it does not check the grammar.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class _TomlScanner:
         self.at = found.end()
 
     def _skip(self) -> None:
-        """Over white space, line ends and comments."""
+        """Skips white space, line ends and comments."""
         while True:
             found = _SPACE.match(self.text, self.at)
             assert found is not None

@@ -1,4 +1,4 @@
-"""The values of a project's secrets, and a mask that hides them in a text that is about to be kept."""
+"""The values of a project's secrets, and a mask that hides them in a text before it is stored."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headwater.manifest.spec import PipelineSpec
 
 HIDDEN = "***"
 PART_CHARACTERS = 8
-"""A line of a secret that has several, such as a key file, is hidden by itself if it is this long."""
+"""In a secret of several lines, such as a key file, a line of at least this length is also hidden by itself."""
 
 
 def secret_values(specs: Iterable[PipelineSpec], environ: Mapping[str, str], root: Path) -> set[str]:
-    """What the declared secrets of these pipelines and the references of their configs stand for now. One that is not
-    set, or cannot be read, hides nothing."""
+    """The present values of the declared secrets of these pipelines and of the references in their configs. A secret
+    that is not set, or cannot be read, has none."""
     found: set[str] = set()
     for spec in specs:
         found.update(environ.get(name, "") for name in spec.secrets)

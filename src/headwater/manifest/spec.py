@@ -1,7 +1,7 @@
 """The manifest as values: one model for TOML, JSON and the JSON Schema.
 
-The keys whose behaviour comes later are here too (`support.py` lists them). Unknown keys are refused, nothing is converted by guessing. What needs more than one value to judge is
-judged in `checks.py`.
+It also has the keys whose behaviour comes later (`support.py` lists them). Unknown keys are refused, nothing is
+converted by guessing. `checks.py` makes the checks that need more than one value.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ Later = JsonValue
 
 
 class Spec(BaseModel):
-    """A part of a manifest: frozen, strict, and without room for unknown keys."""
+    """A part of a manifest: frozen, strict, without unknown keys."""
 
-    # `defer_build`: a command that only asks for help, or reads no manifest, does not build 27 validators.
+    # `defer_build`: a command that only shows help, or reads no manifest, does not build 27 validators.
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
 def _short_for(key: str, full: type[Spec]) -> BeforeValidator:
-    """Lets a bare text stand for the table `{key = text}`."""
+    """Lets a bare text mean the table `{key = text}`."""
 
     def widen(value: object) -> object:
         return {key: value} if isinstance(value, str) else value
@@ -80,7 +80,7 @@ class ColumnSpec(Spec):
 
 
 class TableSettings(Spec):
-    """What may be said of any table of the store, whether a source or a ripple fills it."""
+    """The keys of any table of the store, whether a source or a ripple fills it."""
 
     primary_key: Names = ()
     columns: dict[ColumnName, Annotated[ColumnSpec, _short_for("type", ColumnSpec)]] = Field(default_factory=dict)
@@ -111,7 +111,7 @@ class TableSpec(TableSettings):
 
     @property
     def effective_mode(self) -> Mode:
-        """The mode of the manifest's own words; a key that only the source knows makes the default `upsert`."""
+        """The mode by the manifest alone; a key that only the source knows makes the default `upsert`."""
         return self.mode or ("upsert" if self.primary_key else "append")
 
 
@@ -162,7 +162,7 @@ TriggerSpec = Annotated[WaveSpec | TideSpec | CronSpec, Discriminator("kind")]
 
 
 class WindowSpec(Spec):
-    """When an Inlet's source may be read: from `start`, again `every` so often, for `duration`."""
+    """When an Inlet's source may be read: from `start`, repeated after `every`, for `duration`."""
 
     start: TimeOfDay
     every: Duration = "1d"
@@ -218,19 +218,19 @@ class PipelineSpec(Spec):
 
     @property
     def abilities(self) -> Abilities:
-        """What its connector can do; the least there is without a source."""
+        """What its connector can do; the defaults without a source."""
         return abilities_of(self.source.connector if self.source is not None else None)
 
     @property
     def bad_rows_kept(self) -> int:
-        """So many bad rows of a slice are kept as dead letters; with one more it fails."""
+        """The most bad rows of a slice that are kept as dead letters; one more fails the slice."""
         if (self.on_bad_row or self.abilities.bad_rows) != "dead_letter":
             return 0
         return self.max_bad_rows or limits.MAX_BAD_ROWS
 
     @property
     def bad_files_kept(self) -> int:
-        """Up to so many files of a slice that cannot be read are kept as dead letters; one more fails it."""
+        """The most unreadable files of a slice that are kept as dead letters; one more fails the slice."""
         return 0 if self.on_bad_file == "fail" else self.max_bad_files or limits.MAX_BAD_FILES
 
     def incremental_of(self, table: TableSpec) -> str | None:
@@ -243,7 +243,7 @@ class PipelineSpec(Spec):
         return self.source is not None and self.source.connector == "push"
 
     def timeout_of(self, ripple: RippleSpec) -> str | None:
-        """How long an execution of a ripple may take: what it says itself, else what the pipeline says."""
+        """How long an execution of a ripple may take: its own `timeout`, else the pipeline's."""
         return ripple.timeout or self.timeout
 
 
@@ -256,8 +256,8 @@ class ProjectSection(Spec):
 
 
 class ContextSection(Spec):
-    """Where the store is, and for how long a key of pushed rows protects. `catalog` is `sqlite`, a PostgreSQL URL
-    without a password, or a reference."""
+    """Where the store is, and how long an idempotency key of pushed rows is valid. `catalog` is `sqlite`, a PostgreSQL
+    URL without a password, or a reference."""
 
     path: Text = ".headwater/context"
     catalog: Text = "sqlite"
@@ -277,7 +277,7 @@ class SparkSection(Spec):
 
 
 class OtlpSection(Spec):
-    """Where `headwater serve` takes OTLP. The address, the names and the token are those of `[serve]`."""
+    """The ports where `headwater serve` takes OTLP. The address, the names and the token are those of `[serve]`."""
 
     grpc_port: Annotated[int, Field(ge=0, le=65_535)] = 4317
     http_port: Annotated[int, Field(ge=0, le=65_535)] = 4318

@@ -1,4 +1,4 @@
-"""One change in a JSON text, everything else left as it is to the byte."""
+"""Makes one change in a JSON text and keeps every other byte."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _INDENT = re.compile(r"\n([ \t]+)\S")
 
 
 def set_in_json(text: str, path: Path, value: JsonValue) -> str:
-    """The text with `value` at `path`: in place of what is there, or at the end of its object or list, which must
-    exist."""
+    """The text with `value` at `path`: replaces the present value, or is added at the end of its object or list, which
+    must exist."""
     found = scan_json(text)
     span = found.values.get(path)
     if span is not None:

@@ -1,7 +1,7 @@
-"""One change in a TOML text, everything else left as it is to the byte: comments, order, spaces.
+"""Makes one change in a TOML text and keeps every other byte: comments, order, spaces.
 
-A new key goes behind the last one of its own table, so that a comment above the next table stays above it. The
-caller reads the result back and compares: no change is trusted.
+A new key goes behind the last one of its own table, so that a comment above the next table stays above it. The caller
+reads the result back and compares it: no change is trusted.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _COMMA = re.compile(r"[ \t\n]*,")
 
 
 class Unspliceable(Exception):
-    """The text is written in a form that this change does not fit into: a larger part must be written anew."""
+    """The change does not fit into the way the text is written: a larger part must be written anew."""
 
 
 def set_in_toml(text: str, path: Path, value: JsonValue) -> str:
-    """The text with `value` at `path`: in place of what is there, or new at the end of its table or list, which
+    """The text with `value` at `path`: replaces the present value, or is added at the end of its table or list, which
     must exist. Raises `Unspliceable`."""
     found = scan_toml(text)
     if path in found.written:
@@ -59,7 +59,7 @@ def unset_in_toml(text: str, path: Path) -> str:
 
 
 def removed_spans(found: Positions, path: Path) -> list[TextSpan]:
-    """What goes when `path` goes: its lines, and its tables with the comments between them."""
+    """What is removed with `path`: its lines, and its tables with the comments between them."""
     text = found.text
     doomed = [_lines(text, pair.span) for pair in found.pairs if _outermost(found, pair) and _below(pair.path, path)]
     previous = False
@@ -144,7 +144,7 @@ def _home(text: str, found: Positions, parent: Path) -> tuple[Path, int | None]:
 
 
 def _new_blocks(text: str, found: Positions, path: Path, items: list[JsonValue]) -> str:
-    """New `[[...]]` tables behind all that belongs to the table they stand in, or to the list they go on."""
+    """New `[[...]]` tables behind everything of the table that holds them, or of the list that they continue."""
     top = path[:-1]
     ends = [section.end for header, section in _sections(found) if _below(header, top)]
     at = max(ends) if ends else _home(text, found, top)[1] or 0
@@ -225,7 +225,7 @@ def _lines(text: str, span: TextSpan) -> TextSpan:
 
 
 def _with_blank_lines(text: str, span: TextSpan) -> TextSpan:
-    """With the blank lines behind it, if there is one before it: no hole stays."""
+    """The span with the blank lines behind it, if there is one before it: no gap is left."""
     end = span.end
     if text[: span.start].endswith("\n\n"):
         while text[end : end + 1] == "\n":
@@ -234,6 +234,6 @@ def _with_blank_lines(text: str, span: TextSpan) -> TextSpan:
 
 
 def _line_end(text: str, offset: int) -> int:
-    """Behind the line that `offset` is on, its comment included."""
+    """The end of the line that `offset` is on, its comment included."""
     rest = _REST_OF_LINE.match(text, offset)
     return rest.end() if rest else offset

@@ -1,4 +1,4 @@
-"""What a manifest may already say and this version cannot do yet: each part with its place and what it comes with.
+"""What a manifest may declare but this version cannot do yet: each part with its place and what it comes with.
 
 Nothing is silently ignored: `validate` lists these parts, `plan` and `apply` refuse a pipeline that uses one, and
 the whole project if the part is the project's own.
@@ -57,7 +57,7 @@ def unsupported_in_pipeline(part: Part, spec: PipelineSpec, connectors: Collecti
         what = f"`{dotted(path)}` of {part.subject}"
         if path == ("source", "connector") and spec.source is not None:
             what = f"the connector `{spec.source.connector}` of {part.subject}"
-        # a value is what the reader looks for where the key says nothing: a connector's name
+        # Only for a connector the position is that of the value, because the name is what is not supported.
         is_name = path[-1] == "connector"
         yield Unsupported(spec.id, dotted(path), part.position(path, key=not is_name), what, comes_with)
 

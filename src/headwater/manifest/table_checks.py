@@ -1,4 +1,4 @@
-"""Whether what is said of one table fits together: keys, columns, modes, defaults, renames."""
+"""Checks whether the settings of one table fit together: keys, columns, modes, defaults, renames."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headwater.manifest.vocabulary import legal_name
 _KEYLESS = frozenset({"dynamic", "vector", "list", "struct"})
 _CURSOR_KINDS = frozenset({"timestamp", "date", "int", "long", "decimal", "string"})
 _FORM_KINDS = {"format": ("timestamp", "date"), "timezone": ("timestamp",), "decimal": ("real", "decimal")}
-"""How texts are written, and the kinds of columns for which that can be said."""
+"""The keys that say how texts are written, and the kinds of columns that may have them."""
 
 
 def check_table(part: Part, path: Path, table: TableSettings) -> Iterator[HeadwaterError]:
@@ -71,7 +71,7 @@ def check_source_table(part: Part, path: Path, pipeline: PipelineSpec, table: Ta
 
 
 def _check_upsert(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:
-    """Files and pushes bring no key of their own; a database may."""
+    """Files and pushes have no key of their own; a database may have one."""
     source = pipeline.source
     if table.mode == "upsert" and not table.primary_key and source is not None and not pipeline.abilities.knows_keys:
         message = (
@@ -139,7 +139,7 @@ def _check_columns(part: Part, path: Path, table: TableSettings) -> Iterator[Hea
 
 
 def _check_form(part: Part, at: Path, column: ColumnSpec, *, is_read: bool) -> Iterator[HeadwaterError]:
-    """Whether how the texts of a column are written fits its type. `is_read`: a source fills the table."""
+    """Checks that the declared form of a column's texts fits its type. `is_read`: a source fills the table."""
     kind = parse_type(column.type).kind
     parts = parse_format(column.format) if column.format else ()
     for key, kinds in _FORM_KINDS.items():

@@ -1,5 +1,5 @@
-"""What pydantic found wrong, said in plain words with a place and a hint. Values are named only where they cannot
-be secret: never inside a connector's `config`."""
+"""Pydantic's errors in plain words, with a place and a hint. Values are named only where they cannot be secret: never
+inside a connector's `config`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BOUNDS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at mos
 
 
 def explain(error: ValidationError, part: Part, model: type[Spec]) -> list[HeadwaterError]:
-    """Every violation as an error of its own, in the order of the model's keys."""
+    """One error for every violation, in the order of the model's keys."""
     return [_explain(detail, part, model) for detail in error.errors(include_url=False, include_context=True)]
 
 
@@ -127,7 +127,7 @@ def _type_hint(kind: str, value: object, part: Part) -> str:
 
 
 def _fields_at(model: type[Spec], location: tuple[int | str, ...]) -> list[str]:
-    """The keys that are known where `location` leads."""
+    """The keys that are known at `location`."""
     current: Any = model
     for step in location:
         current = _step(current, step)

@@ -1,7 +1,7 @@
-"""The words a manifest's values are made of: names, types, durations, schedules, each checked where it stands.
+"""The types of a manifest's values: names, types, durations, schedules, each with its check.
 
-A value that is not one raises `PydanticCustomError` of type `headwater`, whose context holds the code, the message
-and the hint; `violations.py` puts it beside its place.
+A wrong value raises `PydanticCustomError` of type `headwater`, whose context holds the code, the message and the hint;
+`violations.py` adds the place.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def _refuse_strangers(batch: pa.RecordBatch, schema: TableSchema) -> None:
     names = batch.schema.names
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise HeadwaterError("HW-S03", f"column `{twice}` stands twice in one batch", hint="rename one of them")
+        raise HeadwaterError("HW-S03", f"column `{twice}` occurs twice in one batch", hint="rename one of them")
     known = {*schema.names(), SOURCE_ID.name, SOURCE_POS.name}
     for name in names:
         if name not in known:

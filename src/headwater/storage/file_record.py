@@ -55,7 +55,7 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 @dataclass(frozen=True)
 class LiveFile:
     """One file of a table at a cut. Later rows win in the order of (added_seq, ordinal, row in file), except in
-    `merged` files, whose rows carry their own `_commit_seq`. `unique_keys`: no primary key stands twice among all
+    `merged` files, whose rows carry their own `_commit_seq`. `unique_keys`: no primary key occurs twice among all
     files with this added_seq. `level`: 1 for a base, whose files hold each key once and whose rows are older than those
     of the same key elsewhere; 0 for all others (`catalog.levels`)."""
 

@@ -53,7 +53,7 @@ class Layout:
 
 
 def attempt_directory(table: str, *, run_id: str, node: str, unit_id: str, attempt: int) -> str:
-    """The directory that one attempt at one unit of work writes to, and nobody else ever does."""
+    """The directory that one attempt at one unit of work writes to, and nothing else ever does."""
     return f"tables/{table}/data/runs/{run_id}/{node}/chunk-{unit_id}/attempt-{attempt}"
 
 
@@ -72,7 +72,7 @@ _ATTEMPT = re.compile(r"tables/([^/]+)/data/runs/([^/]+)/([^/]+)/chunk-([^/]+)/a
 
 
 def parse_attempt(path: str) -> AttemptPath | None:
-    """Who wrote the file at this relative path; None for a path that no attempt has."""
+    """The attempt that wrote the file at this relative path; None for a path that no attempt has."""
     found = _ATTEMPT.fullmatch(path)
     if found is None:
         return None

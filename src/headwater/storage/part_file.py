@@ -153,7 +153,7 @@ class _HashingSink:
 
     def finish(self) -> tuple[int, str]:
         self._file.flush()
-        # Nobody ever changes a file of the store; on most systems now nobody can by accident.
+        # No process ever changes a file of the store; on most systems none can by accident from now on.
         os.fchmod(self._file.fileno(), stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH)
         os.fsync(self._file.fileno())
         self._file.close()

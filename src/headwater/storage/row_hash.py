@@ -27,7 +27,7 @@ them, lanes `a` and `b`, and everything below is done once in each lane.
 
 So the hash does not depend on the order of columns, on columns that are null, on an integer's width, a decimal's
 precision, or on how Arrow lays the values out (slices, chunks, dictionaries, large or small offsets). It is made
-to tell rows apart, not to resist somebody who builds two rows with one hash on purpose.
+to tell rows apart, not to resist an attacker who builds two rows with one hash on purpose.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _bits(buffer: pa.Buffer, offset: int, length: int) -> Words:
 
 
 def _hash_values(column: pa.Array) -> Lanes:
-    """The hash of each value; what stands for a null is arbitrary."""
+    """The hash of each value; the one of a null is arbitrary."""
     kind = column.type
     if len(column) == 0 or at.is_null(kind):
         return np.zeros(len(column), np.uint64), np.zeros(len(column), np.uint64)

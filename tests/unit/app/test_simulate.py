@@ -27,7 +27,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "a text without quotes": ('{"pipelines": {A: {}}}', "1:16", "a key in double quotes is expected"),
     "NaN": ('{"until": NaN}', "1:11", "`NaN` is not a number in JSON"),
     "a file that breaks off": ('{"pipelines": {"A": {', "1:22", "the file ends before the `}`"),
-    "a key twice": ('{"until": 1,\n "until": 2}', "1:2", "the key `until` stands twice"),
+    "a key twice": ('{"until": 1,\n "until": 2}', "1:2", "the key `until` occurs twice"),
     "a number too long": (f'{{"until": {"9" * 5000}}}', "", "a number that is too long"),
     "a number that is not finite": (GOOD.replace('"seconds": 1', '"seconds": 1e999'), "1:59", "not a finite number"),
     "a list": ("[]", "", "a scenario is an object, not a list"),

@@ -22,7 +22,7 @@ def test_idle_ponds() -> None:
     state = new_state([pond("a")])
     assert said(state, "a") == ("idle", "never-demanded", "`a` has never been demanded")
     settle(state, [Demand("a", "pulse")])
-    assert said(state, "a") == ("idle", "up-to-date", "`a` is as fresh as 1e-06 s, and nobody demands more")
+    assert said(state, "a") == ("idle", "up-to-date", "`a` is as fresh as 1e-06 s, and nothing demands more")
 
 
 def test_a_pond_that_waits_for_its_source_names_it_and_who_asked() -> None:

@@ -1,8 +1,8 @@
-"""What became of each file since it landed: pure, but for the hash function it is given.
+"""What has changed in each file since it landed: pure, except for the hash function it is given.
 
-A file's size and mtime prove that its content is as landed only if the mtime is clearly older than the look that
-the landed version came from: a file that is written twice within one tick of the file system's clock has one mtime.
-In every other case the content decides, and files of another size need not even be read for that.
+A file's size and mtime prove that its content is as landed only if the mtime is clearly older than the scan that the
+landed version came from: a file that is written twice within one tick of the file system's clock has one mtime. In
+every other case the content decides; a file of another size need not even be read for that.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from headwater.connectors.protocol import Item, Json
 
 @dataclass(frozen=True)
 class Changes:
-    """Every file found is new, changed or as landed; `touched` are those as landed whose version should be noted
-    again, so that the next look can trust it. `vanished` are landed and no longer there."""
+    """Every file found is new, changed or as landed; `touched` are files as landed whose version should be noted again,
+    so that the next scan can trust it. `vanished` are landed files that are gone."""
 
     new: tuple[FoundFile, ...] = ()
     changed: tuple[FoundFile, ...] = ()
@@ -31,12 +31,12 @@ def version_of(file: FoundFile, *, sha256: str, scanned_at_ns: int) -> Json:
 
 
 def gone_version() -> Json:
-    """The version of a file that a `replace` table no longer holds: as if it had never landed."""
+    """The version of a file that is no longer in a `replace` table: as if it had never landed."""
     return {"gone": True}
 
 
 def unread_version() -> Json:
-    """The version of a file that is to be read again although it is as it was: it counts as changed."""
+    """The version of an unchanged file that must be read again: it counts as changed."""
     return {"unread": True}
 
 
@@ -47,8 +47,8 @@ def compare(
     scanned_at_ns: int,
     content_hash: Callable[[FoundFile], str | None],
 ) -> Changes:
-    """What a scan that began at `scanned_at_ns` means. `content_hash` gives None for a file that it cannot have
-    whole (it is changing right now)."""
+    """What has changed, by a scan that began at `scanned_at_ns`. `content_hash` gives None for a file that is changing
+    right now."""
     new: list[FoundFile] = []
     changed: list[FoundFile] = []
     touched: list[Item] = []
@@ -67,11 +67,11 @@ def compare(
                     Item(file.source_id, version_of(file, sha256=sha256, scanned_at_ns=scanned_at_ns)),
                 )
     present = {file.source_id for file in found}
-    # No version: it was read for a `replace` run that came to nothing, and the table may hold older rows of it.
+    # No version: it was read for a `replace` run that failed, and the table may hold older rows of it.
     vanished = sorted(id_ for id_, version in landed.items() if id_ not in present and not (version or {}).get("gone"))
     return Changes(tuple(new), tuple(changed), tuple(touched), tuple(vanished))
 
 
 def is_settled(mtime_ns: int, looked_at_ns: int) -> bool:
-    """True if any write after the look must have given the file another mtime."""
+    """True if any write after the scan must have given the file another mtime."""
     return mtime_ns <= looked_at_ns - limits.MTIME_TRUST_NS

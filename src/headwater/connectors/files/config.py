@@ -1,9 +1,9 @@
-"""What a `files` source may say in the manifest, checked in one go.
+"""The config of a `files` source in the manifest, checked all at once.
 
 ```toml
 config = { path = "data/orders/**/*.csv.gz", format = "csv", delimiter = ";", nulls = ["", "NA"] }
 ```
-`path` is a glob or a list of globs, relative to the project; `**` stands for any number of folders, and a folder
+`path` is a glob or a list of globs, relative to the project; `**` means any number of folders, and a folder
 means everything below it. Names that begin with `.` or `_` are skipped (half-written files, `_SUCCESS`, Spark's own
 folders) unless the pattern's own part begins so. All files of one source have one format.
 """
@@ -41,8 +41,8 @@ _NAMED_SUFFIXES = "name it: format = " + ", ".join(f'"{name}"' for name in FORMA
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """How CSV text is cut into cells. `quote` is empty where quotes mean nothing; `nulls` are the texts that, not
-    quoted, stand for null."""
+    """How CSV text is cut into cells. `quote` is empty where quotes mean nothing; `nulls` are the texts that, without
+    quotes, mean null."""
 
     delimiter: str = ","
     header: bool = True
@@ -52,8 +52,8 @@ class CsvOptions:
 
 @dataclass(frozen=True)
 class FilesConfig:
-    """A checked config. `format` and `compression` are None where each file's own name tells, `encoding` for UTF-8;
-    `records` leads to the rows of a JSON document."""
+    """A checked config. `format` and `compression` are None where each file's own name says them, `encoding` is None
+    for UTF-8; `records` leads to the rows of a JSON document."""
 
     patterns: tuple[str, ...]
     format: str | None = None
@@ -65,11 +65,16 @@ class FilesConfig:
 
 @dataclass(frozen=True)
 class FileFormat:
-    """How the files of a slice are read. `compression` is None where each file's name tells; `declared` are the
-    columns whose types the manifest decides, in order, `forms` say how texts of them are written, `exclude` are left
-    out, `primary_key` is that of the table. With `takes_all`, columns that a schema lacks are read as they are, behind
-    its own, and a column of text takes every value. `below` is a folder that the files lie in, if links below it are not
-    followed."""
+    """How the files of a slice are read.
+
+    compression  None where each file's name says it
+    declared     the columns whose types the manifest decides, in order
+    forms        how the texts of declared columns are written
+    exclude      the columns that are left out
+    primary_key  that of the table
+    takes_all    columns that a schema lacks are read as they are, behind its own, and a column of text takes any value
+    below        the folder of the files, if links below it are not followed
+    """
 
     format: str
     compression: str | None = None
@@ -87,13 +92,13 @@ class FileFormat:
         return self.compression or compression_of(source_id)
 
     def is_splittable(self, source_id: str) -> bool:
-        """Whether any newline of the file ends a row, so that it can be read from the middle."""
+        """Whether every newline of the file ends a row, so that it can be read from the middle."""
         is_safe = self.encoding is None or is_line_safe(self.encoding)
         return self.format == "ndjson" and is_safe and self.compression_of(source_id) == "none"
 
     def coerced(self, schema: TableSchema) -> TableSchema:
-        """The schema that rows are read by: without columns that are left out, or that the source no longer has. JSON
-        is read with those that are left out as columns that take anything, so that they are not unknown keys."""
+        """The schema that rows are read by: without columns that are excluded, or that the source no longer has. In
+        JSON, excluded columns stay as columns that take anything, so that they are not unknown keys."""
         kept = tuple(c for c in schema.columns if not c.dropped and c.name not in self.exclude)
         found = replace(schema, columns=kept)
         for name in sorted(self.exclude) if self.format in ("ndjson", "json") else ():
@@ -101,8 +106,8 @@ class FileFormat:
         return found.formed(self.forms)
 
     def observed(self, inferred: Inferred) -> Observed:
-        """Columns of text: those that hold a value, with the declared type where there is one. What cannot be the name
-        of a column is rescued, in JSON also a null under it. JSON rows without any value have nulls for a key."""
+        """The columns of text files that hold a value, with the declared type where there is one. What cannot be the
+        name of a column is rescued, in JSON also if it is null. JSON rows without any value have nulls for a key."""
         kept = ((name, type_) for name, type_ in inferred.columns.items() if name not in self.exclude)
         known = {name: self.declared.get(name, type_) for name, type_ in kept}
         found = {name: type_ for name, type_ in known.items() if type_ is not None and is_column_name(name)}
@@ -143,14 +148,14 @@ def parse_config(config: Mapping[str, object]) -> FilesConfig:
         patterns,
         format=format_ if isinstance(format_, str) else _format_of_patterns(patterns),
         compression=compression if isinstance(compression, str) else None,
-        csv=CsvOptions(**options),  # type: ignore[arg-type]  # check_config has seen every value
+        csv=CsvOptions(**options),  # type: ignore[arg-type]  # check_config has checked every value
         encoding=encoding_of(encoding) if isinstance(encoding, str) else None,
         records=parse_records(records) if isinstance(records, str) else (),
     )
 
 
 def format_of(name: str) -> str | None:
-    """The format that a file's name tells, if any."""
+    """The format that a file's name says, if any."""
     return FORMAT_SUFFIXES.get(_suffix(_without_compression(name)))
 
 
@@ -174,7 +179,7 @@ def _patterns(path: object) -> tuple[str, ...]:
 
 
 def _format_of_patterns(patterns: tuple[str, ...]) -> str | None:
-    """The one format that the suffixes of all patterns tell; None if one does not tell."""
+    """The one format that the suffixes of all patterns say; None if one says none."""
     formats = {format_of(pattern) for pattern in patterns}
     return formats.pop() if len(formats) == 1 else None
 
@@ -197,7 +202,7 @@ def _check_pattern(pattern: str) -> list[Problem]:
     wild = False
     for segment in pattern.split("/"):
         if segment == ".." and wild:
-            return [("path", f"`..` stands after a wildcard in `{pattern}`", "put `..` at the front of the path")]
+            return [("path", f"`..` comes after a wildcard in `{pattern}`", "put `..` at the front of the path")]
         if "**" in segment and segment != "**":
             return [("path", f"`**` is a part of its own, unlike `{segment}`", "write `**/*.csv`, not `**.csv`")]
         wild = wild or WILD.search(segment) is not None
@@ -254,7 +259,7 @@ def _is_mark(value: object) -> bool:
 
 
 def _check_format(config: Mapping[str, object]) -> list[Problem]:
-    """Whether the format can be told, and fits the other keys."""
+    """Whether the format is known, and fits the other keys."""
     patterns, named = _patterns(config["path"]), config.get("format")
     for pattern in patterns if named is None else ():
         name = pattern.rpartition("/")[2]

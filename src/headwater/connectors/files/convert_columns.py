@@ -1,7 +1,7 @@
-"""Columns of Arrow data that a typed file delivers, as columns of the table: exactly, or as a bad row.
+"""Converts the Arrow columns of a typed file to columns of the table: exactly, or as a bad row.
 
-Text that is declared to be something else follows the rules for texts of `coerce`. (connectors -> coerce is a
-sideways import; coerce knows nothing of connectors.)
+Text that is declared as another type follows the rules for texts of `coerce`. (connectors -> coerce is a sideways
+import; coerce knows nothing of connectors.)
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class _OutOfRange(Exception):
 
 @dataclass
 class BadRowList:
-    """The bad rows of one partition. Up to `room` of them are kept; one more, or more bytes than are worth keeping, and
-    the partition is over: nothing of it lands, the first of them are told and the others counted."""
+    """The bad rows of one partition. Up to `room` of them are kept. With one more, or with too many bytes, the
+    partition is over: nothing of it lands, the first bad rows are reported and the others counted."""
 
     room: int = 0
     rows: list[BadRow] = field(default_factory=list)
@@ -54,14 +54,14 @@ class BadRowList:
         return self.total > self.room or self.size > limits.BAD_ROWS_BYTES
 
     def kept(self, source: bytes) -> bytes:
-        """The row as it is kept: nothing of it where none is."""
+        """The row as it is kept: empty if no bad rows are kept."""
         if not self.room or self.is_over:
             return b""
         self.size += len(source)
         return source
 
     def add(self, row: BadRow) -> None:
-        """One of those that were counted in `total`, in their order."""
+        """Adds a row that was counted in `total`, in order."""
         if len(self.rows) < max(self.room, limits.ERRORS_SHOWN):
             self.rows.append(row)
 
@@ -86,7 +86,7 @@ Convert = Callable[["pa.Array", Type, TextForm | None], tuple["pa.Array", list[B
 
 
 def check_names(names: Iterable[str], *, source_id: str) -> None:
-    """Refuse a file that has one name twice: which of the two columns is meant is unknown."""
+    """Refuse a file that has one name twice: it is unknown which of the two columns is meant."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -132,7 +132,7 @@ def without_rows(batch: pa.RecordBatch, wrong: Collection[int]) -> pa.RecordBatc
 
     if not wrong:
         return batch
-    if not batch.num_columns:  # such a batch cannot be filtered: Arrow gives all of its rows
+    if not batch.num_columns:  # Arrow does not filter such a batch: it gives all of its rows
         return batch.slice(len(wrong))
     return batch.filter(pa.array([row not in wrong for row in range(batch.num_rows)]))
 
@@ -150,7 +150,7 @@ def convert_typed(column: pa.Array, type_: Type, form: TextForm | None = None) -
 
     target = to_arrow(type_)
     if column.type == target and type_.kind != "dynamic" and times_fit(column, target):
-        return column, []  # but that a column is called JSON does not make it so
+        return column, []  # not for JSON: a column that is called JSON must still be checked
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), target), []
     if isinstance(column.type, pa.UuidType):
@@ -161,7 +161,7 @@ def convert_typed(column: pa.Array, type_: Type, form: TextForm | None = None) -
         column = column.dictionary_decode()
     source = source_type(column.type, type_)
     if form is not None and form.format and source.kind in ("int", "long"):
-        column, source = column.cast(pa.string()), STRING  # digits that a format reads are no nanoseconds
+        column, source = column.cast(pa.string()), STRING  # digits that a format reads are not nanoseconds
     if source.kind == "string" and type_.kind not in ("string", "binary"):
         return convert_text(column.cast(pa.string()), type_, form)
     if form is not None and form.timezone and pa.types.is_timestamp(column.type) and column.type.tz is None:
@@ -172,7 +172,7 @@ def convert_typed(column: pa.Array, type_: Type, form: TextForm | None = None) -
 
 
 def convert_any(column: pa.Array, type_: Type, form: TextForm | None = None) -> tuple[pa.Array, list[BadCell]]:
-    """The same, but a column of text takes every value: bytes as base64, vectors as JSON."""
+    """As `convert_typed`, but a column of text takes every value: bytes as base64, vectors as JSON."""
     import pyarrow as pa
 
     plain = stored(column, texts_of_scalars)
@@ -183,7 +183,7 @@ def convert_any(column: pa.Array, type_: Type, form: TextForm | None = None) -> 
 
 
 def with_unknown(schema: TableSchema, columns: Mapping[str, Type | None]) -> TableSchema:
-    """The schema without `_rescued`, and with the columns that it lacks; one of nulls is text."""
+    """The schema without `_rescued`, and with the columns that it lacks; a column of nulls is text."""
     from headwater.coerce.rescued import without_rescued
 
     schema = without_rescued(schema)
@@ -201,7 +201,7 @@ def convert_text(column: pa.Array, type_: Type, form: TextForm | None = None) ->
 
 
 def _in_zone(column: pa.Array, source: Type, type_: Type, zone: str) -> tuple[pa.Array, list[BadCell]]:
-    """Times without a zone as those of a zone's clock."""
+    """Times without a zone as local times of a zone."""
     import pyarrow as pa
 
     from headwater.coerce.forms import local_instants
@@ -213,8 +213,8 @@ def _in_zone(column: pa.Array, source: Type, type_: Type, zone: str) -> tuple[pa
 
 
 def source_type(arrow: pa.DataType, declared: Type | None = None) -> Type:
-    """The type of a column that a typed file delivers. A type that Headwater has no name for can still be read as one
-    that is declared: decimals of more than 38 digits as numbers or text, anything nested as JSON. Raises HW-S03."""
+    """The type of a column of a typed file. A type that Headwater does not have can still be read as a declared type:
+    decimals of more than 38 digits as numbers or text, anything nested as JSON. Raises HW-S03."""
     import pyarrow as pa
 
     try:
@@ -270,7 +270,7 @@ def _cast(column: pa.Array, source: Type, type_: Type) -> tuple[pa.Array, list[B
         if len(column) == 1:
             reason = str(error) if isinstance(error, _OutOfRange) else f"does_not_fit_{type_.kind}"
             return pa.nulls(1, to_arrow(type_)), [BadCell(0, "", reason, str(source))]
-    # Halving finds the few bad values of a good column in few casts.
+    # Halving finds a few bad values with few casts.
     middle = len(column) // 2
     left, bad_left = _cast(column.slice(0, middle), source, type_)
     right, bad_right = _cast(column.slice(middle), source, type_)
@@ -295,7 +295,7 @@ def _exact_cast(column: pa.Array, source: Type, type_: Type) -> pa.Array:
         raise _OutOfRange("timestamp_out_of_range")
     cast = column.cast(target, safe=not is_rounded)
     if (source.kind, type_.kind) in {("real", "decimal"), ("timestamp", "date")}:
-        # Arrow drops digits, and the time of day, without a word.
+        # Arrow drops digits, and the time of day, without an error.
         back = cast.cast(column.type)
         if not back.equals(column):
             raise pa.ArrowInvalid("not exact")
@@ -303,8 +303,8 @@ def _exact_cast(column: pa.Array, source: Type, type_: Type) -> pa.Array:
 
 
 def texts_of_scalars(column: pa.Array) -> pa.Array:
-    """Every scalar as the text that a column of text takes of it. Raises ArrowInvalid for a value that has none, such as
-    a time outside its day."""
+    """Every scalar as its text in a column of text. Raises ArrowInvalid for a value that has none, such as a time
+    outside its day."""
     import pyarrow as pa
 
     texts, bad = convert_typed(column, STRING)

@@ -1,11 +1,11 @@
-"""CSV files: cells as texts, cut by Arrow, judged by `coerce`; errors with the line a person finds in an editor.
+"""CSV files: Arrow splits them into cells, `coerce` judges the texts; errors have the line that an editor shows.
 
-A file is never cut into parts: only from its beginning can one tell whether a newline stands inside quotes. Blank
-lines are skipped. A row of another width than the header's is a bad row.
+A file is never cut into parts: only a read from its beginning shows whether a newline is inside quotes. Blank lines are
+skipped. A row of another width than the header's is a bad row.
 
 A bad row is kept as JSON: an object of its cells by column, or the text of a row of another width. Bytes that are not
-UTF-8 stand in it as lone surrogates, which no column takes. A file with a quote that is never closed cannot be read:
-which rows the quote has swallowed is unknown.
+UTF-8 become lone surrogates in it, which no column takes. A file with a quote that is never closed cannot be read: it
+is unknown which rows are inside the quote.
 """
 
 from __future__ import annotations
@@ -47,16 +47,15 @@ BLOCK_BYTES = 2 * limits.FILE_CHUNK_BYTES
 """What is parsed at a time, and so the longest row that can be read."""
 
 _END = b"\0" * 8
-"""Put on a line of its own behind the text: if it turns up inside a cell or at the end of a record, a quote was
+"""The end mark, on its own line behind the text: if it is found inside a cell or at the end of a record, a quote was
 never closed."""
 
 
 @dataclass
 class CsvRows:
     """One CSV text being read. `names` are its columns; `batches` gives its rows as texts, once. `not_text` are the
-    cells of the last batch that are not UTF-8, by row and column. Afterwards the rest is known: `ragged` are the records
-    left out because of their width (counted from 1, with the header) and what is kept of them, `rows` the number of
-    rows given."""
+    cells of the last batch that are not UTF-8, by row and column. After the last batch, `ragged` holds the records left
+    out because of their width (counted from 1, with the header) and what is kept of them, `rows` the number of rows."""
 
     names: list[str]
     reader: pa.csv.CSVStreamingReader | None
@@ -67,7 +66,7 @@ class CsvRows:
     rows: int = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows whose cells are counted right, in order. Cells that are not UTF-8 are null here."""
+        """The rows with the right number of cells, in order. Cells that are not UTF-8 are null here."""
         import pyarrow as pa
 
         while self.reader is not None:
@@ -104,7 +103,7 @@ class CsvRows:
         return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
     def _without_end(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Drop the end mark where it is a row by itself (of a file with one column), and notice it in a cell."""
+        """Drop the end mark where it is a row by itself (in a file with one column), and notice it in a cell."""
         if not batch.num_rows:
             return batch
         last = batch.column(batch.num_columns - 1)[-1].as_py()
@@ -124,8 +123,8 @@ def open_rows(
     kept: Callable[[bytes], bytes] = lambda _source: b"",
 ) -> CsvRows:
     """Begin to read a CSV text; `names` are the columns of a file without a header, `exclude` those whose names do not
-    matter, and `kept` says what is kept of a record of another width. Raises HW-C02 for
-    what is no CSV, or has one column twice."""
+    matter, and `kept` says what is kept of a record of another width. Raises HW-C02 for a text that is not CSV, or has
+    one column twice."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -217,7 +216,7 @@ def _json_texts(column: pa.Array) -> list[str]:
 
 
 def _wrong(rows: CsvRows, cells: Sequence[BadCell], how: FileFormat) -> dict[int, BadCell]:
-    """The first bad cell of each bad row of a batch. A cell that is no text is that and nothing else."""
+    """The first bad cell of each bad row of a batch. A cell that is not text has no other error."""
     detail = f"not {how.encoding or 'UTF-8'}"
     judged = [cell for cell in cells if (cell.row, cell.column) not in rows.not_text]
     not_text = [
@@ -285,8 +284,8 @@ class _Text:
         self._is_ended = False
 
     def read(self, size: int) -> bytes:
-        """Exactly `size` bytes until the end is near: Arrow takes each answer for a block of its own, and wants the
-        header and a row in the first one."""
+        """Exactly `size` bytes until the end is near: Arrow takes each answer as one block, and needs the header and a
+        row in the first one."""
         parts = [self._waiting[:size]]
         self._waiting = self._waiting[size:]
         missing = size - len(parts[0])

@@ -1,6 +1,6 @@
-"""Text files in other encodings than UTF-8: what comes out of them is UTF-8, a part at a time.
+"""Text files in encodings other than UTF-8, read as UTF-8, a part at a time.
 
-Bytes that are no text in the encoding become lone surrogates, which no UTF-8 has: the row that holds them is a bad one,
+Bytes that are not text in the encoding become lone surrogates, which UTF-8 cannot hold: a row with one is a bad row,
 and the others land.
 """
 
@@ -17,7 +17,7 @@ _UNDECODABLE = "headwater.undecodable"
 _NOT_OF_FILES = frozenset(
     {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "charmap", "mbcs", "oem"}
 )
-"""Encodings of names, of programs' sources, and of one system."""
+"""Encodings for domain names and for program sources, and those of one operating system."""
 _UTF_8 = ("utf-8", "utf-8-sig")
 _PLAIN = ("ascii", "iso8859-1")
 
@@ -51,8 +51,8 @@ def _is_encoding(name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def is_line_safe(encoding: str) -> bool:
-    """Whether the byte 10 is a newline everywhere, and nothing else is one, so that a file can be read from its
-    middle: true of encodings with one byte for each character."""
+    """Whether the byte 10 is always a newline and nothing else is one, so that a file can be read from its middle: true
+    of encodings with one byte for each character."""
     codec = _codec(encoding)
     if codec.name in _PLAIN:
         return True
@@ -79,7 +79,7 @@ class Transcoder:
         return found
 
     def parts(self, parts: Iterable[bytes]) -> Iterator[bytes]:
-        """The same of parts that follow each other."""
+        """As `read`, for consecutive parts."""
         for part in parts:
             if text := self._utf8(part):
                 yield text

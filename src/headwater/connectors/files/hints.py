@@ -1,4 +1,4 @@
-"""What a sample of files shows that a person should know before they land, by column."""
+"""Hints by column, from a sample of files, that a user should see before the files land."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _TEXTS = ("string", "dynamic", "list", "struct", "vector", "binary")
 
 @dataclass
 class Texts:
-    """Columns as a sample shows them. Of CSV: the words for null in each, the type that it would have without them, and
-    which hold more than times."""
+    """Columns as a sample shows them. For CSV: the words for null in each, the type that it would have without them,
+    and which columns hold more than times."""
 
     names: set[str] = field(default_factory=set)
     words: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Texts:
 
 
 def null_hints(texts: Texts, how: FileFormat) -> dict[str, str]:
-    """What to write where a few words keep a column from being of numbers or times, or make bad rows of them."""
+    """What to write if a few words keep a column from being numbers or times, or make bad rows."""
     found: dict[str, str] = {}
     for name, words in texts.words.items():
         declared, other = how.declared.get(name), texts.others.get(name)
@@ -68,7 +68,7 @@ def null_hints(texts: Texts, how: FileFormat) -> dict[str, str]:
 
 
 def exclude_hints(known: Collection[str], how: FileFormat) -> dict[str, str]:
-    """The columns that are to be left out, and that no file of a sample has, which has those that are known."""
+    """A hint for each excluded column that is not among `known`, the columns of the sample."""
     found: dict[str, str] = {}
     for name in sorted(how.exclude - set(known)) if known else ():
         meant = nearest(name, known)

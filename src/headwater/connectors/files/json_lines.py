@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from headwater.coerce.objects import Objects
 
 LINE_BYTES = limits.MAX_BODY_BYTES
-"""The longest line that is read: what has no newline for longer is no NDJSON."""
+"""The longest line that is read: a text without a newline for longer is not NDJSON."""
 
 
 def read_lines(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
-    """The rows of a piece of NDJSON. Lines of bad rows are those of the file, also where the piece begins in its
+    """The rows of a piece of NDJSON. Line numbers of bad rows are those of the file, also where the piece begins in its
     middle. Raises UnknownKeys."""
     from headwater.coerce.batches import LineReader
     from headwater.coerce.objects import bad_lines, without_bom
@@ -58,7 +58,7 @@ def read_lines(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterat
 
 
 def infer_piece(opened: OpenFile) -> Inferred:
-    """The columns of a piece of NDJSON; rows that are no objects say nothing."""
+    """The columns of a piece of NDJSON; rows that are not objects are ignored."""
     from headwater.coerce.infer import Inferred, infer_lines, merge_inferred
 
     found = Inferred()
@@ -102,8 +102,8 @@ def infer_whole_document(data: bytes, how: FileFormat, source_id: str) -> Inferr
 
 
 def records_of(document: bytes, how: FileFormat, source_id: str) -> bytes:
-    """The records of a document, as a document; itself, where there is no path to them. Raises HW-C02 if there is nothing
-    at the end of the path."""
+    """The records of a document, as a document; the document itself if `how` has no path. Raises HW-C02 if there is
+    nothing at the end of the path."""
     from headwater.coerce.json_records import NO_RECORDS, records_at
     from headwater.coerce.objects import without_bom
     from headwater.coerce.row_errors import Refused
@@ -124,8 +124,8 @@ def records_of(document: bytes, how: FileFormat, source_id: str) -> bytes:
 
 
 def line_chunks(parts: Iterable[bytes], *, source_id: str) -> Iterator[bytes]:
-    """The same bytes in pieces that end with a newline, but perhaps for the last one. Raises HW-C02 for a line that
-    is too long to be one."""
+    """The same bytes in pieces that end with a newline, except perhaps the last. Raises HW-C02 for a line that is too
+    long."""
     held: list[bytes] = []
     size = 0
     for part in parts:
@@ -143,7 +143,7 @@ def line_chunks(parts: Iterable[bytes], *, source_id: str) -> Iterator[bytes]:
 
 
 def chunks_of_piece(opened: OpenFile) -> Iterator[bytes]:
-    """The lines that begin in a piece, in chunks of whole lines. Raises HW-C02 for what is no text."""
+    """The lines that begin in a piece, in chunks of whole lines. Raises HW-C02 for bytes that are not text."""
     piece = opened.piece
     if piece.whole:
         parts: Iterator[bytes] = iter(opened.read, b"")
@@ -157,15 +157,14 @@ def chunks_of_piece(opened: OpenFile) -> Iterator[bytes]:
 
 
 def lines_before(opened: OpenFile) -> int:
-    """What to add to the line numbers that the reader counts, which begin at 2 within a file so that no line there
-    is taken for the first one."""
+    """What to add to the reader's line numbers. In mid-file they begin at 2, so that no line counts as the first."""
     if opened.piece.start == 0:
         return 0
     return opened.lines_before(opened.line_start(opened.piece.start)) - 1
 
 
 def _fault(fault: Fault | None, opened: OpenFile) -> Fault | None:
-    """What is no text in the file's own encoding is said of that one."""
+    """Names the file's own encoding in a fault about bytes that are not text."""
     if fault is None or opened.encoding is None or fault.reason != NOT_UTF8:
         return fault
     return replace(fault, reason=f"not {opened.encoding}")
@@ -190,7 +189,7 @@ def _document(opened: OpenFile) -> bytes:
 
 
 def _refuse_no_document(errors: Iterable[RowError], document: bytes, source_id: str) -> None:
-    """Tell a text that is no document at all from a document with bad elements."""
+    """Raises HW-C02 for a text that is not a document; a document with bad elements passes."""
     from headwater.coerce.malformed import fault_in
     from headwater.coerce.objects import without_bom
 
@@ -209,8 +208,8 @@ def _refuse_no_document(errors: Iterable[RowError], document: bytes, source_id: 
 
 
 def _rescued(coerced: Coerced, schema: TableSchema, objects: Callable[[], Objects]) -> pa.RecordBatch:
-    """The good rows, with what has to be rescued of them. Raises UnknownKeys for keys that need a column. Keys that are
-    null wherever they stand tell no type: their column comes with its first value."""
+    """The good rows, with what must be rescued of them. Raises UnknownKeys for keys that need a column. A key that is
+    always null has no type: its column comes with its first value."""
     from headwater.coerce.rescued import good_rows, nameless, rescue, with_rescued
 
     names = nameless(coerced.unknown_seen)

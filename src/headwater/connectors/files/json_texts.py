@@ -1,4 +1,4 @@
-"""Values of a typed file as JSON text. Numbers keep their digits; what JSON has no word for is text.
+"""Values of a typed file as JSON text. Numbers keep their digits; a value of a type that JSON lacks is a text.
 
 A map whose keys are texts is an object; any other map is an array of `{"key": ..., "value": ...}`.
 """
@@ -43,7 +43,7 @@ def json_texts_of(column: pa.Array, scalars: Scalars) -> list[str]:
 
 
 def stored(column: pa.Array, scalars: Scalars) -> pa.Array:
-    """Without what only says how values are stored."""
+    """The column without types that only say how values are stored."""
     import pyarrow as pa
 
     if isinstance(column.type, pa.UuidType):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _MAGIC = (b"PAR1", b"PARE")
 _NO_TEXT = '"\\ud800 no text"'
-"""Stands for a value that JSON cannot say: a lone surrogate, which no column takes."""
+"""Replaces a value that JSON cannot hold: a lone surrogate, which no column takes."""
 
 
 _AS_IT_IS = FileFormat("parquet")
@@ -51,27 +51,27 @@ _AS_IT_IS = FileFormat("parquet")
 
 @dataclass(frozen=True)
 class Footer:
-    """What a file says of itself. A column that holds nothing but nulls by its type has the type None."""
+    """What a file says of itself. A column of Arrow's null type has the type None."""
 
     source_id: str
     columns: Mapping[str, Type | None]
     row_groups: int
     rows: int
     names: tuple[str, ...] = ()
-    """All of its columns, also those that are left out."""
+    """All of its columns, also excluded ones."""
 
 
 @dataclass(frozen=True)
 class _ShownRows:
-    """Rows as they can be shown: times in a unit that holds most of them, but for those (by row and column) that it does
-    not."""
+    """Rows as they can be shown: times in a unit that holds most of them, and the cells (by row and column) that it
+    cannot hold."""
 
     batch: pa.RecordBatch
     no_text: frozenset[tuple[int, str]] = frozenset()
 
 
 def read_footer(root: Path, file: FoundFile, how: FileFormat = _AS_IT_IS) -> Footer:
-    """The footer of one file, of which nothing else is read."""
+    """The footer of one file; nothing else is read."""
     with OpenFile(root, Piece(file, 0, 0, whole=True), below=how.below) as opened, _parquet(opened) as parquet:
         columns = _columns(parquet.schema_arrow, file.source_id, how.declared, how.exclude)
         names = tuple(parquet.schema_arrow.names)
@@ -81,9 +81,9 @@ def read_footer(root: Path, file: FoundFile, how: FileFormat = _AS_IT_IS) -> Foo
 def merge_footers(
     footers: Sequence[Footer], declared: Mapping[str, Type], *, bad_files: tuple[BadItem, ...] = ()
 ) -> Observed:
-    """The columns of several files together. Declared types decide; else one type must hold the values of all
-    files by itself (HW-S01 otherwise). A column of nulls tells nothing, nor does a file without columns or one that
-    cannot be read: then the answer is not complete. What cannot be the name of a column is rescued."""
+    """The columns of several files together. Declared types decide; else one file's type must hold the values of all
+    files (HW-S01 otherwise). A column of nulls has no type. A file without columns, or one that cannot be read, makes
+    the answer incomplete. What cannot be the name of a column is rescued."""
     found: dict[str, tuple[Type, str]] = {}
     silent: set[str] = set()
     for footer in footers:
@@ -119,8 +119,8 @@ def cuts_of(footer: Footer, size: int) -> list[Cut]:
 
 
 def read_piece(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
-    """The rows of some row groups (those that there are), in the columns of `schema`. A bad row's line is its number in
-    the file; it is kept as a JSON object."""
+    """The rows of some row groups (those that exist), in the columns of `schema`. A bad row's line is its number in the
+    file; it is kept as a JSON object."""
     piece = opened.piece
     convert = convert_any if how.takes_all else convert_typed
     with _parquet(opened) as parquet:
@@ -155,7 +155,7 @@ def read_piece(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: BadR
 
 
 def _rescued(batch: pa.RecordBatch, names: list[str]) -> tuple[list[str | None], list[BadCell]]:
-    """What the rows hold in columns that have no name here, and the values of it that have no text."""
+    """What the rows hold in columns whose names no table can have, and the values there that have no text."""
     import pyarrow as pa
 
     texts: dict[str, list[str]] = {}
@@ -179,7 +179,7 @@ def _exact_batches(
     opened: OpenFile, parquet: pq.ParquetFile, groups: list[int], names: list[str], schema: TableSchema
 ) -> Iterator[tuple[pa.RecordBatch, _ShownRows, list[BadCell]]]:
     """The batches, what can be shown of their rows, and the times in them that have wrapped around. INT96 holds more than
-    any unit of Arrow: a column of it is read once more in seconds, which always fit, and in nanoseconds where the table
+    any unit of Arrow: such a column is read once more in seconds, which always fit, and in nanoseconds where the table
     keeps those."""
     batches = _batches(parquet, groups, names, opened.source_id)
     wide = [name for name in _int96_columns(parquet) if name in names]
@@ -214,7 +214,7 @@ def _int96_columns(parquet: pq.ParquetFile) -> list[str]:
 
 
 def _leaves(type_: pa.DataType) -> int:
-    """How many columns of a Parquet file a column of Arrow is stored in."""
+    """The number of Parquet columns that store a column of Arrow."""
     import pyarrow as pa
 
     if isinstance(type_, pa.BaseExtensionType):
@@ -269,7 +269,7 @@ def _parquet(opened: OpenFile, *, int96: str = "us") -> pq.ParquetFile:
 
 
 def _no_footer(opened: OpenFile, error: Exception) -> UnreadableFile:
-    """Why a file is not Parquet; if it has the marks of Parquet, in the words of the reader."""
+    """Why a file is not Parquet; if it has the marks of Parquet, with the reader's message."""
     size = opened.piece.file.size
     head, tail = (b"".join(opened.read_range(place, place + 4)) for place in (0, max(size - 4, 0)))
     if not any(magic.startswith(head) for magic in _MAGIC):

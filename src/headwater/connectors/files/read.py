@@ -1,7 +1,7 @@
-"""Reading a slice of files in executors: plain functions over partitions, each file proven unchanged.
+"""Reads a slice of files in executors: plain functions over partitions; each file is proven unchanged.
 
-A partition is `{"pieces": [...]}`: parts of files, or whole ones. Whoever reads the first part of a file answers
-for the file: it yields the file's exact version, with the hash of all of its bytes.
+A partition is `{"pieces": [...]}`: parts of files, or whole files. The partition with the first part of a file yields
+the file's exact version, with the hash of all of its bytes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ReadFiles:
     """`ArrowRead.read` of files. Yields the bad rows at the end; once there are more than `max_bad_rows` it yields
-    nothing more, but reads on to count all of them. Of a partition with files that cannot be read it yields those at
-    the end, and nothing else counts."""
+    nothing more, but reads on to count all of them. If files of a partition cannot be read, it yields them at the end,
+    and nothing else of the partition counts."""
 
     root: Path
     how: FileFormat
@@ -97,7 +97,7 @@ class ReadFiles:
         return open_piece(self.root, self.how, Piece(file, 0, file.size, whole=True))
 
     def _unknown(self, partition: Json, schema: TableSchema) -> Observed:
-        """The columns that the schema lacks, from the whole partition: one look tells all of them."""
+        """The columns that the schema lacks, all of them at once, from the whole partition."""
         observed = ObserveFiles(self.root, self.how)(partition)
         columns = {name: type_ for name, type_ in observed.columns.items() if schema.column(name) is None}
         return Observed(columns, bad_items=observed.bad_items)

@@ -1,4 +1,4 @@
-"""What `plan` says of files before they are read: estimates and columns, from their first bytes, in this process."""
+"""What `plan` shows of files before they are read: estimates and columns, from their first bytes, in this process."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def estimate_rows(
     root: Path, files: Sequence[FoundFile], format_: str | None, compression_of: Callable[[str], str]
 ) -> int | None:
-    """About how many rows: the bytes of all files by the average line at the beginning of the first one that has
-    any. None where lines do not tell (JSON, Parquet, compressed files) or the file is gone again."""
+    """The estimated number of rows: the bytes of all files divided by the average line at the beginning of the first
+    file that is not empty. None where lines do not show it (JSON, Parquet, compressed files) or the file is gone."""
     first = next((file for file in files if file.size), None)
     if first is None:
         return 0
@@ -43,7 +43,7 @@ def estimate_rows(
 
 
 def preview_slice(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Observed | None:
-    """What the columns will probably be, and which files of the sample cannot be read; None if the sample does not tell.
+    """The probable columns, and the files of the sample that cannot be read; None if the sample does not show them.
     Raises what reading would raise for files that disagree."""
     try:
         if how.format == "parquet":
@@ -111,7 +111,8 @@ def _head(opened: OpenFile, size: int) -> tuple[bytes, bool]:
 
 
 def _infer_head(head: bytes, how: FileFormat, texts: Texts, *, source_id: str, is_whole: bool) -> Inferred | None:
-    """The columns of the beginning of a file; None if a part of it tells nothing. `texts` learns of those of CSV."""
+    """The columns of the beginning of a file; None if a part of the file does not show them. Columns of CSV are added
+    to `texts`."""
     from headwater.coerce.infer import infer_lines
     from headwater.connectors.files.json_lines import infer_whole_document
 

@@ -1,8 +1,8 @@
-"""Which files a pattern names now: one pass over the folders, one stat a file, nothing opened.
+"""Which files a pattern names now: one pass over the folders, one stat per file, no file opened.
 
-A symbolic link to a file is that file. A link to a folder is followed where a pattern's part names it; under `**`
-it is refused, because links may form a circle. Folders that cannot be listed are an error, never an empty answer: a
-source that looks empty because a disk is not mounted would otherwise pass for one whose files are gone.
+A symbolic link to a file is that file. A link to a folder is followed where a pattern's part names it; under `**` it is
+refused, because links may form a cycle. A folder that cannot be listed is an error, never an empty answer: otherwise a
+disk that is not mounted would look like a source whose files are gone.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from headwater.connectors.protocol import config_error
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file as one scan saw it. `source_id` is its path relative to the project with `/`, absolute if it lies
-    outside: the name under which its rows are known for ever."""
+    """A file as one scan saw it. `source_id` is its path relative to the project with `/`, absolute if it lies outside:
+    the permanent name of the source of its rows."""
 
     source_id: str
     size: int
@@ -55,7 +55,7 @@ def _split(pattern: str) -> tuple[str, tuple[str, ...]]:
     for place, part in enumerate(parts):
         if WILD.search(part):
             rest = tuple(part for part in parts[place:] if part not in ("", "."))
-            # `data/*/` means what is below the folders that it names.
+            # `data/*/` means everything below the folders that it names.
             return "/".join(parts[:place]) or ("/" if place else ""), (*rest, "**") if not parts[-1] else rest
     return pattern, ("**",) if not parts[-1] else ()
 
@@ -101,7 +101,7 @@ class _TreeWalk:
             self._add(self.start, status)
 
     def _closed(self, states: set[int]) -> frozenset[int]:
-        """The states and those that are reached because `**` may stand for no folder at all."""
+        """The states, and those that are reached because `**` may match no folder at all."""
         reached = set(states)
         for state in states:
             while state + 1 < len(self.segments) and self.segments[state] == "**":
@@ -179,7 +179,7 @@ class _TreeWalk:
                     f"{quoted(self._id(entry.path))} is a symbolic link to a file that does not exist",
                     hint="remove the link, or bring its file back",
                 )
-            return  # it vanished between the listing and the look: as if it had vanished before
+            return  # it vanished between the listing and the stat: as if it had vanished before
         self._add(entry.path, status)
 
     def _add(self, path: str, status: os.stat_result) -> None:
@@ -200,6 +200,6 @@ class _TreeWalk:
 
 
 def cannot_read(source_id: str, error: OSError) -> HeadwaterError:
-    """A file or folder that the system refuses to show."""
+    """The error for a file or folder that the system does not let us read."""
     hint = "let this user read it" if isinstance(error, PermissionError) else ""
     return HeadwaterError("HW-C02", f"cannot read {quoted(source_id)}: {error.strerror or error}", hint=hint)

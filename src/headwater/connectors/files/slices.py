@@ -1,4 +1,4 @@
-"""Files into slices, and a slice's files into partitions: pure arithmetic in the order of the paths."""
+"""Groups files into slices, and a slice's files into partitions: pure arithmetic in the order of the paths."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def plan_slices(
 ) -> list[Slice]:
     """The slices that bring a table of this mode up to the scan.
 
-    append: new files in groups, then each changed file in a slice of its own that retires its old rows. upsert: new
-    and changed files in groups. replace: every file again if anything differs; the last slice also forgets the
-    files that are gone, so that they are not missed again.
+    append: new files in groups, then each changed file in its own slice, which retires its old rows. upsert: new and
+    changed files in groups. replace: every file again if anything differs; the last slice also forgets the files that
+    are gone, so that they are not reported as missing again.
     """
 
     def slice_of(files: Sequence[FoundFile], *, replaces: tuple[str, ...] = (), gone: tuple[str, ...] = ()) -> Slice:
@@ -69,7 +69,7 @@ def plan_slices(
 
 
 def group_files(files: Sequence[FoundFile]) -> list[list[FoundFile]]:
-    """Neighbours together, up to the bytes and the count of a slice; a file is never cut."""
+    """Consecutive files together, up to the bytes and the count of a slice; a file is never cut."""
     groups: list[list[FoundFile]] = []
     total = 0
     for file in files:
@@ -91,8 +91,8 @@ Cut = tuple[int, int]
 
 
 def cut_partitions(files: Sequence[FoundFile], cuts: Callable[[FoundFile], Sequence[Cut]]) -> list[Json]:
-    """Partitions in the order (file, place in file). `cuts` says into which parts a file may be cut: a file of
-    several parts gives a partition each, the others share one up to the bytes of a task."""
+    """Partitions in the order (file, place in file). `cuts` gives the parts of a file: each part of a file with several
+    parts is a partition, other files share one up to the bytes of a task."""
     partitions: list[list[Json]] = []
     shared = 0
     for file in files:
@@ -108,7 +108,7 @@ def cut_partitions(files: Sequence[FoundFile], cuts: Callable[[FoundFile], Seque
 
 
 def without_files(partitions: Sequence[Json], source_ids: frozenset[str]) -> tuple[Json, ...]:
-    """The partitions without some files; those of which nothing is left are left out."""
+    """The partitions without some files; partitions that become empty are left out."""
     found: list[Json] = []
     for partition in partitions:
         pieces = [piece for piece in partition["pieces"] if piece[0] not in source_ids]
@@ -125,8 +125,8 @@ def byte_cuts(size: int) -> list[Cut]:
 
 
 def text_cuts(file: FoundFile, how: FileFormat, now_ns: int) -> list[Cut]:
-    """The parts of a text. A file that may still be written within the tick of its mtime is read by one task, whose hash
-    then covers exactly the bytes that land; of any other file, a write shows in the mtime."""
+    """The parts of a text file. A file that may still be written within the tick of its mtime is read by one task,
+    whose hash then covers exactly the bytes that land; in any other file, the mtime shows a later write."""
     is_cut = how.is_splittable(file.source_id) and is_settled(file.mtime_ns, now_ns)
     return byte_cuts(file.size) if is_cut else [(0, file.size)]
 

@@ -1,8 +1,8 @@
 """The `files` connector: folders of NDJSON, JSON, CSV and Parquet, each file landed once.
 
-There is no cursor to speak of: what has landed is remembered file by file, and a scan tells what is new, changed or
-gone. So files may arrive in any order and under any name. `scan` finds them, `changes` judges them, `slices` groups
-them, `read` reads them in executors. Scanning imports neither pyarrow nor `coerce`.
+There is no real cursor: what has landed is recorded file by file, and a scan finds what is new, changed or gone. So
+files may arrive in any order and under any name. `scan` finds them, `changes` compares them with what has landed,
+`slices` groups them, `read` reads them in executors. Scanning imports neither pyarrow nor `coerce`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ VERSION = "1"
 def open_source(
     config: Mapping[str, object], *, root: Path, resolve: Callable[[str], str], pipeline: str
 ) -> FilesSource:
-    """The files that a config names, seen from the project `root`. `resolve` is not used: files need no secret."""
+    """The files that a config names, relative to the project `root`. `resolve` is not used: files need no secret."""
     return FilesSource(parse_config(config), root=root.absolute(), table=pipeline.replace("-", "_"))
 
 
@@ -64,11 +64,11 @@ class FilesSource:
         return self.connector
 
     def bound(self, ask: TableAsk) -> Json:
-        """The time of the look, by the clock that files are stamped with (so not by the clock that tests move)."""
+        """The time of the scan, by the clock of file times (so not by the clock that tests move)."""
         return {"scanned_at_ns": time.time_ns()}
 
     def slices(self, ask: TableAsk, cursor: Cursor | None, bound: Json, landed: Mapping[str, Json]) -> SlicePlan:
-        """What is new or changed since `landed`. Files are hashed only where their size and mtime prove nothing."""
+        """What is new or changed since `landed`. A file is hashed only if its size and mtime prove nothing."""
         found = scan(self.root, self.config.patterns)
         changes = compare(
             found, landed, scanned_at_ns=bound["scanned_at_ns"], content_hash=partial(content_hash, self.root)
@@ -89,7 +89,7 @@ class FilesSource:
 
     def read(self, ask: TableAsk, slice_: Slice) -> ArrowRead:
         """The partitions of a slice, in the order (file, place in file). Raises SliceGone if a Parquet file is no
-        longer as planned; other files are looked at by the executors."""
+        longer as planned; the executors check other files."""
         from headwater.connectors.files.read import ObserveFiles, ReadFiles
 
         files = files_of(slice_.spec)
@@ -150,7 +150,7 @@ class FilesSource:
         return self.config.compression or compression_of(source_id)
 
     def _format(self, found: Sequence[FoundFile]) -> str | None:
-        """The one format of all files. Raises HW-C01 where a name tells none, or two files tell two."""
+        """The one format of all files. Raises HW-C01 if a name says none, or two files have two formats."""
         format_, first = self.config.format, ""
         for file in found if format_ is None else ():
             own = format_of(file.source_id)

@@ -34,8 +34,8 @@ _FOREIGN = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"PAR1", "Par
 
 @dataclass(frozen=True)
 class Piece:
-    """What one partition reads of one file: from `start` to `end` (bytes, or row groups). `whole` means that
-    nobody else reads a part of it."""
+    """What one partition reads of one file: from `start` to `end` (bytes, or row groups). `whole` means that no other
+    partition reads a part of it."""
 
     file: FoundFile
     start: int
@@ -51,10 +51,10 @@ class Piece:
 class OpenFile:
     """A file that must be and stay what `piece` says; otherwise `SliceGone`, on entry or by `finish`.
 
-    `read` gives its content (decompressed, and a text in another `encoding` as UTF-8) and hashes the bytes of the file on the way, so that what is landed and
-    what is hashed are the same bytes. The time of the look is taken before the first byte is read: a later write
-    either changes the mtime or falls into the window in which no mtime is trusted. If the file must lie `below` a
-    folder, one that is reached through a link there is not the planned one.
+    `read` gives its content (decompressed, and a text in another `encoding` as UTF-8) and hashes the bytes of the file
+    at the same time, so that the landed and the hashed bytes are the same. The time of the check is taken before the
+    first byte is read: a later write either changes the mtime or falls into the window in which no mtime is trusted. If
+    the file must lie `below` a folder, a file that is reached through a link there is not the planned one.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class OpenFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
             if isinstance(error, HeadwaterError):
-                self.check_unchanged()  # what is wrong with a file that someone is writing is not the file's fault
+                self.check_unchanged()  # an error in a file that is being written is not an error of the file
         finally:
             if self._stream is not None:
                 self._stream.close()
@@ -129,8 +129,8 @@ class OpenFile:
                 ) from error
 
     def read_range(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes of the file between two places, in chunks, not hashed. Who reads elsewhere in the file meanwhile
-        is not in its way."""
+        """The bytes of the file between two places, in chunks, not hashed. Other reads of the file at the same time do
+        not disturb it."""
         with reading(self.source_id):
             while start < end and (
                 data := os.pread(self.raw.fileno(), min(limits.FILE_CHUNK_BYTES, end - start), start)
@@ -139,12 +139,12 @@ class OpenFile:
                 yield data
 
     def read_text_range(self, start: int, end: int) -> Iterator[bytes]:
-        """The same as UTF-8. The places must be the beginnings of lines, of an encoding that is line-safe."""
+        """As `read_range`, as UTF-8. The places must be the beginnings of lines, in a line-safe encoding."""
         parts = self.read_range(start, end)
         return parts if self.encoding is None else Transcoder(self.encoding).parts(parts)
 
     def line_start(self, offset: int) -> int:
-        """Where the first line that begins at or after `offset` begins: two neighbours agree on it."""
+        """Where the first line at or after `offset` begins: neighbouring partitions agree on it."""
         if offset <= 0:
             return 0
         place = offset - 1
@@ -160,7 +160,7 @@ class OpenFile:
         return sum(data.count(b"\n") for data in self.read_range(0, offset))
 
     def finish(self) -> ItemRead:
-        """Hash what has not been read yet and check once more: the file's exact version."""
+        """Hashes the bytes that were not read yet and checks the file once more. Returns its exact version."""
         with reading(self.source_id):
             self.raw.seek(self._hashed_to)
             while self._read_raw(limits.FILE_CHUNK_BYTES):
@@ -205,8 +205,8 @@ def reading(source_id: str) -> Iterator[None]:
 
 
 class UnreadableFile(SourceFailed):
-    """HW-C02: the bytes of a file are not what its format asks for, so nothing of it can be read. A file that the system
-    does not give is another error: it may be there, and whole, the next time."""
+    """HW-C02: the bytes of a file do not fit its format, so nothing of it can be read. A file that the system does not
+    let us read is another error: it may be there, and complete, the next time."""
 
     def as_row_error(self, source_id: str) -> RowError:
         """The error as a dead letter keeps it."""
@@ -232,7 +232,7 @@ def not_what_it_says(source_id: str, format_: str, reason: str) -> UnreadableFil
 
 
 def refuse_foreign(head: bytes, *, source_id: str, format_: str) -> None:
-    """Say what a file is whose first bytes show that it is no text, or none in UTF-8."""
+    """Raises HW-C02 for a file whose first bytes show that it is not text, or not in UTF-8."""
     for magic, name in _FOREIGN:
         if head.startswith(magic):
             raise not_what_it_says(source_id, format_, f"it begins like {name}")

@@ -1,4 +1,4 @@
-"""Times of typed files that cannot be kept: beyond nanoseconds, beyond what a text can say, or wrapped by a reader.
+"""Times of typed files that cannot be kept: beyond nanoseconds, beyond the years of a text, or wrapped by a reader.
 
 Arrow casts such times without an error: a text becomes `<value out of range: ...>`, or names another instant, and an
 INT96 beyond its unit wraps around.
@@ -19,8 +19,8 @@ zones."""
 
 
 def times_fit(column: pa.Array, target: pa.DataType) -> bool:
-    """Whether every time of the column, at any depth, that becomes a text or a timestamp in `target` is one there.
-    Timestamps leave out the nanoseconds that DuckDB and pandas read as infinity or as no time."""
+    """Whether every time of the column, at any depth, that becomes a text or a timestamp in `target` fits there. The
+    range of timestamps excludes the nanoseconds that DuckDB and pandas read as infinity or as no time."""
     import pyarrow as pa
     from pyarrow import types as at
 
@@ -43,7 +43,7 @@ def times_fit(column: pa.Array, target: pa.DataType) -> bool:
 
 
 def wrapped_rows(column: pa.Array, seconds: pa.Array) -> list[int]:
-    """The rows in which a time that was read in a small unit is not the one that was read in seconds."""
+    """The rows in which a time that was read in a small unit differs from the one that was read in seconds."""
     if _agrees(column, seconds):
         return []
     if len(column) == 1:

@@ -1,4 +1,4 @@
-"""Whether what a pipeline asks of a table can be done rightly, decided from the catalog alone."""
+"""Checks whether a table can be read as a pipeline asks, from the server's catalog alone."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _check_incremental(ask: TableAsk, relation: Relation, column: PgColumn) -> N
     if column.name not in relation.unique:
         raise config_error(
             f"table `{relation.name}` cannot be appended by `{column.name}`: the column is not unique, or has nulls, "
-            "so rows that were read cannot be told from new ones",
+            "so rows that were read cannot be distinguished from new ones",
             'make it unique and not null, or give the table a primary_key and mode = "upsert"',
         )
 

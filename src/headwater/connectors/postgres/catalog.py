@@ -27,7 +27,7 @@ where n.nspname = {schema} and c.relkind in ('r', 'p', 'v', 'm', 'f') {and_named
 order by c.relname
 """
 
-# A domain is followed to what it is based on, an array to its elements; the last step says what they are.
+# A domain is followed to its base type, an array to its elements; the last step gives the type.
 _COLUMNS = """
 with recursive step as (
   select a.attrelid, a.attnum, a.attname, a.attnotnull, a.atttypid as type_id, a.atttypmod as modifier,
@@ -62,7 +62,7 @@ where i.indrelid in ({oids}) and i.indisvalid and i.indpred is null
 """
 
 # A rewrite (some ALTER TABLEs, TRUNCATE) gives a table another file and makes it look empty to older snapshots:
-# pg_class is seen by the snapshot, the function sees what is true now.
+# the snapshot shows the old pg_class, the function shows the present state.
 _INTACT = """
 select coalesce(to_regclass({name})::oid::int8 = {oid}, false) and coalesce(bool_and(
   c.relfilenode = 0 or c.relfilenode is not distinct from pg_relation_filenode(c.oid)), false)
@@ -139,7 +139,7 @@ def relations(connection: psycopg.Connection[Any], schema: str, name: str | None
 
 
 def check_columns(relation: Relation) -> None:
-    """Raises HW-C01 for a table that cannot be landed whatever is asked of it."""
+    """Raises HW-C01 for a table that can never be landed."""
     if not relation.columns:
         raise config_error(f"table `{relation.name}` has no columns")
     for column in relation.columns:
@@ -161,7 +161,8 @@ def intact_sql(name: str, oid: int) -> str:
 
 
 def system_identity(connection: psycopg.Connection[Any]) -> str:
-    """The server's own number and the database's; the name of the database where the number is not for everyone."""
+    """The server's system identifier and the database's number; the database's name where the user may not read the
+    identifier."""
     allowed = "has_function_privilege('pg_catalog.pg_control_system()', 'execute')"
     ((may_ask, oid, name),) = ask(
         connection, f"select {allowed}, oid::int8, datname::text from pg_database where datname = current_database()"
@@ -173,7 +174,7 @@ def system_identity(connection: psycopg.Connection[Any]) -> str:
 
 
 def histogram(connection: psycopg.Connection[Any], relation: Relation, column: str) -> list[str]:
-    """Values that cut the column into parts of equal size, as the server's own statistics know them; or none."""
+    """Values that cut the column into parts of equal size, from the server's own statistics; or none."""
     found = ask(
         connection,
         f"select histogram_bounds::text::text[] from pg_stats where schemaname = {literal(relation.schema)} "

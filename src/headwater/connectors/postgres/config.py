@@ -1,4 +1,4 @@
-"""What a `postgres` source may say in the manifest, checked in one go.
+"""The config of a `postgres` source in the manifest, checked all at once.
 
 ```toml
 source = { connector = "postgres", config = { url = "env:PG_URL", schema = "sales", overlap = "30m" } }
@@ -9,8 +9,8 @@ source = { connector = "postgres", config = { url = "env:PG_URL", schema = "sale
 | schema     | "public" | where the tables are                                                                       |
 | overlap    | "10m"    | how far behind its cursor a read begins: a duration for times and dates, or a number       |
 |            | or 1000  | of ids for an id column. It must cover the longest transaction that writes the table       |
-| range_rows | 1000000  | about so many rows make a slice                                                            |
-| fetch_rows | 50000    | at most so many rows make a batch                                                          |
+| range_rows | 1000000  | the approximate number of rows of a slice                                                  |
+| fetch_rows | 50000    | the most rows of a batch                                                                   |
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PostgresConfig:
 
 
 def check_config(config: Mapping[str, object]) -> list[Problem]:
-    """Everything that is wrong with a config, each with its key; empty if nothing is. Looks at no server."""
+    """Everything that is wrong with a config, each with its key; empty if nothing is. Connects to no server."""
     problems = unknown_keys("postgres", config, _KEYS)
     problems += _check_url(config.get("url"))
     schema = config.get("schema", "public")
@@ -84,7 +84,7 @@ def parse_config(config: Mapping[str, object]) -> PostgresConfig:
 
 
 def url_problem(url: str) -> str | None:
-    """Why a text is no PostgreSQL URL; None if it is one. Never repeats the text: it may hold a password."""
+    """Why a text is not a PostgreSQL URL; None if it is one. Never repeats the text: it may hold a password."""
     try:
         parts = urlsplit(url)
         _ = parts.port

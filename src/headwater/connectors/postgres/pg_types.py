@@ -14,12 +14,12 @@
 | vector(n) of pgvector                          | vector(n); without a length: list<real>                           |
 | time, interval, inet, ranges, composites, ...  | string, in ISO style and UTC where there is a choice              |
 
-A domain is what it is based on. A manifest may declare another type; `transfer` knows which conversions lose
-nothing but what was asked for, and `None` means that there is none.
+A domain counts as its base type. A manifest may declare another type; `transfer` knows which conversions lose nothing
+but what was asked for, and gives None if there is no such conversion.
 
 A value that the type cannot hold (a NaN in a decimal, `infinity` or the year 9999 in a nanosecond timestamp, a
-two-dimensional value in a `T[]` column) is never bent into one that it can: the server itself marks such rows, the
-read fails with a reason, and declaring the column `string` (or `dynamic`, for arrays) takes it as it is.
+two-dimensional value in a `T[]` column) is never changed to fit: the server itself marks such rows, and the read fails
+with a reason. A column that is declared `string` (or `dynamic`, for arrays) takes such values as they are.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class PgColumn:
 
     @property
     def type(self) -> Type:
-        """The type that holds every value of the column, or every one but those named above."""
+        """The type that holds every value of the column, except those named above."""
         if self.dimensions == 0:
             return self._scalar()
         if self.dimensions > 1:
@@ -130,7 +130,7 @@ def literal(text: str) -> str:
 
 
 def transfer(column: PgColumn, target: Type) -> Transfer | None:
-    """How values of `column` become values of `target`; None if they cannot, or not without a guess."""
+    """How values of `column` become values of `target`; None if they cannot, or only by guessing."""
     name = quoted(column.name)
     if target.kind == "string":
         return Transfer(f"{name}::text")
@@ -221,7 +221,7 @@ def _to_vector(column: PgColumn, name: str, length: int) -> Transfer | None:
         return Transfer(f"{name}::real[]", ((f"cardinality({name}::real[]) <> {length}", "vector_length"),))
     if column.dimensions != 1 or column.base not in ("float4", "float8", "int2", "int4"):
         return None
-    # Sent as doubles and narrowed here: the server would end the whole read at the first one that underflows.
+    # Sent as doubles and narrowed here: the server would end the whole read at the first underflow.
     value = f"({name}[:]::float8[])"
     not_finite = " or ".join(f"'{word}' = any({value})" for word in ("NaN", "Infinity", "-Infinity"))
     wrong = (

@@ -39,8 +39,8 @@ class TableScan:
 
     @property
     def load_key(self) -> str | None:
-        """The column by whose ranges the table is loaded. A table that is appended is cut by its cursor, so that
-        what has landed can be told from what has not."""
+        """The column by whose ranges the table is loaded. An append table is cut by its cursor, so that it is known
+        what has landed."""
         if self.ask.mode == "append":
             return self.ask.incremental
         key = self.relation.primary_key or self.ask.primary_key
@@ -57,7 +57,7 @@ class TableScan:
 
 @dataclass(frozen=True)
 class SliceDraft:
-    """What becomes one slice, before it has a start."""
+    """One slice before it has a start."""
 
     ranges: Sequence[Range]
     end: Json
@@ -69,7 +69,7 @@ class SliceDraft:
 
 
 def plan_slices(look: TableScan, value: Mapping[str, Json] | None, bound: Json) -> SlicePlan:
-    """Decides what is to be read. `value` is the cursor's, `bound` what the source told for this run."""
+    """Decides what to read. `value` is the cursor's value, `bound` the source's bound for this run."""
     column, warnings, is_first = look.ask.incremental, _warnings(look), value is None
     end = {"column": column, **bound}
     if value is not None and value["column"] != column:
@@ -95,7 +95,7 @@ def plan_slices(look: TableScan, value: Mapping[str, Json] | None, bound: Json) 
 def _load(look: TableScan, end: Json, *, again: bool, after: Range | None = None) -> list[SliceDraft]:
     """The whole table, or what lies after a range of it.
 
-    Its end is `end` for the last part; for the others it says where to go on, or, where another snapshot cannot go
+    The last part ends at `end`. The end of every other part says where to go on or, where another snapshot cannot go
     on, to begin again."""
     ranges = load_ranges(look.connection, look.relation, look.load_key, range_rows=look.range_rows, after=after)
     by_key = ranges[0].by == "key"
@@ -123,8 +123,8 @@ def _load(look: TableScan, end: Json, *, again: bool, after: Range | None = None
 
 
 def _source_keys(look: TableScan, end: Json) -> int | None:
-    """How many keys a table has that is read whole each time; None for any other table. The mark has counted the rows
-    of the same snapshot, and each row has a key of its own where the server sees to that."""
+    """The number of keys of a table that is read whole each time; None for any other table. The mark has counted the
+    rows of the same snapshot; where the server enforces the key, that is the number of keys."""
     key = look.ask.primary_key
     if look.incremental is not None or look.ask.mode != "upsert" or not key:
         return None
@@ -136,8 +136,8 @@ def _source_keys(look: TableScan, end: Json) -> int | None:
 
 
 def _load_filter(look: TableScan, first: Range, *, again: bool) -> tuple[str | None, Json]:
-    """Which rows of the store a load may meet. A part of an abandoned run may have landed even where the cursor
-    does not know of it: in an append table nothing but the filter keeps it from landing twice."""
+    """Which rows of the store a load may repeat. A part of an abandoned run may have landed although the cursor does
+    not show it: in an append table only the filter keeps it from landing twice."""
     if look.ask.mode == "append":
         assert look.incremental is not None
         return look.incremental.column, look.incremental.as_filter(first.low)
@@ -147,7 +147,7 @@ def _load_filter(look: TableScan, first: Range, *, again: bool) -> tuple[str | N
 
 
 def _rest_of_load(look: TableScan, value: Mapping[str, Json], end: Json) -> list[SliceDraft]:
-    """What an abandoned first load left: its ranges up to its own bound, and then the changes since that bound."""
+    """What an abandoned first load left to read: its ranges up to its own bound, then the changes since that bound."""
     reached = Range(**value["load"]) if value["load"] is not None else None
     if reached is None or reached.column != look.load_key or look.incremental is None or value["from"] is None:
         return _load(look, end, again=True)

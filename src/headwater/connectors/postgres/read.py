@@ -1,9 +1,9 @@
-"""Rows of one range of a table as Arrow batches: what executors do.
+"""Reads the rows of one range of a table as Arrow batches, in executors.
 
 The driver's snapshot is imported, so that all ranges show one moment. The table is locked (as every SELECT does) and
-looked at again before a row is read: if it was rewritten or replaced after the snapshot, it would look empty, and
-the slice is gone instead. The rows come by COPY in the binary format, a batch at a time; what a column's type cannot
-hold is marked by the server and refused here.
+checked again before a row is read: if it was rewritten or replaced after the snapshot, it would look empty, so
+SliceGone is raised instead. The rows come by COPY in the binary format, a batch at a time; the server marks values that
+a column's type cannot hold, and they are refused here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class ReadPostgres:
-    """Reads the ranges of one slice. Holds the secret of the connection, and shows it to nobody."""
+    """Reads the ranges of one slice. Holds the secret of the connection, and never shows it."""
 
     info: str = field(repr=False)
     snapshot: str
@@ -108,7 +108,7 @@ class ReadPostgres:
                     yield whole.slice(start, self.fetch_rows)
 
     def _select(self, part: Range, chosen: list[Chosen], conditions: list[str]) -> str:
-        """The columns and, where a value can be wrong, the number of the first condition that says so."""
+        """The columns and, where a value can be wrong, the number of the first condition that holds."""
         terms = [f"{c.transfer.sql} as c{place}" for place, c in enumerate(chosen)]
         if conditions:
             cases = " ".join(f"when {condition} then {place}" for place, condition in enumerate(conditions))
@@ -132,8 +132,8 @@ class ReadPostgres:
 
 @lru_cache(maxsize=limits.PG_DATABASES)
 def _database(info: str) -> AdbcDatabase:
-    """What the driver needs to know of a server before it connects. It asks for every type of the catalog, which
-    takes longer than reading many a range, and holds no connection: so a process asks once."""
+    """What the driver must know of a server before it connects. It reads every type of the catalog, which takes longer
+    than reading a small range, and it holds no connection: so a process makes it once."""
     from adbc_driver_postgresql import connect
 
     database: AdbcDatabase = connect(info)

@@ -1,12 +1,12 @@
-"""Sessions with a PostgreSQL server, and its errors in our words.
+"""Sessions with a PostgreSQL server, and the translation of its errors.
 
-Every session is read-only and speaks UTC, ISO and UTF-8, so that a text means the same wherever it is read. Names in
-SQL are always qualified, and nothing but the server's own catalog is on the search path.
+Every session is read-only and uses UTC, ISO and UTF-8, so that a text means the same wherever it is read. Names in SQL
+are always qualified, and only the server's own catalog is on the search path.
 
-A run's view of the source is one exported snapshot. The session that exports it does nothing else: a transaction
-that has looked at a table keeps a lock on it, and a lock held for hours would make an ALTER TABLE wait for the
-load, the load's readers wait behind the ALTER TABLE, and so nobody go on. Looking is done in short transactions
-that borrow the snapshot.
+A run reads the source at one exported snapshot. The session that exports it does nothing else: a transaction that has
+read a table keeps a lock on it. With a lock held for hours, an ALTER TABLE would wait for the load, and the load's
+readers would wait behind the ALTER TABLE: a deadlock. So tables are inspected in short transactions that import the
+snapshot.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ENDED = re.compile(r"terminating connection|conflict with recovery|closed the c
 
 
 def conninfo(url: str) -> str:
-    """The URL with the time limits that a network needs; what the URL itself says wins."""
+    """The URL with the time limits that a network needs; values in the URL itself win."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -105,7 +105,7 @@ class Snapshot:
 
 @contextmanager
 def looking(connection: psycopg.Connection[Any], snapshot: Snapshot, *, info: str, table: str) -> Iterator[None]:
-    """One short transaction at the snapshot; errors of the server come out in our words."""
+    """One short transaction at the snapshot; errors of the server are translated."""
     import psycopg
 
     try:
@@ -124,7 +124,7 @@ def looking(connection: psycopg.Connection[Any], snapshot: Snapshot, *, info: st
 
 
 def address_of(info: str) -> str:
-    """Where and as whom, for people: no password."""
+    """The server, database and user, for messages: no password."""
     from psycopg.conninfo import conninfo_to_dict
 
     parts = conninfo_to_dict(info)
@@ -135,7 +135,7 @@ def address_of(info: str) -> str:
 
 
 def translated(error: Exception, *, info: str, table: str | None = None) -> Exception:
-    """A foreign error as one of ours. Server messages may quote values of rows, so only their shape is told."""
+    """A foreign error as one of ours. Server messages may quote values of rows, so quoted text is left out."""
     state = getattr(error, "sqlstate", None) or ""
     text = str(error)
     where = address_of(info)
@@ -173,6 +173,6 @@ def translated(error: Exception, *, info: str, table: str | None = None) -> Exce
 
 
 def _without_values(text: str) -> str:
-    """The first line of a server's message, with everything that stands in quotes left out."""
+    """The first line of a server's message, without everything in quotes."""
     line = next((line for line in text.splitlines() if "ERROR:" in line), text.partition("\n")[0])
     return re.sub(r"\"[^\"]*\"|'[^']*'", "`...`", line.rpartition("ERROR:")[2].strip())

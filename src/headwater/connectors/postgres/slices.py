@@ -1,14 +1,14 @@
-"""How a table is cut into slices, and what its cursor remembers.
+"""How a table is cut into slices, and what its cursor holds.
 
 A cursor's value is a JSON object:
 
 - `column`: the incremental column, or null for a table that is read whole;
-- `at`: the largest value of that column when the run began, but never in the future: one row dated 2999 must not
-  hide everything that is written before 2999;
+- `at`: the largest value of that column when the run began, but never in the future: one row with the date 2999 must
+  not hide everything that is written before 2999;
 - `from`: `at` less the overlap: where the next read begins, inclusive;
-- `mark`: a number over the row versions from `from` on (over all rows, for a table that is read whole). It is
-  computed by the server and is equal exactly as long as no row there was inserted, changed or deleted and no
-  column changed: an equal mark means that there is nothing to read;
+- `mark`: a number over the row versions from `from` on (over all rows, for a table that is read whole). The server
+  computes it. It stays equal exactly as long as no row there was inserted, changed or deleted and no column changed: an
+  equal mark means that there is nothing to read;
 - `load`: only while a first load is under way: how far it has come.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import psycopg
 
 KEY_TYPES = frozenset({*INTEGER_TYPES, "numeric", "text", "varchar", "uuid", "date", "timestamp", "timestamptz"})
-"""Types of a key's first column by whose ranges a table is cut."""
+"""Types of a key's first column for which a table can be cut by ranges of it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ WHOLE = Range("all")
 
 @dataclass(frozen=True)
 class Incremental:
-    """The column that tells what is new, the type its values are compared in, and how far late commits may lag."""
+    """The column that shows what is new, the type its values are compared in, and how far late commits may lag."""
 
     column: str
     base: str
@@ -97,8 +97,8 @@ class Incremental:
         return Range("cursor", self.column, self.type, low, high)
 
     def as_filter(self, low: str | None) -> Json:
-        """A bound as the store's files have it: a number, a time in nanoseconds, an ISO date; None if there is none,
-        or none in the years of our calendar."""
+        """A bound as the store's files have it: a number, a time in nanoseconds, an ISO date; None if there is none, or
+        if it is outside the years 1 to 9999."""
         if low is None:
             return None
         if self.is_id:
@@ -125,9 +125,9 @@ def read_bound(connection: psycopg.Connection[Any], relation: Relation, incremen
 def read_mark(connection: psycopg.Connection[Any], relation: Relation, where: str) -> str:
     """The count of the rows that fulfil a condition, a sum over their versions, and the columns' fingerprint.
 
-    Every insert and update makes a row version with the number of its transaction (`xmin`), which no other
-    transaction has: rows of equal count and equal `xmin`s are the same rows. That costs one scan of the rows but
-    looks at none of their values. Views and foreign tables have no `xmin`: there the text of each row counts."""
+    Every insert and update makes a row version with the number of its transaction (`xmin`), which no other transaction
+    has: an equal count and equal `xmin`s mean the same rows. That costs one scan of the rows but reads none of their
+    values. Views and foreign tables have no `xmin`: there the text of each row counts."""
     row = "hashint8extended(t.xmin::text::int8, 0)" if relation.has_row_versions else "hashtextextended(t::text, 0)"
     ((count, total),) = ask(
         connection, f"select count(*), coalesce(sum({row}::numeric), 0)::text from {relation.sql} t where {where}"
@@ -170,10 +170,10 @@ def load_ranges(
     range_rows: int,
     after: Range | None = None,
 ) -> list[Range]:
-    """The whole table, or what lies after a range of an earlier load, in ranges of about so many rows.
+    """The whole table, or what lies after a range of an earlier load, in ranges of about `range_rows` rows.
 
-    The ranges are of the key's first column, where the server's statistics or the integers between its ends tell
-    how to cut it; else of blocks; else there is one range."""
+    The ranges are of the key's first column, if the server's statistics or the integers between its ends show how to
+    cut it; else of blocks; else there is one range."""
     rows, _ = estimate(connection, relation)
     parts = min(max(-(-rows // range_rows), 1), limits.PG_RANGES)
     column = relation.column(key) if key is not None else None
@@ -200,8 +200,8 @@ def grouped(ranges: Sequence[Range], per_slice: int) -> Iterator[list[Range]]:
 
 
 def inner_cuts(bounds: Sequence[str], parts: int, *, integers: bool) -> list[str]:
-    """The values that cut what lies between the first and the last bound into `parts`, given bounds between which
-    there is about equally much. Only integers can be cut finer than the bounds are."""
+    """The values that cut the range from the first to the last bound into `parts`, given bounds with about equally many
+    rows between them. Only integers can be cut finer than the bounds."""
     bins = len(bounds) - 1
     if bins < 1:
         return []
@@ -229,7 +229,7 @@ def _key_cuts(connection: psycopg.Connection[Any], relation: Relation, whole: Ra
     cuts = inner_cuts(bounds, parts, integers=integers)
     if not cuts:
         return []
-    # The server's own order decides, because texts have collations; and what was read before is left out.
+    # The server sorts, because texts have collations; and what was read before is left out.
     values = ", ".join(literal(cut) for cut in cuts)
     beyond = f"where c.cut > {literal(whole.low)}::{whole.type}" if whole.low is not None else ""
     rows = ask(

@@ -1,7 +1,7 @@
 """Tables of a PostgreSQL database.
 
-**What is read.** With `incremental` (a column of times, dates or integers) a run reads what is new since the last
-one; without, the whole table whenever anything in it changed. Allowed are:
+**What is read.** With `incremental` (a column of times, dates or integers) a run reads what is new since the last run;
+without it, the whole table whenever anything in it changed. These combinations are allowed:
 
 | mode    | incremental                | because                                                                       |
 |---------|----------------------------|-------------------------------------------------------------------------------|
@@ -9,26 +9,26 @@ one; without, the whole table whenever anything in it changed. Allowed are:
 | append  | an integer, unique, no null | a changed row gets a new time: appended, it would be there twice               |
 | replace | none                       | the newest run is the table                                                    |
 
-Deleted rows are seen by `replace` only; a row without a value in the incremental column by the first load only; a
-row that is changed at the source without a new value there, not at all. An append table keeps what it has seen: a
-row that changes while it is still within the overlap is there in both forms.
+Only `replace` sees deleted rows. Only the first load sees a row without a value in the incremental column. A row that
+changes at the source without a new value in that column is never seen. An append table keeps what it has read: a row
+that changes while it is still within the overlap is there in both forms.
 
-**First load.** One exported snapshot fixes the upper bound and shows every range of the load the same moment. A
-later process that goes on with the load after a crash has no way back to that moment: it reads the ranges that are
-left in a new snapshot. That is right, because ranges are of the table's key: every row is in one range in every
-snapshot, a row that changed since is read as it is now, and a row that changed in a range that was read before has
-a value above the cursor's, which is the *first* snapshot's bound less the overlap, where the next read begins.
-It would not be right for ranges of blocks (a changed row moves to another block) nor for a table that is read whole
-into `replace` (half of one moment and half of another): there the slice is gone and the run plans again.
+**First load.** One exported snapshot fixes the upper bound and shows every range of the load the same moment. A later
+process that goes on with the load after a crash cannot return to that moment: it reads the ranges that are left in a
+new snapshot. That is correct, because ranges are of the table's key: every row is in one range in every snapshot, and a
+row that changed since is read as it is now. A row that changed in a range that was read before has a value above the
+cursor's (the *first* snapshot's bound less the overlap), where the next read begins. It would not be correct for ranges
+of blocks (a changed row moves to another block) or for a table that is read whole into `replace` (half of one moment
+and half of another): there SliceGone is raised and the run plans again.
 
 **Late commits.** A transaction may commit rows with values below a cursor that is already set: `now()` is the time
 when it began, and a sequence hands out numbers before they are visible. So every later read begins at the cursor
-less `overlap`, and rows that the table already holds with equal content are dropped by the caller. A plan warns of
+less `overlap`, and the caller drops rows that the table already holds with equal content. A plan warns of
 transactions that have been open for longer than that.
 
-**Nothing to do.** The cursor remembers a mark over the row versions of the overlap (`postgres_slices`), so that a
-look at an unchanged table plans no slice. The look costs one scan of the overlap by the index of the incremental
-column; without `incremental`, or without such an index, one scan of the table, though of no values.
+**Nothing to do.** The cursor holds a mark over the row versions of the overlap (`slices.py`), so that a poll of an
+unchanged table plans no slice. The poll costs one scan of the overlap by the index of the incremental column; without
+`incremental`, or without such an index, one scan of the table, though of no values.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ VERSION = "1"
 def open_source(
     config: Mapping[str, object], *, root: Path, resolve: Callable[[str], str], pipeline: str
 ) -> PostgresSource:
-    """The configured source. Connects when it is first asked something."""
+    """The configured source. It connects at the first call that needs the server."""
     parsed = parse_config(config)
     url = resolve(parsed.url).strip() if parsed.url_is_reference else parsed.url
     wrong = url_problem(url)
@@ -86,8 +86,8 @@ def open_source(
 
 
 class PostgresSource:
-    """One database and schema, for one run. Owns two sessions: one that keeps the run's snapshot and one that
-    looks; executors open their own."""
+    """One database and schema, for one run. Owns two sessions: one keeps the run's snapshot, the other reads the
+    catalog; executors open their own."""
 
     connector = "postgres"
     version = VERSION
@@ -109,8 +109,8 @@ class PostgresSource:
         return BackfillHint(cursor_kind=CursorKind.MONOTONIC)
 
     def identity(self, ask: TableAsk) -> str:
-        """The server's own number, the database and the table, by the numbers that a copy or a recreated table has
-        others of; renaming changes nothing."""
+        """The numbers of the server, the database and the table. A copy or a recreated table has other numbers; a
+        renamed one has the same."""
         with self._table(ask) as (connection, relation):
             return f"postgres:{catalog.system_identity(connection)}/{relation.oid}"
 
@@ -134,7 +134,7 @@ class PostgresSource:
         return SlicePlan(plan.slices, (*missing_declared(ask, relation), *plan.warnings))
 
     def read(self, ask: TableAsk, slice_: Slice) -> ArrowRead:
-        """The read of a slice, at the snapshot it was planned with or, where that is as good, at a new one."""
+        """The read of a slice, at the snapshot it was planned with or, where that is equally correct, at a new one."""
         spec = slice_.spec
         if self._snapshot is not None and not self._snapshot.is_alive():
             self._end_snapshot()
@@ -174,7 +174,7 @@ class PostgresSource:
 
     @contextmanager
     def _looking(self, table: str) -> Iterator[psycopg.Connection[Any]]:
-        """A short transaction at the run's snapshot, which begins with the first of them."""
+        """A short transaction at the run's snapshot. The first one makes the snapshot."""
         import psycopg
 
         try:
