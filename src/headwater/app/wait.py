@@ -62,7 +62,7 @@ class Settling:
         asked = direct_demand(first, cause=self.trigger, actor=actor())
         engine = open_engine(store, self.compiled, holder=self.holder, asked=asked, reserved=reserved)
         if engine is not None:
-            return self._drive(engine, answered_request(first, engine.answered), looked, began_us, reserved)
+            return self._drive(engine, answered_request(first, engine.answered), looked, began_us)
         request = Request({}, {})
         self._ask_next(request)
         told = False
@@ -85,9 +85,7 @@ class Settling:
         finally:
             waker.close()
 
-    def _drive(
-        self, engine: Engine, request: Request, looked: Looked, began_us: int, reserved: ReservedJobs | None = None
-    ) -> dict[str, PipelineResult]:
+    def _drive(self, engine: Engine, request: Request, looked: Looked, began_us: int) -> dict[str, PipelineResult]:
         """Run the engine in this process until everything has settled."""
         definitions = definitions_of(self.workspace, self.compiled, _look_first(looked, look_patiently(self.workspace)))
         worker = make_worker(self.workspace, definitions, trigger=self.trigger, on_event=self.on_event)
@@ -98,7 +96,7 @@ class Settling:
 
         try:
             leaves = len(self.demand) <= 1
-            Drive(engine, worker, worker_threads(), reserved, leaves=leaves).until_settled(stay=stay)
+            Drive(engine, worker, worker_threads(), leaves=leaves).until_settled(stay=stay)
             while self._ask_next(request):
                 Drive(engine, worker, worker_threads()).until_settled(stay=stay)
             request.listen(engine.store.catalog)

@@ -11,7 +11,6 @@ from headwater.catalog.lease import ENGINE, lease_seconds, renew
 from headwater.catalog.wakeups import Waker, changes
 from headwater.freshness.explain import explain
 from headwater.runtime.engine import Engine
-from headwater.runtime.reserved_jobs import ReservedJobs
 from headwater.runtime.worker import Worker
 from headwater.runtime.worker_threads import WorkerThreads
 
@@ -47,7 +46,6 @@ class Drive:
     engine: Engine
     worker: Worker
     threads: int
-    reserved: ReservedJobs | None = None
     leaves: bool = False
     """Whether the engine is released as soon as all has settled."""
 
@@ -58,7 +56,7 @@ class Drive:
         if self.leaves:
             self.engine.may_leave = lambda: not self._may_go_on() and not stay()
         try:
-            with WorkerThreads(self.worker, self.threads, reserved=self.reserved) as workers:
+            with WorkerThreads(self.worker, self.threads, reserved=self.engine.reserved) as workers:
                 self._watch(waker, workers, stay)
         finally:
             waker.close()
