@@ -26,6 +26,7 @@ catalog = "{catalog}"
 
 [[pipeline]]
 id = "orders"
+poll = "1ms"
 source = {{ connector = "files", config = {{ path = "data/*.ndjson" }} }}
 tables = ["orders"]
 """
