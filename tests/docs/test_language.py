@@ -16,8 +16,8 @@ import pytest
 
 from docs.pages import ROOT
 
-ROOTS = ("README.md", "CONTRIBUTING.md", "docs")
-"""Files and folders that are checked. `src/headwater` comes last, when its messages are rewritten."""
+ROOTS = ("README.md", "CONTRIBUTING.md", "docs", "src")
+"""Files and folders that are checked."""
 
 PERSONS = (
     "attacker|author|caller|client|consumer|contributor|engineer|operator|people|person|reader|reviewer|sender|user"
