@@ -355,7 +355,9 @@ def opens_files(found: dict[str, Path]) -> set[str]:
 
 
 def test_files_of_a_store_are_opened_in_storage_alone() -> None:
-    found = {name: path for name, path in modules().items() if name.split(".")[1:2] and name.split(".")[1] in STORE_PACKAGES}
+    found = {
+        name: path for name, path in modules().items() if name.split(".")[1:2] and name.split(".")[1] in STORE_PACKAGES
+    }
     assert opens_files(found) - OTHER_FILES.keys() == set()
     assert OTHER_FILES.keys() - opens_files(found) == set(), "an entry that is not needed"
 
