@@ -24,6 +24,7 @@ from headwater.app.workspace import Workspace, load
 from headwater.base.errors import HeadwaterError
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
+from headwater.catalog.queue import release_job
 from headwater.connectors.protocol import Source, TransientError
 from headwater.manifest.load import LoadedPipeline
 from headwater.runtime import worker
@@ -31,6 +32,8 @@ from headwater.runtime.drive import Drive
 from headwater.runtime.land_ripple import LandedRipple, RippleOutcome, RippleWork
 from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.plan import Plan
+from headwater.runtime.reserved_jobs import ReservedJobs
+from headwater.runtime.worker import ALL
 
 INLETS = ("a", "b", "c")
 MOST_MODELS = 6
@@ -62,15 +65,18 @@ class DriveHere(Drive):
     """The engine and its worker in one thread."""
 
     def until_settled(self, *, stay: Callable[[], bool] = lambda: False) -> None:
-        keeper = LeaseKeeper(self.engine.store.catalog)
+        catalog = self.engine.store.catalog
+        keeper, reserved = LeaseKeeper(catalog), self.engine.reserved or ReservedJobs(0)
         try:
             while True:
                 self.engine.advance()
-                while self.worker.work("here", keeper):
+                while self.worker.work(reserved.holder, keeper, reserved=reserved):
                     pass
                 if not self.engine.busy() and not self._may_go_on():
                     return
         finally:
+            while (lease := reserved.take(ALL)) is not None:
+                release_job(catalog, lease)
             self.worker.inlets.sources.close_all()
 
 
