@@ -63,7 +63,7 @@ def live_a_round(state: State, outlets: list[str]) -> int:
         events += 1
     while running:
         start = running.popleft()
-        tell(Completed(start.pond, start.ripple, start.freshness, changed=True, version=state.now))
+        tell(Completed(start.pond, start.ripple, start.freshness, version=state.now))
         events += 1
     return events
 

@@ -97,7 +97,7 @@ class NoOps(Worker):
 def end(catalog: Any, lease: JobLease) -> int:
     """End a job and tell the engine; how many events."""
     ripples = [str(name) for name in lease.body.get("ripples", [lease.ripple])]
-    events = [Completed(lease.pond, name, lease.freshness_us, True, 0) for name in ripples]
+    events = [Completed(lease.pond, name, lease.freshness_us) for name in ripples]
     told = [message(event, actor=ACTOR, ids={"job": lease.job_id}) for event in events]
     finish_job(catalog, lease.done(), events=told)
     return len(told)
