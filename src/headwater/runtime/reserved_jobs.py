@@ -6,6 +6,7 @@ import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from headwater.base.crash import crash_point
 from headwater.base.holder import new_holder
 from headwater.catalog.engine_records import Weight
 from headwater.catalog.queue import JobLease
@@ -36,4 +37,6 @@ class ReservedJobs:
             found = next((job for job in self._jobs if job.weight in weights), None)
             if found is not None:
                 self._jobs.remove(found)
-            return found
+        if found is not None:
+            crash_point("job.after_lease")
+        return found

@@ -144,7 +144,7 @@ def test_letters_of_a_pipeline_that_is_gone_stay_and_it_is_said_what_helps(shop:
     with workspace(root) as opened:
         with pytest.raises(HeadwaterError, match="belongs to pipeline `orders`") as refused:
             retry(opened, "orders")
-        assert "drop the letters" in (refused.value.hint or "")
+        assert "drop the dead letters" in (refused.value.hint or "")
         assert list_dead_letters(opened, "orders").total == 4
 
 
