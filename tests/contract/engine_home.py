@@ -18,9 +18,10 @@ from headwater.base.holder import new_holder
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
+from headwater.catalog.database import Catalog
 from headwater.catalog.engine_lease import claim_engine
 from headwater.catalog.engine_records import InboxEvent, JobState, NewJob, Step
-from headwater.catalog.engine_state import load_engine, save_step
+from headwater.catalog.engine_state import load_engine, store_step
 from headwater.catalog.inbox import Arrived, message, send, take
 from headwater.catalog.lease import Lease
 from headwater.catalog.queue import Job, JobLease, Slots, claim_job, finish_job, jobs, queue_jobs, take_over
@@ -42,6 +43,11 @@ CRASH_POINTS = (
 HEADER = {"format": 1, "now": 0, "announced": None}
 START_CHECKS = 3_000
 START_CHECK_SECONDS = 0.01
+
+
+def save_step(catalog: Catalog, step: Step) -> int:
+    """Store a step; its number."""
+    return store_step(catalog, step).number
 
 
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

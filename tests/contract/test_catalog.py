@@ -95,7 +95,7 @@ def broken_requirements() -> dict[str, tuple[r.Requirement, str]]:
         "cursor that is not there": (r.CursorIs(pipeline=PROJECT, table="other", version=1), "HW-T02"),
         "schema moved": (r.SchemaIs(table="orders", schema_id=0), "HW-T02"),
         "table that is not there": (r.SchemaIs(table="other", schema_id=1), "HW-T02"),
-        "unit nobody claimed": (Lease(kind="job", id="u", attempt=1, epoch=1), "HW-T03"),
+        "a slice that no worker has claimed": (Lease(kind="job", id="u", attempt=1, epoch=1), "HW-T03"),
         "open run": (r.NoOpenRun(pipeline=PROJECT), "HW-T02"),
         "file that is not there": (r.FilesLive(table="orders", paths=("live", "gone")), "HW-T02"),
         "file of another table": (r.FilesLive(table="other", paths=("live",)), "HW-T02"),

@@ -214,7 +214,7 @@ def test_bad_files_are_put_away_at_once_and_block_nobody(place: Place) -> None:
         assert [(row["place"], row["line"], row["source"]) for row in letters] == [
             ("drop/events/3-good.ndjson", 2, b"no json")
         ]
-        assert (dropping.scan(), len(news)) == (False, 6), "nothing is told again"
+        assert (dropping.scan(), len(news)) == (False, 6), "no message is repeated"
         assert is_clean(opened)
     away = shop.root / "drop/events/_failed"
     assert sorted(path.name for path in away.iterdir()) == [

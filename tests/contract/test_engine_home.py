@@ -28,6 +28,7 @@ from contract.engine_home import (
     own_and_step,
     owned,
     pulse,
+    save_step,
     step_and_work,
     step_of,
     transient_rows,
@@ -41,7 +42,7 @@ from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_lease import claim_engine, engine_owner
 from headwater.catalog.engine_records import InboxEvent, NewJob, Step
-from headwater.catalog.engine_state import load_engine, save_step
+from headwater.catalog.engine_state import load_engine
 from headwater.catalog.inbox import Sendable, forget_answers, message, put, read_answers, send, take, waiting
 from headwater.catalog.lease import release, renew
 from headwater.catalog.rebuild import dump, replay_log

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, inspect, select
 
-from contract.engine_home import a_job, arrived, claimed, owned, pulse, queue, step_of, transient_rows
+from contract.engine_home import a_job, arrived, claimed, owned, pulse, queue, save_step, step_of, transient_rows
 from contract.old_stores import FORMATS, load_catalog, unpack_project
 from contract.stores import PROJECT, Place, commit
 from headwater.base.errors import HeadwaterError
@@ -18,7 +18,6 @@ from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store, open_store
 from headwater.catalog.database import Catalog, open_catalog
-from headwater.catalog.engine_state import save_step
 from headwater.catalog.inbox import send
 from headwater.catalog.json_text import json_text
 from headwater.catalog.lookup import table_states

@@ -28,6 +28,7 @@ from contract.engine_home import (
     later,
     owned,
     queue,
+    save_step,
     step_of,
     transient_rows,
 )
@@ -40,7 +41,6 @@ from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_records import NewJob
-from headwater.catalog.engine_state import save_step
 from headwater.catalog.lease import renew
 from headwater.catalog.queue import (
     JobLease,

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from contract.engine_home import a_job, arrived, claimed, owned, pulse, queue, send_pulse, step_of
+from contract.engine_home import a_job, arrived, claimed, owned, pulse, queue, save_step, send_pulse, step_of
 from contract.stores import ACTOR, PROJECT, Place
 from forked import exit_code
 from headwater.base.errors import HeadwaterError
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store, open_store
-from headwater.catalog.engine_state import save_step
 from headwater.catalog.inbox import put, send
 from headwater.catalog.queue import finish_job, release_job, take_over
 from headwater.catalog.wakeups import Waker, changes

@@ -40,7 +40,7 @@ def models(tmp_path: Path, spark: SparkSession) -> Iterator[Models]:
 
 
 def planned(models: Models) -> SliceLease:
-    """A claimed slice of a run that somebody planned."""
+    """A claimed slice of a planned run."""
     run_id, unit_id = RunId(uuid7()), uuid7()
     models.commit(
         r.RunStarted(run_id=run_id, pipeline="models", freshness_us=1, trigger="wave", connector="", definition=""),

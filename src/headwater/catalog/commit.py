@@ -32,6 +32,7 @@ from headwater.catalog.lease import JOB, Lease, hold
 from headwater.catalog.ledger import taken_keys
 from headwater.catalog.levels import decided
 from headwater.catalog.log import LogText, decode_record, encode_record, heal_log, insert_text, last_hash, write_log
+from headwater.catalog.parameters import chunks
 from headwater.catalog.queue import JobLease, end_job, hold_job
 from headwater.catalog.replay import apply_changes
 from headwater.catalog.slice_jobs import abandon_slices, after_end, end_run
@@ -244,8 +245,7 @@ def _any(connection: Connection, tables: ColumnElement[bool]) -> bool:
 def _check_files(connection: Connection, requirement: r.FilesLive) -> None:
     where = (t.file.c.table_name == requirement.table) & t.file.c.removed_seq.is_(None)
     live = 0
-    for i in range(0, len(requirement.paths), limits.SQL_PARAMETERS):
-        chunk = requirement.paths[i : i + limits.SQL_PARAMETERS]
+    for chunk in chunks(requirement.paths):
         query = select(func.count()).select_from(t.file).where(where, t.file.c.path.in_(chunk))
         live += connection.execute(query).scalar_one()
     _require(live == len(requirement.paths), f"files of `{requirement.table}` were replaced by another commit")

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, select
 
-from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.base.errors import Conflict
@@ -24,6 +23,7 @@ from headwater.catalog.inbox import consume
 from headwater.catalog.json_text import json_text
 from headwater.catalog.lease import ENGINE, Lease, claim, give_back, hold, lost
 from headwater.catalog.log import mark_logged
+from headwater.catalog.parameters import chunks
 from headwater.catalog.queue import OPEN, JobLease, cancel_jobs, queue_jobs
 from headwater.catalog.queue import jobs as open_jobs
 from headwater.catalog.upserts import upsert
@@ -69,11 +69,6 @@ class StepStored:
     """The engine was released with it."""
 
 
-def save_step(catalog: Catalog, step: Step) -> int:
-    """`store_step`, for the number of the step alone."""
-    return store_step(catalog, step).number
-
-
 def store_step(catalog: Catalog, step: Step) -> StepStored:
     """Store a step, all of it or nothing. Raises HW-T03 if the engine has another owner.
 
@@ -102,10 +97,8 @@ def write_step(connection: Connection, step: Step) -> StepStored:
     number = _write_header(connection, step)
     if step.ponds:
         _write_ponds(connection, step, number)
-    for i in range(0, len(step.removed), limits.SQL_PARAMETERS):
-        connection.execute(
-            delete(t.pond_state).where(t.pond_state.c.pond.in_(step.removed[i : i + limits.SQL_PARAMETERS]))
-        )
+    for chunk in chunks(step.removed):
+        connection.execute(delete(t.pond_state).where(t.pond_state.c.pond.in_(chunk)))
     cancel_jobs(connection, step.cancelled)
     jobs = queue_jobs(connection, step.new_jobs)
     write_history(connection, step)

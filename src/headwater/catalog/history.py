@@ -21,6 +21,7 @@ from headwater.catalog.database import Catalog
 from headwater.catalog.engine_records import SLICE_JOB, RunState, Step
 from headwater.catalog.job_output import forget_outputs
 from headwater.catalog.json_text import json_text
+from headwater.catalog.parameters import chunks
 
 ID_LENGTH = 36
 SHORT_ID = 8
@@ -77,8 +78,8 @@ def write_history(connection: Connection, step: Step) -> None:
     if ended:
         connection.execute(_ended(), ended)
     gone = [run.run_id for run in step.ended if run.state is None]
-    for i in range(0, len(gone), limits.SQL_PARAMETERS):
-        connection.execute(delete(t.pond_run).where(t.pond_run.c.run_id.in_(gone[i : i + limits.SQL_PARAMETERS])))
+    for chunk in chunks(gone):
+        connection.execute(delete(t.pond_run).where(t.pond_run.c.run_id.in_(chunk)))
     if step.told:
         connection.execute(
             insert(t.engine_event),
@@ -120,8 +121,8 @@ def pond_runs(
 def runs_of(connection: Connection, run_ids: Sequence[str]) -> list[PondRun]:
     """These runs, in the order in which they ended."""
     found: list[PondRun] = []
-    for i in range(0, len(run_ids), limits.SQL_PARAMETERS):
-        query = select(t.pond_run).where(t.pond_run.c.run_id.in_(run_ids[i : i + limits.SQL_PARAMETERS]))
+    for chunk in chunks(run_ids):
+        query = select(t.pond_run).where(t.pond_run.c.run_id.in_(chunk))
         found += [_pond_run(row) for row in connection.execute(query)]
     return sorted(found, key=lambda run: (run.ended_us or 0, run_ids.index(run.run_id)))
 
@@ -143,11 +144,9 @@ def short_ids(connection: Connection, run_ids: Collection[str]) -> dict[str, str
     """The end of each id, as short as no other run ends so. Ids of one minute begin alike; their ends are random."""
     ends = sorted({run_id[-SHORT_ID:] for run_id in run_ids})
     alike: dict[str, set[str]] = {}
-    for i in range(0, len(ends), limits.SQL_PARAMETERS):
-        end = func.substr(t.pond_run.c.run_id, ID_LENGTH - SHORT_ID + 1)
-        for (other,) in connection.execute(
-            select(t.pond_run.c.run_id).where(end.in_(ends[i : i + limits.SQL_PARAMETERS]))
-        ):
+    end = func.substr(t.pond_run.c.run_id, ID_LENGTH - SHORT_ID + 1)
+    for chunk in chunks(ends):
+        for (other,) in connection.execute(select(t.pond_run.c.run_id).where(end.in_(chunk))):
             alike.setdefault(other[-SHORT_ID:], set()).add(other)
     return {run_id: _short(run_id, alike.get(run_id[-SHORT_ID:], set())) for run_id in run_ids}
 

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Row, bindparam, func, select
 from headwater.base import limits
 from headwater.catalog import sql_tables as t
 from headwater.catalog.log import decode_record
+from headwater.catalog.parameters import chunks
 from headwater.catalog.records import LedgerKeysCleared
 
 _TAKEN = select(t.ledger_key).where(
@@ -42,9 +43,8 @@ class LedgerKey:
 def taken_keys(connection: Connection, table: str, keys: Collection[str], *, now_us: int) -> dict[str, LedgerKey]:
     """Those of the keys that protect now."""
     found: dict[str, LedgerKey] = {}
-    asked = list(keys)
-    for i in range(0, len(asked), limits.SQL_PARAMETERS):
-        given = {"of_table": table, "asked": asked[i : i + limits.SQL_PARAMETERS]}
+    for chunk in chunks(list(keys)):
+        given = {"of_table": table, "asked": chunk}
         found |= {row.idempotency_key: _key(row) for row in connection.execute(_TAKEN, given)}
     expired = [key for key, each in found.items() if each.expires_us is not None and each.expires_us <= now_us]
     if expired and clock_is_confirmed(connection, now_us):

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Select, bindparam, func, or_, select
 
-from headwater.base import limits
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
+from headwater.catalog.parameters import chunks
 from headwater.storage.key_text import key_of
 
 Adding = r.FilesAdded | r.FilesMerged
@@ -72,9 +72,8 @@ def _decided(connection: Connection, change: Adding, changes: Sequence[r.Change]
 def _are_base(connection: Connection, merge: r.FilesMerged) -> bool:
     """Whether all files that a merge replaces are of the base."""
     newer = select(func.count()).select_from(t.file).where(t.file.c.removed_seq.is_(None), t.file.c.level == 0)
-    size = limits.SQL_PARAMETERS
-    chunks = [merge.replaces[i : i + size] for i in range(0, len(merge.replaces), size)]
-    return not any(connection.execute(newer.where(t.file.c.path.in_(chunk))).scalar_one() for chunk in chunks)
+    found = (connection.execute(newer.where(t.file.c.path.in_(chunk))) for chunk in chunks(merge.replaces))
+    return not any(each.scalar_one() for each in found)
 
 
 def _touches(connection: Connection, change: Adding) -> bool:

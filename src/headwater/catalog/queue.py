@@ -31,6 +31,7 @@ from headwater.catalog.inbox import put
 from headwater.catalog.job_output import keep_output
 from headwater.catalog.json_text import json_text
 from headwater.catalog.lease import JOB, Lease, drop, give_back, hold, lease_of, lost, take
+from headwater.catalog.parameters import chunks
 from headwater.catalog.wakeups import notify
 
 OPEN: tuple[JobState, ...] = ("queued", "running", "waiting")
@@ -272,7 +273,7 @@ def cancel_jobs(connection: Connection, job_ids: Collection[str]) -> list[str]:
     """Cancel those that have not ended, queued or running. A worker whose job it was is refused when it ends it, and
     may learn of it before by `lost_jobs`."""
     cancelled: list[str] = []
-    for chunk in _chunks(sorted(job_ids)):
+    for chunk in chunks(sorted(job_ids)):
         waiting = select(t.job.c.landed_run_id).where(t.job.c.state == "waiting")
         others = set(connection.execute(waiting.where(t.job.c.job_id.not_in(chunk))).scalars())
         for run_id in set(connection.execute(waiting.where(t.job.c.job_id.in_(chunk))).scalars()) - others:
@@ -296,7 +297,7 @@ def cancel_slices(
     mine = (c.kind == SLICE_JOB) & (c.landed_run_id == run_id) & c.state.in_(("queued", "running"))
     chosen = select(c.job_id).where(mine if table is None else mine & (c.ripple == table))
     found = connection.execute(chosen.order_by(c.job_id).with_for_update()).scalars().all()
-    for chunk in _chunks(found):
+    for chunk in chunks(found):
         connection.execute(update(t.job).where(c.job_id.in_(chunk)).values(state="cancelled", ended_us=ended_us))
         connection.execute(delete(t.lease).where(_LEASES, t.lease.c.id.in_(chunk)))
 
@@ -305,7 +306,7 @@ def lost_jobs(connection: Connection, leases: Iterable[JobLease]) -> set[str]:
     """Those of these jobs that were taken over or cancelled."""
     mine = {(lease.job_id, lease.epoch) for lease in leases}
     held: set[tuple[str, int]] = set()
-    for chunk in _chunks(sorted(job_id for job_id, _ in mine)):
+    for chunk in chunks(sorted(job_id for job_id, _ in mine)):
         rows = select(t.lease).where(_LEASES, t.lease.c.id.in_(chunk), t.lease.c.leased_until_us > 0)
         held.update((row.id, row.epoch) for row in connection.execute(rows))
     return {job_id for job_id, _ in mine - held}
@@ -472,7 +473,3 @@ def _let_go(connection: Connection, fence: Lease, *more: Any) -> bool:
         return False
     connection.execute(update(t.job).where(t.job.c.job_id == fence.id).values(_QUEUED))
     return True
-
-
-def _chunks(values: Sequence[str], size: int = 500) -> list[Sequence[str]]:
-    return [values[i : i + size] for i in range(0, len(values), size)]

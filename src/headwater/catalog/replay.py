@@ -12,11 +12,11 @@ from typing import Any, assert_never
 import msgspec
 from sqlalchemy import Connection, Update, bindparam, delete, func, insert, select, update
 
-from headwater.base import limits
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.levels import key_at
+from headwater.catalog.parameters import chunks
 from headwater.catalog.upserts import upsert
 from headwater.storage.key_text import key_of
 
@@ -116,7 +116,7 @@ def _apply_ledger(connection: Connection, record: r.LogRecord, change: r.LedgerK
         case r.LedgerKeysCleared():
             if change.keys is None:
                 connection.execute(delete(t.ledger_key).where(c.table_name == change.table))
-            for chunk in _chunks(change.keys or ()):
+            for chunk in chunks(change.keys or ()):
                 here = (c.table_name == change.table) & c.idempotency_key.in_(chunk)
                 connection.execute(delete(t.ledger_key).where(here))
         case r.LedgerSwept():
@@ -347,14 +347,14 @@ def _live_of(table: str) -> Update:
 def _remove_files(connection: Connection, record: r.LogRecord, paths: Sequence[str]) -> None:
     """A life ends once: what reads as of an older sequence show does not change afterwards."""
     removed = update(t.file).where(t.file.c.removed_seq.is_(None))
-    for chunk in _chunks(paths):
+    for chunk in chunks(paths):
         where = t.file.c.path.in_(chunk)
         connection.execute(removed.where(where).values(removed_seq=record.seq, removed_us=record.at_us))
 
 
 def _forget_files(connection: Connection, change: r.FilesForgotten) -> None:
     """Only lives that have ended can be forgotten, and of two gcs the one that forgot more counts."""
-    for chunk in _chunks(change.paths):
+    for chunk in chunks(change.paths):
         ended = t.file.c.removed_seq <= change.oldest_seq
         connection.execute(delete(t.file).where(t.file.c.path.in_(chunk), ended))
     older = (t.table.c.name == change.table) & (t.table.c.oldest_seq < change.oldest_seq)
@@ -446,7 +446,7 @@ def _end_run(connection: Connection, record: r.LogRecord, run_id: str, state: st
 
 def _set_items(connection: Connection, record: r.LogRecord, change: r.ItemsLanded) -> None:
     here = (t.item.c.pipeline == change.pipeline) & (t.item.c.table_name == change.table)
-    for chunk in _chunks(tuple(change.items)):
+    for chunk in chunks(tuple(change.items)):
         connection.execute(delete(t.item).where(here, t.item.c.source_id.in_(chunk)))
     rows = [
         {
@@ -464,11 +464,6 @@ def _set_items(connection: Connection, record: r.LogRecord, change: r.ItemsLande
 
 def _touch(connection: Connection, table: str, seq: int, **values: Any) -> None:
     connection.execute(update(t.table).where(t.table.c.name == table).values(changed_seq=seq, files_seq=seq, **values))
-
-
-def _chunks(values: Sequence[str], size: int = limits.SQL_PARAMETERS) -> list[Sequence[str]]:
-    """Databases bound the number of parameters of a statement."""
-    return [values[i : i + size] for i in range(0, len(values), size)]
 
 
 def _json(value: Any) -> str:
