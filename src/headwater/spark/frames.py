@@ -46,7 +46,7 @@ def table_frame(spark: SparkSession, root: Path, state: TableState, *, commit_se
         frame = spark.createDataFrame([], _shown_schema(state.schema))
         return frame if commit_seq else frame.drop(COMMIT_SEQ.name)
     spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
-    ranked = state.mode == "upsert" and bool(state.schema.primary_key) and not all(file.level for file in state.files)
+    ranked = is_ranked(state)
     groups = [
         _group_frame(spark, root.absolute(), state, schema_id, list(files), placed=ranked or commit_seq)
         for schema_id, files in groupby(sorted(state.files, key=_by_schema), key=lambda file: file.schema_id)
@@ -59,6 +59,11 @@ def table_frame(spark: SparkSession, root: Path, state: TableState, *, commit_se
     elif not commit_seq:
         return frame
     return frame.drop("_hw_ordinal", "_hw_row", *([] if commit_seq else [COMMIT_SEQ.name]))
+
+
+def is_ranked(state: TableState) -> bool:
+    """Whether several rows of a key may be in the table's files."""
+    return state.mode == "upsert" and bool(state.schema.primary_key) and not all(file.level for file in state.files)
 
 
 def _last_writes(frame: DataFrame, schema: TableSchema) -> DataFrame:
@@ -157,6 +162,11 @@ def _read_schema(written: TableSchema, *, merged: bool) -> StructType:
     return StructType(
         [StructField(name, _parsed(type_), metadata={"parquet.field.id": id_}) for id_, name, type_ in fields]
     )
+
+
+def spark_type(type_: Type) -> DataType:
+    """The type that a column shows; without the type of its table for `dynamic` and `vector`."""
+    return _parsed(_file_type(type_, times="timestamp"))
 
 
 @cache

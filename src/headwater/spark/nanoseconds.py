@@ -7,20 +7,33 @@ Spark computes with microseconds. If a result passes a time on unchanged, its re
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from headwater.coerce.times import FIRST_NS, LAST_NS
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 REMAINDER = "_hw_ns:"
 """The prefix of a column of remainders; the name of its time follows."""
+_with_remainders: WeakSet[SparkSession] = WeakSet()
+"""Sessions in which a table with remainders is read."""
 _FIRST_US, _LAST_US = FIRST_NS // 1000, LAST_NS // 1000
 
 
 def remainder_of(nanoseconds: str) -> str:
     """The remainder of a SQL expression that gives nanoseconds."""
     return f"cast(pmod({nanoseconds}, 1000) as int)"
+
+
+def note_remainders(session: SparkSession) -> None:
+    _with_remainders.add(session)
+
+
+def has_remainders(session: SparkSession) -> bool:
+    """Whether a frame of the session may pass remainders on."""
+    return session in _with_remainders
 
 
 def with_nanoseconds(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -12,7 +12,7 @@ give only the table's own columns. A view is its query over the tables of the cu
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,8 +23,9 @@ from headwater.catalog.table_state import TableState
 from headwater.duck.table_select import column_names
 from headwater.spark.frame_schema import column_metadata, quoted
 from headwater.spark.frames import further_columns, select_expressions, table_frame
-from headwater.spark.nanoseconds import REMAINDER, remainder_of
+from headwater.spark.nanoseconds import REMAINDER, note_remainders, remainder_of
 from headwater.spark.small_runs import is_small, plan_for_small
+from headwater.spark.small_tables import small_frame
 from headwater.spark.sql_plan import checked_sql
 from headwater.spark.user_code import Code, PythonCode, SqlCode, loaded
 from headwater.spark.user_errors import python_errors, user_errors
@@ -113,7 +114,8 @@ class RippleContext:
         given = self._input(table)
         if isinstance(given, ViewInput):
             return self._own_columns(given)
-        return self._noted(_select(table_frame(self.spark, given.root, given.state), given, also=None))
+        frame = table_frame(self.spark, given.root, given.state)
+        return self._noted(_select(frame, given, further_columns(given.state)))
 
     def _own_columns(self, given: Input) -> DataFrame:
         return self._noted(_own_columns(self.spark, given))
@@ -182,7 +184,7 @@ def run_sql(session: SparkSession, sql: str, inputs: Mapping[str, Input], *, sub
     frames = {name: _own_columns(session, given, also=named) for name, given in inputs.items()}
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
-    return checked_sql(session, sql, inputs, subject=subject)
+    return checked_sql(session, sql, frames, subject=subject)
 
 
 @contextmanager
@@ -218,20 +220,24 @@ def _own_columns(spark: SparkSession, given: Input, *, also: frozenset[str] = fr
         for name in given.inputs:
             spark.catalog.dropTempView(name)
         return frame
+    others = [name for name in further_columns(given.state) if name.lower() in also]
+    small = None if others else small_frame(spark, given.root, given.state)
+    if small is not None:
+        return small
     frame = table_frame(spark, given.root, given.state, commit_seq=COMMIT_SEQ.name in also)
-    return _select(frame, given, also=also)
+    return _select(frame, given, others)
 
 
-def _select(frame: DataFrame, given: TableInput, *, also: frozenset[str] | None = frozenset()) -> DataFrame:
-    """Own columns, with metadata for what Spark's type does not say, and the columns in `also` (None: all others).
-    Beside each time is its remainder, hidden by a projection above: `carried_times.py` finds the two."""
+def _select(frame: DataFrame, given: TableInput, others: Sequence[str] = ()) -> DataFrame:
+    """Own columns, with metadata for what Spark's type does not say, and the columns in `others`. Beside each time is
+    its remainder, hidden by a projection above: `carried_times.py` finds the two."""
     schema = given.state.schema
     names, exacts = column_names(schema)
-    others = [name for name in further_columns(given.state) if also is None or name.lower() in also]
     shown = [quoted(name) for name in (*names.values(), *others)]
     if exacts:
         remainders = [f"{remainder_of(quoted(name))} as {quoted(REMAINDER + names[i])}" for i, name in exacts.items()]
         frame = select_expressions(frame, [*shown, *remainders])
+        note_remainders(frame.sparkSession)
     frame = select_expressions(frame, shown)
     for column in schema.columns:
         if metadata := column_metadata(column.type):

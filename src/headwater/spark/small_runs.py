@@ -25,6 +25,9 @@ _SMALL_CONF = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    # It would compute while it plans, where a run cannot be stopped.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
 }
 
 
@@ -52,7 +55,9 @@ def small_result(frame: DataFrame) -> pa.Table | None:
     from pyspark.errors import PySparkException
 
     try:
-        table = frame.limit(limits.SMALL_RESULT_ROWS + 1).toArrow()
+        most = frame._jdf.queryExecution().optimizedPlan().maxRows()
+        is_bounded = most.isDefined() and most.get() <= limits.SMALL_RESULT_ROWS
+        table = (frame if is_bounded else frame.limit(limits.SMALL_RESULT_ROWS + 1)).toArrow()
     except (Py4JJavaError, PySparkException) as error:
         if "spark.driver.maxResultSize" in str(error):
             return None
