@@ -30,7 +30,7 @@ from headwater.interfaces.cli import (
     simulate,
     why,
 )
-from headwater.interfaces.cli.output import Face, Interrupted, answer, say, show_error
+from headwater.interfaces.cli.output import Interrupted, answer, say, show_error
 
 app = typer.Typer(
     name="headwater",
@@ -70,15 +70,24 @@ def headwater(
         bool, typer.Option("--version", callback=_say_version, help="Print the version and end.")
     ] = False,
 ) -> None:
-    context_.obj = Face(project or Path.cwd())
+    context_.obj = project or Path.cwd()
 
 
-for part in (init, apply, query, ingest, deadletters, serve, demand, why, simulate):
-    part.register(app)
-app.add_typer(schema.app, name="schema")
-app.add_typer(context.app, name="context")
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(doctor.app, name="doctor")
+for command in (
+    *(init.init, init.demo, apply.plan, apply.apply, apply.run, query.validate, query.status, query.query),
+    *(ingest.ingest, deadletters.deadletters, serve.serve, serve.worker),
+    *(demand.tap, demand.pulse, demand.wave, demand.tide, demand.clear, why.why, why.runs, why.logs, simulate.simulate),
+):
+    app.command()(command)
+for name, group in {
+    "ledger": ingest.ledger,
+    "trigger": demand.trigger,
+    "schema": schema.app,
+    "context": context.app,
+    "pipeline": pipeline.app,
+    "doctor": doctor.app,
+}.items():
+    app.add_typer(group, name=name)
 
 
 def run() -> None:

@@ -14,21 +14,16 @@ import typer
 
 from headwater.base import limits
 from headwater.base.clock import now_us, to_text
-from headwater.interfaces.cli.output import count_text, opened_project, say, seconds_text, show_error
+from headwater.interfaces.cli import operations
+from headwater.interfaces.cli.output import count_text, opened_project, say, seconds_text, show_dropped, show_error
 
 if TYPE_CHECKING:
     from headwater.app.drop_folder import News
-    from headwater.app.ingest import Ingestor
     from headwater.app.serve import EndedRun
     from headwater.app.workspace import Workspace
     from headwater.interfaces.http.request_context import Context
 
 _STOP, _OVER = b"s", b"o"
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(serve)
-    app.command()(worker)
 
 
 def serve(
@@ -42,16 +37,17 @@ def serve(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only errors.")] = False,
 ) -> None:
     """Keep every pipeline as fresh as demand asks: engine, workers, HTTP API. Ends with Ctrl-C or SIGTERM."""
-    from headwater.app.ingest import Ingestor
-    from headwater.app.serve import open_service
 
-    with opened_project(context) as opened, closing(Ingestor()) as ingestor:
-        served = open_service(
+    def on_dropped(news: News) -> None:
+        show_dropped(news, quiet=quiet)
+
+    with opened_project(context) as opened, closing(operations.ingest.Ingestor()) as ingestor:
+        served = operations.serve.open_service(
             opened,
             ingestor,
-            tell=lambda error: show_error(error, as_json=False),
-            on_run=_nothing if quiet else _narrate,
-            on_dropped=lambda news: _show_dropped(news, quiet=quiet),
+            tell=show_error,
+            on_run=(lambda _run: None) if quiet else _narrate,
+            on_dropped=on_dropped,
         )
         listening = nullcontext("") if no_http else _http(opened, ingestor, host, port, otlp=otlp)
         with until_signal(served.stop), listening as where:
@@ -61,10 +57,8 @@ def serve(
 
 def worker(context: typer.Context) -> None:
     """Only workers, on any machine that reaches the catalog and the store: they do the jobs of a `serve` elsewhere."""
-    from headwater.app.serve import open_worker
-
     with opened_project(context) as opened:
-        process = open_worker(opened, tell=lambda error: show_error(error, as_json=False))
+        process = operations.serve.open_worker(opened, tell=show_error)
         with until_signal(process.stop):
             say(f"working for {opened.project.name}")
             process.run()
@@ -72,22 +66,22 @@ def worker(context: typer.Context) -> None:
 
 
 @contextmanager
-def _http(opened: Workspace, ingestor: Ingestor, host: str | None, port: int | None, *, otlp: bool) -> Iterator[str]:
+def _http(
+    opened: Workspace, ingestor: operations.ingest.Ingestor, host: str | None, port: int | None, *, otlp: bool
+) -> Iterator[str]:
     """Runs the HTTP API; the address as text."""
-    from headwater.app.access import access_of, joined
-    from headwater.app.serve import otlp_ports
     from headwater.interfaces.http.api import api
     from headwater.interfaces.http.server import HttpServer
 
     section = opened.project.spec.serve
     bind = host or section.host
-    access = access_of(opened.project, host=bind)
+    access = operations.access.access_of(opened.project, host=bind)
     server = HttpServer()
     app = api(lambda: opened, access=access, ingestor=ingestor)
     bound = server.start(app, bind, section.port if port is None else port)
     try:
-        with _otlp(app.state.context, bind, otlp_ports(opened, asked=otlp)) as also:
-            yield f" on http://{joined(bind, bound)}{also}"
+        with _otlp(app.state.context, bind, operations.serve.otlp_ports(opened, asked=otlp)) as also:
+            yield f" on http://{operations.access.joined(bind, bound)}{also}"
     finally:
         server.stop()
 
@@ -137,16 +131,6 @@ def until_signal(stop: Callable[[], None]) -> Iterator[None]:
         listener.join()
         os.close(reading)
         os.close(writing)
-
-
-def _nothing(_run: EndedRun) -> None:
-    """Says nothing."""
-
-
-def _show_dropped(news: News, *, quiet: bool) -> None:
-    from headwater.interfaces.cli.drop_messages import show_dropped
-
-    show_dropped(news, quiet=quiet)
 
 
 def _narrate(run: EndedRun) -> None:

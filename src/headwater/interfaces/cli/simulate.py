@@ -10,6 +10,7 @@ import typer
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
+from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import JsonOption, answer, count_text, opened_project, say, show, table
 
 if TYPE_CHECKING:
@@ -28,10 +29,6 @@ WaveOption = Annotated[list[str] | None, typer.Option("--wave", metavar="P", hel
 TideOption = Annotated[list[str] | None, typer.Option("--tide", metavar="P=15m", help="Try a tide.")]
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(simulate)
-
-
 def simulate(
     context: typer.Context,
     scenario: ScenarioArgument = None,
@@ -48,8 +45,6 @@ def simulate(
 ) -> None:
     """Simulate the freshness engine on virtual time: what would run when, and how stale the results would be. Without a
     file: the project's own pipelines, from now on, with the measured durations of their runs."""
-    from headwater.app.simulate import simulate_file
-
     if svg is not None:
         _check_target(svg)
     tried = _tried(tap, pulse, wave, tide)
@@ -60,7 +55,7 @@ def simulate(
                 "a scenario file has its own demand and its own end",
                 hint="write `events` and `until` into the file, or leave it out to simulate the project",
             )
-        found, title = simulate_file(scenario), scenario.stem
+        found, title = operations.simulate.simulate_file(scenario), scenario.stem
     else:
         found, title = _own(context, until or "1h", tried, alone=alone)
     if svg is not None:
@@ -81,11 +76,9 @@ def _own(
     context: typer.Context, until: str, tried: Sequence[tuple[DemandKind, str]], *, alone: bool
 ) -> tuple[Simulated, str]:
     """Simulates the project itself; the result, and the project's name."""
-    from headwater.app.simulate import demand_to_try, simulate_project
-
-    what_if = [demand_to_try(kind, text) for kind, text in tried]
+    what_if = [operations.simulate.demand_to_try(kind, text) for kind, text in tried]
     with opened_project(context) as opened:
-        found = simulate_project(opened, until=until, what_if=what_if, alone=alone)
+        found = operations.simulate.simulate_project(opened, until=until, what_if=what_if, alone=alone)
         name = opened.project.name
     if not found.scenario.events:
         say("no demand is set: nothing would run; try some with --pulse, --tap, --wave or --tide")

@@ -16,6 +16,7 @@ import typer
 from headwater.base.errors import HeadwaterError
 from headwater.base.json_form import distinct, json_value, plain
 from headwater.interfaces.answers import answer_text
+from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import table
 
 if TYPE_CHECKING:
@@ -25,12 +26,10 @@ if TYPE_CHECKING:
 
 def write_rows(session: duckdb.DuckDBPyConnection, sql: str, format_: str, output: Path | None) -> None:
     """Run a query and write its rows."""
-    from headwater.app.query import run_query, run_to_arrow
-
     if format_ == "parquet":
-        _write_parquet(lambda: run_to_arrow(session, sql), output)
+        _write_parquet(lambda: operations.query.run_to_arrow(session, sql), output)
         return
-    result = run_query(session, sql)
+    result = operations.query.run_query(session, sql)
     text = _text(list(result.columns), list(result.rows()), format_)
     if output is None:
         typer.echo(text, nl=not text.endswith("\n"), color=True)  # data is written as it is: nothing is stripped
