@@ -36,8 +36,7 @@ def export(workspace: Workspace) -> list[Path]:
 
 def log(workspace: Workspace, name: str) -> list[dict[str, Any]]:
     """Every schema event of a table or view, or of all those of a pipeline, in order."""
-    store = workspace.landed_store()
-    with store.catalog.snapshot() as connection:
+    with workspace.landed_store().catalog.snapshot() as connection:
         makers = {entry.name: entry.pipeline for entry in table_entries(connection).values()}
         makers |= {view.name: view.pipeline for view in view_states(connection)}
         tables = [name] if name in makers else [table for table, pipeline in makers.items() if pipeline == name]

@@ -106,9 +106,10 @@ class RunLog:
 def why(workspace: Workspace, pipeline: str) -> Why:
     """Explains the engine's last decision about a pipeline. Reads only the catalog."""
     workspace.project.pipeline(pipeline)
+    never = Why(pipeline, "new", "never-demanded", f"`{pipeline}` has never been demanded")
     store = workspace.existing_store()
     if store is None:
-        return _never(pipeline)
+        return never
     with store.catalog.snapshot() as connection:
         saved, owner = load_engine(connection), engine_owner(connection)
         error = last_error(connection, pipeline)
@@ -120,7 +121,7 @@ def why(workspace: Workspace, pipeline: str) -> Why:
         )
         return Why(pipeline, "queued", "not-taken", sentence)
     if pipeline not in saved.ponds:
-        return _never(pipeline)
+        return never
     state = restored(compile_pipelines(workspace.project, now_us=now_us()).ponds, saved)
     found = explain(state, pipeline, clock=to_text)
     sentence = found.sentence
@@ -159,8 +160,7 @@ def runs(
 def newest_log(workspace: Workspace, name: str) -> RunLog:
     """The log of a run, or of the newest run of a pipeline: `name` is the id of either. If it could be both, the
     pipeline is meant, even if it is no longer in the manifest."""
-    store = workspace.landed_store()
-    with store.catalog.snapshot() as connection:
+    with workspace.landed_store().catalog.snapshot() as connection:
         newest = pond_runs(connection, pond=name, limit=1)
     if newest:
         return run_log(workspace, newest[0].run_id)
@@ -173,8 +173,7 @@ def newest_log(workspace: Workspace, name: str) -> RunLog:
 def run_log(workspace: Workspace, run_id: str) -> RunLog:
     """All that is known of one run. The beginning or the end of its id is enough; if several runs match, raises HW-U02
     with those runs."""
-    store = workspace.landed_store()
-    with store.catalog.snapshot() as connection:
+    with workspace.landed_store().catalog.snapshot() as connection:
         run = _one_run(connection, run_id)
         work = sorted(jobs(connection, run_id=run.run_id, limit=None), key=lambda job: job.job_id)
         told = engine_events(connection, run_id=run.run_id)
@@ -222,10 +221,6 @@ def _one_run(connection: Connection, run_id: str) -> PondRun:
             ]
         },
     )
-
-
-def _never(pipeline: str) -> Why:
-    return Why(pipeline, "new", "never-demanded", f"`{pipeline}` has never been demanded")
 
 
 def _cut(record: Mapping[str, Any]) -> Mapping[str, Any]:

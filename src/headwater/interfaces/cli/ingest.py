@@ -13,6 +13,7 @@ import typer
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Position
+from headwater.interfaces.answers import batch_json
 from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import (
     Interrupted,
@@ -30,8 +31,6 @@ from headwater.interfaces.cli.output import (
 )
 
 STDIN = "-"
-ANSWERED = ("snapshot_id", "rows_ingested", "rows_refused", "bytes_written", "replayed")
-"""The keys of the answer for a batch, as over HTTP."""
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE")]
 
 ledger = typer.Typer(help="The keys of pushed rows.", no_args_is_help=True)
@@ -76,7 +75,7 @@ def ingest(
             except HeadwaterError as error:
                 raise _placed(error, name, landed) from error
             bar.landed(len(body))
-            landed.append({"file": name, **{field: getattr(found, field) for field in ANSWERED}})
+            landed.append({"file": name, **batch_json(found)})
             if not json_:
                 with _landed_anyway():
                     _show_landed(table_, found)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
 from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import JsonOption, age_text, answer, count_text, say, show, show_error, table
-from headwater.interfaces.cli.serve import outcome_text, until_signal
+from headwater.interfaces.cli.serve import outcome_text, time_of_day, until_signal
 
 if TYPE_CHECKING:
     from headwater.app.apply import ApplyResult
@@ -102,12 +101,18 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
     """New orders arrive, and the demand in the manifest is met."""
     runs: Counter[str] = Counter()
 
-    def tell(run: operations.serve.EndedRun) -> None:
-        runs[run.pipeline] += 1
-        say(f"{to_text(now_us())[11:19]}  {run.pipeline:9}  {outcome_text(run)}, asked by {run.trigger}")
+    def tell(pipeline: str, outcome: str) -> None:
+        runs[pipeline] += 1
+        say(f"{time_of_day()}  {pipeline:9}  {outcome}")
 
     ingestor = operations.ingest.Ingestor()
-    served = operations.serve.open_service(opened, ingestor, tell=show_error, on_run=tell)
+    served = operations.serve.open_service(
+        opened,
+        ingestor,
+        tell=show_error,
+        on_run=lambda run: tell(run.pond, f"{outcome_text(run)}, asked by {run.cause}"),
+        on_pass=lambda pipeline: tell(pipeline, "nothing new"),
+    )
     say("")
     say("new orders arrive; `sales` has a Wave on it, `goods` a Tide of 20 s. Ctrl-C ends it. In another terminal:")
     say(f"  {_program()} --project {directory} why {operations.init.DEMO_PIPELINE}")

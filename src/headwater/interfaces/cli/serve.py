@@ -14,12 +14,13 @@ import typer
 
 from headwater.base import limits
 from headwater.base.clock import now_us, to_text
+from headwater.base.errors import error_of
 from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import count_text, opened_project, say, seconds_text, show_dropped, show_error
 
 if TYPE_CHECKING:
     from headwater.app.drop_folder import News
-    from headwater.app.serve import EndedRun
+    from headwater.app.serve import PondRun
     from headwater.app.workspace import Workspace
     from headwater.interfaces.http.request_context import Context
 
@@ -38,6 +39,14 @@ def serve(
 ) -> None:
     """Keep every pipeline as fresh as demand asks: engine, workers, HTTP API. Ends with Ctrl-C or SIGTERM."""
 
+    def narrate(line: str) -> None:
+        if not quiet:
+            say(f"{time_of_day()} {line}")
+
+    def on_run(run: PondRun) -> None:
+        places = error_of(run.error).places if run.error is not None else ()
+        narrate("\n  ".join([f"{run.pond}: {outcome_text(run)}", *map(str, places)]))
+
     def on_dropped(news: News) -> None:
         show_dropped(news, quiet=quiet)
 
@@ -46,7 +55,8 @@ def serve(
             opened,
             ingestor,
             tell=show_error,
-            on_run=(lambda _run: None) if quiet else _narrate,
+            on_run=on_run,
+            on_pass=lambda pipeline: narrate(f"{pipeline}: nothing new"),
             on_dropped=on_dropped,
         )
         listening = nullcontext("") if no_http else _http(opened, ingestor, host, port, otlp=otlp)
@@ -133,28 +143,22 @@ def until_signal(stop: Callable[[], None]) -> Iterator[None]:
         os.close(writing)
 
 
-def _narrate(run: EndedRun) -> None:
-    """One line for each run, with the time of day (UTC). A scan of a source that found nothing new gets none, unless a
-    user asked for it."""
-    say(f"{to_text(now_us())[11:19]} {run.pipeline}: {outcome_text(run)}")
-    if run.error is not None:
-        for place in run.error.places:
-            say(f"  {place}")
+def time_of_day() -> str:
+    """In UTC."""
+    return to_text(now_us())[11:19]
 
 
-def outcome_text(run: EndedRun) -> str:
+def outcome_text(run: PondRun) -> str:
     """How a run ended: its outcome, rows, seconds."""
-    seconds = seconds_text(run.seconds)
-    if run.spark_start_seconds:
-        seconds += f" after Spark's start of {seconds_text(run.spark_start_seconds)}"
+    seconds = seconds_text((run.took_us or 0) / 1e6)
+    if run.spark_start_us:
+        seconds += f" after Spark's start of {seconds_text(run.spark_start_us / 1e6)}"
     match run.state:
         case "success" if run.changed:
             return f"landed, {count_text(run.rows, 'row')}, {seconds}"
         case "success":
             return f"same result, {seconds}"
-        case "passed":
-            return "nothing new"
         case "failed":
-            return f"failed, {seconds}; see `headwater logs {run.pipeline}`"
+            return f"failed, {seconds}; see `headwater logs {run.pond}`"
         case _:
             return f"{run.state}, {seconds}"
