@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headwater.app.engine_events import newest_event
 from headwater.app.inspect_sources import look_patiently
 from headwater.app.make_workers import OnEvent, definitions_of, make_worker, worker_threads
 from headwater.app.workspace import Workspace, actor
@@ -17,7 +18,7 @@ from headwater.base.errors import HeadwaterError, error_of
 from headwater.base.holder import new_holder
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_state import load_engine
-from headwater.catalog.history import PondRun, engine_events, last_event_id, pond_runs
+from headwater.catalog.history import PondRun, engine_events, pond_runs
 from headwater.catalog.stored_dead_letters import dead_letters_by_engine_run
 from headwater.catalog.wakeups import changes
 from headwater.freshness.explain import explain
@@ -66,7 +67,7 @@ class Settling:
         request = Request({}, {})
         self._ask_next(request)
         told = False
-        heard = _last_heard(store)
+        heard = newest_event(self.workspace)
         waker = changes(store.catalog)
         try:
             while True:
@@ -199,11 +200,6 @@ class Settling:
             until = to_text(window[1]) if window[1] is not None else None
             return PipelineResult(name, "waiting", waits_until=until)
         return PipelineResult(name, "unchanged")
-
-
-def _last_heard(store: Store) -> int:
-    with store.catalog.snapshot() as connection:
-        return last_event_id(connection)
 
 
 def _look_first(looked: Looked, look: Look) -> Look:

@@ -14,14 +14,7 @@ from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
 from headwater.catalog.engine_lease import engine_owner
 from headwater.catalog.engine_state import load_engine
-from headwater.catalog.history import (
-    ID_LENGTH,
-    PondRun,
-    engine_events,
-    pond_runs,
-    runs_like,
-    short_ids,
-)
+from headwater.catalog.history import ID_LENGTH, PondRun, engine_events, pond_runs, runs_like, short_ids
 from headwater.catalog.inbox import take
 from headwater.catalog.job_output import outputs_of
 from headwater.catalog.lookup import run_record
@@ -199,27 +192,17 @@ def _one_run(connection: Connection, run_id: str) -> PondRun:
             f"no run has the id `{run_id[:ID_LENGTH]}`",
             hint="`headwater runs` lists the newest ones; a scan that found nothing new is not kept",
         )
-    shown = found[: limits.ERRORS_SHOWN]
-    short = short_ids(connection, [run.run_id for run in shown])
-    lines = [f"{short[run.run_id]}  {run.pond}  {to_text(run.started_us)}  {run.state}" for run in shown]
+    short = short_ids(connection, [run.run_id for run in found])
+    shown = [run_status(run, short[run.run_id]) for run in found[: limits.ERRORS_SHOWN]]
+    lines = [f"{run.short_id}  {run.pipeline}  {run.started_at}  {run.state}" for run in shown]
+    keys = ("run_id", "short_id", "pipeline", "started_at", "state")
     more = ["and more"] if len(found) > len(shown) else []
     many = f"{len(shown)}" if not more else f"more than {len(shown)}"
     raise HeadwaterError(
         "HW-U02",
         f"{many} runs have an id that begins or ends with `{run_id}`",
         hint="\n".join(["name one of them:", *lines, *more]),
-        detail={
-            "runs": [
-                {
-                    "run_id": run.run_id,
-                    "short_id": short[run.run_id],
-                    "pipeline": run.pond,
-                    "started_at": to_text(run.started_us),
-                    "state": run.state,
-                }
-                for run in shown
-            ]
-        },
+        detail={"runs": [{key: getattr(run, key) for key in keys} for run in shown]},
     )
 
 

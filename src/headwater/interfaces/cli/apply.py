@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -198,9 +199,7 @@ def _change_text(change: Any) -> str:
 
 
 def _plan_summary(plan: Any) -> str:
-    by_action: dict[str, int] = {}
-    for p in plan.pipelines:
-        by_action[p.action] = by_action.get(p.action, 0) + 1
+    by_action = Counter(p.action for p in plan.pipelines)
     words = {
         "land": "to land",
         "resume": "to resume",
@@ -211,5 +210,4 @@ def _plan_summary(plan: Any) -> str:
         "wait": "to wait for",
     }
     parts = [f"{count} {words[action]}" for action, count in by_action.items() if action != "nothing"]
-    done = by_action.get("nothing", 0)
-    return f"{', '.join(parts) or 'nothing to do'}; {done} up to date; plan {plan.hash[:19]}"
+    return f"{', '.join(parts) or 'nothing to do'}; {by_action['nothing']} up to date; plan {plan.hash[:19]}"

@@ -49,7 +49,9 @@ def demo(
     """Write the demo project, apply it, query it, and show why it is as fresh as it is."""
     from headwater.interfaces.cli.progress import progress
 
-    seconds = _seconds(for_, serve=serve)
+    if for_ is not None and not serve:
+        raise HeadwaterError("HW-U01", "`--for` says how long to serve", hint="headwater demo --serve --for 60s")
+    seconds = operations.init.duration_seconds(for_) if for_ is not None else threading.TIMEOUT_MAX
     if not operations.init.is_demo(directory):
         operations.init.write_demo(directory)
     say(f"the demo project is in {directory}/")
@@ -97,7 +99,7 @@ def _show(opened: Workspace, directory: Path, result: ApplyResult, *, json_: boo
     show(f"  {program} plan")
 
 
-def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
+def _serve(opened: Workspace, directory: Path, seconds: float) -> None:
     """New orders arrive, and the demand in the manifest is met."""
     runs: Counter[str] = Counter()
 
@@ -122,7 +124,7 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
         until_signal(served.stop),
         operations.demo_orders.Arrivals(directory / "data" / "orders") as arrivals,
     ):
-        clock = threading.Timer(threading.TIMEOUT_MAX if seconds is None else seconds, served.stop)
+        clock = threading.Timer(seconds, served.stop)
         clock.daemon = True
         clock.start()
         try:
@@ -132,15 +134,6 @@ def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
     counted = ", ".join(f"{name} {count}" for name, count in sorted(runs.items()))
     arrived = f"{count_text(arrivals.files, 'file')} with {count_text(arrivals.orders, 'order')}"
     say(f"\n{arrived} arrived; runs: {counted or 'none'}. Start it again to continue")
-
-
-def _seconds(text: str | None, *, serve: bool) -> float | None:
-    if text is None:
-        return None
-
-    if not serve:
-        raise HeadwaterError("HW-U01", "`--for` says how long to serve", hint="headwater demo --serve --for 60s")
-    return operations.init.duration_seconds(text)
 
 
 def _program() -> str:
