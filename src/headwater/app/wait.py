@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from headwater.app.engine_events import newest_event
@@ -68,8 +69,7 @@ class Settling:
         self._ask_next(request)
         told = False
         heard = newest_event(self.workspace)
-        waker = changes(store.catalog)
-        try:
+        with closing(changes(store.catalog)) as waker:
             while True:
                 engine = open_engine(store, self.compiled, holder=self.holder)
                 if engine is not None:
@@ -83,8 +83,6 @@ class Settling:
                     return found
                 waker.wait(limits.WAKE_RETRY_SECONDS)
                 time.sleep(limits.POLL_SECONDS)  # a busy engine makes events faster than a user can read them
-        finally:
-            waker.close()
 
     def _drive(self, engine: Engine, request: Request, looked: Looked, began_us: int) -> dict[str, PipelineResult]:
         """Run the engine in this process until everything has settled."""

@@ -111,22 +111,17 @@ def _main(arguments: list[str]) -> int:
         if code == Exit.INTERRUPTED:  # typer's exit code for a Ctrl-C, without a message
             return _interrupted()
         return int(code) if isinstance(code, int) else Exit.DONE
-    except typer.Abort:
-        return _interrupted()
-    except KeyboardInterrupt:
+    except (typer.Abort, KeyboardInterrupt):
         return _interrupted()
     except Interrupted as error:
         return _interrupted(str(error))
     except typer.TyperException as error:
         return _usage(error, as_json=as_json)
-    except HeadwaterError as error:
-        show_error(error, as_json=as_json)
-        return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.DONE
     except Exception as error:
-        if os.environ.get("HEADWATER_DEBUG"):
+        if not isinstance(error, HeadwaterError) and os.environ.get("HEADWATER_DEBUG"):
             raise
         wrapped = as_headwater(error)
         show_error(wrapped, as_json=as_json)

@@ -15,8 +15,7 @@ from headwater.app.demand import Asked, TriggerView, ask, clear, remove_trigger,
 from headwater.app.workspace import Workspace
 from headwater.interfaces.http.ingest import actor_of, parts_of
 from headwater.interfaces.http.problems import RequestError
-from headwater.interfaces.http.request_context import Context, Given, Opened, RequestBody, answer, answers, shape
-from headwater.interfaces.http.webhooks import Signing
+from headwater.interfaces.http.request_context import Given, Opened, RequestBody, answer, answers, shape
 
 router = APIRouter(tags=["ask"])
 
@@ -87,7 +86,9 @@ async def webhook(
     demand: Annotated[Literal["tap", "pulse"], Query(description="the demand that it sends")] = "tap",
 ) -> Response:
     """The source has changed: send a tap or a pulse. The body may be anything; it is not kept."""
-    signing = _signing(context, request, id, demand)
+    secret, signing = context.access.webhook_secret, None
+    if secret is not None:
+        signing = context.signatures.begin(secret, request.headers, id, demand, now=time.time())
     async for part in parts_of(request):
         if signing is not None:
             signing.update(part)
@@ -96,14 +97,6 @@ async def webhook(
             lambda: ask(context.current(), id, demand, cause="webhook", actor=actor_of(request))
         )
     return answer({"asked": asked}, status=202)
-
-
-def _signing(context: Context, request: Request, id: str, demand: str) -> Signing | None:
-    """None if webhooks need no signature."""
-    secret = context.access.webhook_secret
-    if secret is None:
-        return None
-    return context.signatures.begin(secret, request.headers, id, demand, now=time.time())
 
 
 def _set(workspace: Workspace, id: str, kind: Literal["wave", "tide"], body: TriggerBody, actor: str) -> Response:
