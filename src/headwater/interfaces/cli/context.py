@@ -65,7 +65,8 @@ def gc(
         answer({"dry_run": dry_run, "collected": collected})
         return
     verb = "would delete" if dry_run else "deleted"
-    files = (
-        f"{count_text(collected.retired_files, 'retired file')} and {count_text(collected.orphan_files, 'leftover')}"
+    retired, orphans = (
+        count_text(collected.retired_files, "retired file"),
+        count_text(collected.orphan_files, "leftover"),
     )
-    show(f"{verb} {files}, {size_text(collected.bytes)}")
+    show(f"{verb} {retired} and {orphans}, {size_text(collected.bytes)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -156,9 +156,7 @@ def _interruptible(key: str | None) -> Iterator[None]:
 def _read(name: str) -> bytes:
     """A file or stdin, decompressed. Reads no more than the limit of a batch."""
     try:
-        if name == STDIN:
-            return operations.ingest.decode_file(name, sys.stdin.buffer.read(limits.MAX_BODY_BYTES + 1))
-        with open(name, "rb") as file:
+        with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as file:
             return operations.ingest.decode_file(name, file.read(limits.MAX_BODY_BYTES + 1))
     except HeadwaterError as error:
         error.places = (Position("stdin" if name == STDIN else name),)
