@@ -32,15 +32,13 @@ class Access:
     def knows_host(self, header: str | None) -> bool:
         return header is not None and host_of(header) in self.hosts
 
-    def knows_token(self, authorization: str | None) -> bool:
-        if self.token is None:
-            return True
-        scheme, _, given = (authorization or "").partition(" ")
-        return scheme.lower() == "bearer" and _same(given.strip(), self.token)
-
     def check_token(self, authorization: str | None) -> None:
         """Raises HW-H02 if there is a token and the sender did not send it."""
-        if not self.knows_token(authorization):
+        if self.token is None:
+            return
+        scheme, _, given = (authorization or "").partition(" ")
+        sent = given.strip().encode("utf-8", "surrogateescape")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(sent, self.token.encode()):
             what = "no token" if authorization is None else "the wrong token"
             hint = "send `Authorization: Bearer ...` with the token of `[serve] token`"
             raise HeadwaterError("HW-H02", f"the request has {what}", hint=hint)
@@ -75,10 +73,6 @@ def host_of(header: str) -> str:
         return ""
     alone = not (found.username or found.password or found.path or found.query or found.fragment)
     return name if alone and is_host(name) else ""
-
-
-def _same(given: str, right: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), right.encode())
 
 
 def _secret(project: Project, key: str, text: str | None, environ: Mapping[str, str]) -> str | None:

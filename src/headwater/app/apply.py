@@ -74,15 +74,10 @@ def apply(
     jobs, plan_, asked, compiled = _look(workspace, chosen, view)
     try:
         _check_plan(plan_, plan_file)
-        if not plan_.demand:
+        # no store is made for sources that cannot be read
+        is_unreadable = bool(jobs) and all(isinstance(job, HeadwaterError) for job in jobs.values())
+        if not plan_.demand or (is_unreadable and workspace.existing_store() is None):
             _mend_views(workspace, view)
-            return ApplyResult(tuple(_unchanged(name, jobs) for name in asked))
-        if (
-            workspace.existing_store() is None
-            and jobs
-            and all(isinstance(job, HeadwaterError) for job in jobs.values())
-        ):
-            # no store is made for sources that cannot be read
             return ApplyResult(tuple(_unchanged(name, jobs) for name in asked))
         from headwater.app.wait import Settling
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from headwater.app.refresh_views import refresh
 from headwater.app.workspace import Workspace, actor
 from headwater.base import limits
@@ -15,10 +13,8 @@ from headwater.catalog.verify import verify as verify_store
 from headwater.manifest.durations import duration_us
 
 
-def verify(
-    workspace: Workspace, *, repair: bool = False, progress: Callable[[int], None] = lambda _bytes: None
-) -> Verification:
-    return verify_store(workspace.landed_store(), repair=repair, progress=progress)
+def verify(workspace: Workspace, *, repair: bool = False) -> Verification:
+    return verify_store(workspace.landed_store(), repair=repair)
 
 
 def rebuild(workspace: Workspace) -> Rebuilt:

@@ -64,9 +64,8 @@ class DeadLetterView:
 
 @dataclass(frozen=True)
 class DeadLetterList:
-    """The newest dead letters of a table, oldest first, and their total number."""
+    """The newest dead letters of a table, oldest first, and the number of all of them."""
 
-    table: str
     letters: tuple[DeadLetterView, ...]
     total: int
 
@@ -100,7 +99,7 @@ def list_dead_letters(
         heapq.heappush(newest, (kept.at_us, total, _view(kept, rows=rows)))
         if total > limit:
             heapq.heappop(newest)
-    return DeadLetterList(table, tuple(view for _, _, view in sorted(newest)), total)
+    return DeadLetterList(tuple(view for _, _, view in sorted(newest)), total)
 
 
 def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retried:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,14 +60,13 @@ def ask(
     *,
     cause: str | None = None,
     actor: str | None = None,
-    patience_seconds: float = limits.DEMAND_PATIENCE_SECONDS,
 ) -> Asked:
     """A Tap or a Pulse. Raises HW-R02 if the pipeline is blocked, and names the pipeline that failed."""
     _known(workspace, pipeline)
     store = workspace.store()
     request = send_demand(store.catalog, [pipeline], kind, cause=cause or kind, actor=actor or this_actor())
     served = is_served(store)
-    if not served or not _until(store, lambda: request.listen(store.catalog), patience_seconds):
+    if not served or not _until(store, lambda: request.listen(store.catalog)):
         return Asked(pipeline, kind, taken=False, served=served)
     if request.answers[pipeline].get("unknown"):
         raise HeadwaterError(
@@ -88,13 +88,7 @@ def ask(
     return Asked(pipeline, kind, taken=True, served=True, target=to_text(target) if target is not None else None)
 
 
-def clear(
-    workspace: Workspace,
-    pipeline: str,
-    *,
-    actor: str | None = None,
-    patience_seconds: float = limits.DEMAND_PATIENCE_SECONDS,
-) -> Asked:
+def clear(workspace: Workspace, pipeline: str, *, actor: str | None = None) -> Asked:
     """Restore the demand of a failed pipeline, after its cause was fixed."""
     _known(workspace, pipeline)
     store = workspace.store()
@@ -105,7 +99,7 @@ def clear(
             return not waiting(connection, [event_id])
 
     served = is_served(store)
-    return Asked(pipeline, "clear", taken=served and _until(store, is_taken, patience_seconds), served=served)
+    return Asked(pipeline, "clear", taken=served and _until(store, is_taken), served=served)
 
 
 def set_trigger(
@@ -152,20 +146,15 @@ def triggers(workspace: Workspace) -> list[TriggerView]:
 def remove_trigger(workspace: Workspace, pipeline: str, trigger_id: str | None, *, actor: str | None = None) -> int:
     """Remove one trigger that a user set, or all of them; returns how many. The demand that it made stays."""
     loaded = _known(workspace, pipeline)
-    store = workspace.existing_store()
     if trigger_id is not None and any(view.trigger_id == trigger_id for view in _declared(loaded)):
         raise HeadwaterError(
             "HW-U01", f"`{trigger_id}` is set in the manifest", hint="remove it there", places=(loaded.position,)
         )
-    gone = 0
-    if store is not None:
-        gone = remove_standing(store.catalog, pipeline, trigger_id, actor=actor or this_actor())
+    store = workspace.existing_store()
+    gone = remove_standing(store.catalog, pipeline, trigger_id, actor=actor or this_actor()) if store else 0
     if trigger_id is not None and not gone:
-        raise HeadwaterError(
-            "HW-U01",
-            f"`{pipeline}` has no trigger `{trigger_id}`",
-            hint="`headwater trigger list` shows them",
-        )
+        message = f"`{pipeline}` has no trigger `{trigger_id}`"
+        raise HeadwaterError("HW-U01", message, hint="`headwater trigger list` shows them")
     return gone
 
 
@@ -197,46 +186,32 @@ def _known(workspace: Workspace, pipeline: str) -> LoadedPipeline:
     return loaded
 
 
-def _until(store: Store, holds: Callable[[], bool], patience_seconds: float) -> bool:
-    deadline = time.monotonic() + patience_seconds
-    waker = changes(store.catalog)
-    try:
+def _until(store: Store, holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + limits.DEMAND_PATIENCE_SECONDS
+    with closing(changes(store.catalog)) as waker:
         while not holds():
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
             waker.wait(left)
-        return True
-    finally:
-        waker.close()
+    return True
 
 
 def _declared(loaded: LoadedPipeline) -> list[TriggerView]:
     standing_, crons = triggers_of(loaded.spec)
-    found = [
-        TriggerView(
-            loaded.spec.id,
-            trigger.id,
-            trigger.kind,
-            "manifest",
-            OWNER,
-            max_staleness_seconds=trigger.limit / 1e6 if trigger.kind == "tide" else None,
-        )
-        for trigger in standing_
-    ]
-    return found + [
-        TriggerView(loaded.spec.id, cron.id, "cron", "manifest", OWNER, at=f"{cron.at} {cron.timezone}")
-        for cron in crons
-    ]
+    found = []
+    for trigger in standing_:
+        limit = trigger.limit / 1e6 if trigger.kind == "tide" else None
+        found.append(TriggerView(loaded.spec.id, trigger.id, trigger.kind, "manifest", OWNER, limit))
+    for cron in crons:
+        at = f"{cron.at} {cron.timezone}"
+        found.append(TriggerView(loaded.spec.id, cron.id, "cron", "manifest", OWNER, at=at))
+    return found
 
 
 def _view(trigger: Standing) -> TriggerView:
+    limit = trigger.limit_us / 1e6 if trigger.kind == "tide" else None
+    expires_at = to_text(trigger.expires_us) if trigger.expires_us is not None else None
     return TriggerView(
-        trigger.pond,
-        trigger.trigger_id,
-        trigger.kind,
-        "user",
-        trigger.actor,
-        max_staleness_seconds=trigger.limit_us / 1e6 if trigger.kind == "tide" else None,
-        expires_at=to_text(trigger.expires_us) if trigger.expires_us is not None else None,
+        trigger.pond, trigger.trigger_id, trigger.kind, "user", trigger.actor, limit, expires_at=expires_at
     )

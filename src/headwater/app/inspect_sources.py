@@ -13,7 +13,7 @@ from headwater.manifest.load import LoadedPipeline
 from headwater.runtime.inlet import Inlet, inlet_of
 from headwater.runtime.open_sources import PipelineJob
 from headwater.runtime.plan import Planned, plan_inlet
-from headwater.runtime.results import PipelineResult, no_answer
+from headwater.runtime.results import no_answer
 
 
 def view_now(store: Store, loaded: LoadedPipeline | None = None) -> CatalogView:
@@ -48,24 +48,16 @@ def look_at(workspace: Workspace, loaded: LoadedPipeline, view: CatalogView) -> 
 
 def unless_refused(store: Store, job: PipelineJob | HeadwaterError) -> PipelineJob | HeadwaterError:
     """The error instead of the job if its schema change needs a decision, which is recorded for `schema accept`."""
-    if isinstance(job, PipelineJob):
-        refused = _refused(store, job)
-        if refused is not None and refused.error is not None:
-            job.source.close()
-            return refused.error
-    return job
-
-
-def _refused(store: Store, job: PipelineJob) -> PipelineResult | None:
     from headwater.catalog.schema_decisions import refuse_change
 
+    if isinstance(job, HeadwaterError):
+        return job
     for table in job.planned.tables:
         if table.evolution is not None and table.evolution.refused:
-            ask = table.table.ask
-            declared = table.table.declared
-            error = refuse_change(store, ask.name, table.evolution, mode=ask.mode, actor=actor(), declared=declared)
-            return PipelineResult(job.pipeline, "failed", error=error)
-    return None
+            job.source.close()
+            ask, declared = table.table.ask, table.table.declared
+            return refuse_change(store, ask.name, table.evolution, mode=ask.mode, actor=actor(), declared=declared)
+    return job
 
 
 def look_patiently(workspace: Workspace) -> Callable[[str], PipelineJob]:

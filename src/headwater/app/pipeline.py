@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -39,31 +39,32 @@ def list_pipelines(start: Path) -> list[PipelineLine]:
 
 def create(start: Path, definition: Mapping[str, Any], *, to: Literal["json", "toml"]) -> EditPlan:
     """Add a pipeline; nothing is written if the project would not be valid with it."""
-    root = find_project(start)
-    plan = create_pipeline(root, definition, to=to, judge=lambda overlay: load(root, overlay))
-    write_changes(root, plan)
-    return plan
+    return _changed(start, create_pipeline, definition, to=to)
 
 
 def edit(start: Path, pipeline: str, *, sets: Mapping[str, Any], unsets: Sequence[str]) -> EditPlan:
     """Set and unset keys of a pipeline in the file it is in."""
-    root = find_project(start)
-    judge = lambda overlay: load(root, overlay)  # noqa: E731
-    plan = edit_pipeline(root, pipeline, set=sets, unset=unsets, judge=judge)
-    write_changes(root, plan)
-    return plan
+    return _changed(start, edit_pipeline, pipeline, set=sets, unset=unsets)
 
 
 def convert(start: Path, pipeline: str, *, to: Literal["json", "toml"]) -> EditPlan:
     """Move a pipeline to a file of the other format."""
+    return _changed(start, convert_pipeline, pipeline, to=to)
+
+
+def _changed(start: Path, change: Callable[..., EditPlan], *what: object, **how: object) -> EditPlan:
     root = find_project(start)
-    plan = convert_pipeline(root, pipeline, to=to, judge=lambda overlay: load(root, overlay))
+    plan = change(root, *what, judge=lambda overlay: load(root, overlay), **how)
     write_changes(root, plan)
     return plan
 
 
-def parse_assignment(text: str) -> tuple[str, Any]:
-    """`key=value`: the value as JSON where it is JSON, else as text."""
+def parse_assignments(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Each is `key=value`: the value as JSON where it is JSON, else as text."""
+    return dict(map(_assignment, texts or ()))
+
+
+def _assignment(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise HeadwaterError("HW-U01", f"`{text}` is not `key=value`", hint="for example `--set mode=append`")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from headwater.app.declared_tables import declared_states
 from headwater.base.clock import to_text
@@ -40,11 +42,11 @@ def _refresh(store: Store, project: Project | None, *, force: bool) -> list[str]
         landed = {state.name for state in states} | {view.name for view in views}
         declared = declared_states(project, landed, seq=current_seq(connection))
         infos = table_infos([*states, *declared], freshness_by_pipeline(connection), views=views)
-        events: dict[str, list[dict[str, object]]] = {}
+        events = defaultdict(list)
         for event in schema_events(connection, [state.name for state in states]):
-            events.setdefault(event["table_name"], []).append(event)
+            events[event["table_name"]].append(event)
     for state in states:
-        _write_schema_files(store, state, events.get(state.name, []))
+        _write_schema_files(store, state, events[state.name])
     return refresh_views(store.root, [*states, *declared], tables_info=infos, views=views, force=force)
 
 
@@ -72,7 +74,21 @@ def is_current(store: Store, project: Project | None, tables: Mapping[str, Table
     return max([last, *(entry.files_seq for entry in tables.values())]) <= views_seq(store.root)
 
 
-def _write_schema_files(store: Store, state: TableState, events: list[dict[str, object]]) -> None:
+def event_json(event: Mapping[str, Any], *, kind: str) -> dict[str, Any]:
+    """A schema event of the catalog for users; `kind` is the key for its kind."""
+    return {
+        "seq": event["seq"],
+        "at": to_text(event["at_us"]),
+        kind: event["kind"],
+        "column": event["column_name"],
+        "before": json.loads(event["before_json"]),
+        "after": json.loads(event["after_json"]),
+        "note": event["note"],
+        "decided_by": event["decided_by"],
+    }
+
+
+def _write_schema_files(store: Store, state: TableState, events: Sequence[Mapping[str, Any]]) -> None:
     """`schema.json` (the latest schema) and `schema-history.jsonl` (every event), for users and other tools."""
     current = {
         "table": state.name,
@@ -82,24 +98,11 @@ def _write_schema_files(store: Store, state: TableState, events: list[dict[str, 
         **state.schema.as_json(),
         "arrow": {field.name: str(field.type) for field in state.schema.to_arrow()},
     }
-    history = [
-        {
-            "seq": event["seq"],
-            "at": to_text(int(str(event["at_us"]))),
-            "change_kind": event["kind"],
-            "column": event["column_name"],
-            "before": json.loads(str(event["before_json"])),
-            "after": json.loads(str(event["after_json"])),
-            "note": event["note"],
-            "decided_by": event["decided_by"],
-        }
-        for event in events
-    ]
     directory = store.layout.tables / state.name
     make_directory(directory)
     texts = {
         "schema.json": json.dumps(current, indent=2) + "\n",
-        "schema-history.jsonl": "".join(json.dumps(line) + "\n" for line in history),
+        "schema-history.jsonl": "".join(json.dumps(event_json(event, kind="change_kind")) + "\n" for event in events),
     }
     for name, text in texts.items():
         path = directory / name

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from headwater.app.refresh_views import refresh
+from headwater.app.refresh_views import event_json, refresh
 from headwater.app.workspace import Workspace, actor
 from headwater.base.blobs import write_whole
-from headwater.base.clock import to_text
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.types import parse_type
 from headwater.catalog.lookup import schema_events, table_entries, table_entry
@@ -36,8 +35,7 @@ def export(workspace: Workspace) -> list[Path]:
 
 def log(workspace: Workspace, name: str) -> list[dict[str, Any]]:
     """Every schema event of a table or view, or of all those of a pipeline, in order."""
-    store = workspace.landed_store()
-    with store.catalog.snapshot() as connection:
+    with workspace.landed_store().catalog.snapshot() as connection:
         makers = {entry.name: entry.pipeline for entry in table_entries(connection).values()}
         makers |= {view.name: view.pipeline for view in view_states(connection)}
         tables = [name] if name in makers else [table for table, pipeline in makers.items() if pipeline == name]
@@ -47,20 +45,7 @@ def log(workspace: Workspace, name: str) -> list[dict[str, Any]]:
             raise HeadwaterError("HW-T07", f"there is no table or landed pipeline `{name}`", hint=hint)
         events = [*schema_events(connection, tables), *view_events(connection, tables)]
         events.sort(key=lambda event: event["seq"])
-    return [
-        {
-            "seq": event["seq"],
-            "at": to_text(event["at_us"]),
-            "table": event["table_name"],
-            "kind": event["kind"],
-            "column": event["column_name"],
-            "before": json.loads(event["before_json"]),
-            "after": json.loads(event["after_json"]),
-            "note": event["note"],
-            "decided_by": event["decided_by"],
-        }
-        for event in events
-    ]
+    return [{"table": event["table_name"], **event_json(event, kind="kind")} for event in events]
 
 
 def accept(workspace: Workspace, table: str) -> AcceptedChange:
@@ -75,11 +60,8 @@ def promote(workspace: Workspace, table: str, path: str, *, as_: str) -> Promote
     """Give a value inside a `dynamic` column a typed column of its own; `as_` is its name and type, `user_id:long`."""
     name, colon, type_ = as_.partition(":")
     if not (name and colon and type_):
-        raise HeadwaterError(
-            "HW-U01",
-            f"`--as {as_}` does not say a name and a type",
-            hint="write it as NAME:TYPE, such as `user_id:long`",
-        )
+        hint = "write it as NAME:TYPE, such as `user_id:long`"
+        raise HeadwaterError("HW-U01", f"`--as {as_}` does not say a name and a type", hint=hint)
     store = workspace.landed_store(writable=True)
     found = promote_column(store, table, path, name=name, type_=parse_type(type_), actor=actor())
     if found.seq is not None:

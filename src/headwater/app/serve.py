@@ -15,7 +15,7 @@ from headwater.app.refresh_views import refresh
 from headwater.app.workspace import Workspace, load
 from headwater.base import limits
 from headwater.base.clock import now_us
-from headwater.base.errors import HeadwaterError, as_headwater, error_of
+from headwater.base.errors import HeadwaterError, as_headwater
 from headwater.catalog.engine_records import EngineEvent
 from headwater.catalog.history import PondRun
 from headwater.catalog.queue import Slots
@@ -27,52 +27,37 @@ from headwater.runtime.service_errors import ServiceErrors
 from headwater.runtime.worker import Worker
 from headwater.runtime.worker_threads import WorkerThreads
 
+__all__ = ["PondRun"]
+
 Tell = Callable[[HeadwaterError], None]
 Stamp = tuple[tuple[str, int, int], ...]
 """Name, size and mtime of every file from which the project is read."""
 
 
-@dataclass(frozen=True)
-class EndedRun:
-    """A run that is over. `state` is that of a run, or `passed`: a single request found nothing new, and nothing else
-    is known. `changed`: a table has changed."""
-
-    pipeline: str
-    state: str
-    trigger: str = ""
-    changed: bool = False
-    rows: int = 0
-    seconds: float = 0.0
-    spark_start_seconds: float = 0.0
-    error: HeadwaterError | None = None
-
-
 @dataclass
 class Served:
-    """A project that is being served. `problem` is the error of the manifest on disk; the last valid one is used."""
+    """A project that is being served."""
 
-    workspace: Workspace
     service: Service
     watch: ManifestWatch
     dropping: Dropping
 
-    @property
-    def problem(self) -> HeadwaterError | None:
-        return self.watch.problem
-
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop` (from any thread). `on_ready` is called once the engine runs here or elsewhere."""
         self.service.on_ready = on_ready
-        watcher = threading.Thread(target=self.watch.run, args=(self.service.ended,), name="manifest", daemon=True)
-        watcher.start()
-        dropper = threading.Thread(target=self.dropping.run, args=(self.service.ended,), name="drop", daemon=True)
-        dropper.start()
+        ended = self.service.ended
+        threads = [
+            threading.Thread(target=self.watch.run, args=(ended,), name="manifest", daemon=True),
+            threading.Thread(target=self.dropping.run, args=(ended,), name="drop", daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
         try:
             self.service.run()
         finally:
-            self.service.ended.set()  # the service may have been refused before it began
-            watcher.join()
-            dropper.join()
+            ended.set()  # the service may have been refused before it began
+            for thread in threads:
+                thread.join()
 
     def stop(self) -> None:
         self.service.stop()
@@ -81,13 +66,12 @@ class Served:
 @dataclass
 class ManifestWatch:
     """Reads the manifest again when one of its files has changed. A valid change is passed on; an invalid one is
-    reported once and changes nothing."""
+    reported once, and the last valid manifest stays in use."""
 
     workspace: Workspace
     compiled: Compiled
     on_change: Callable[[Compiled], None]
     on_problem: Tell
-    problem: HeadwaterError | None = None
     _seen: Stamp = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -111,13 +95,10 @@ class ManifestWatch:
             try:
                 project = load(self.workspace.project.root)
                 _check_same_store(self.workspace.project, project)
-                project.refuse_unsupported([loaded.spec.id for loaded in project.pipelines])
-                compiled = compile_pipelines(project, now_us=now_us())
+                compiled = _compiled(project)
             except HeadwaterError as error:
-                self.problem = error
                 self.on_problem(error)
                 return
-            self.problem = None
             self.workspace.project, self.compiled = project, compiled
             self._seen = self._stamp()  # the manifest may name other files now
             self.on_change(compiled)
@@ -134,24 +115,20 @@ def open_service(
     ingestor: Ingestor,
     *,
     tell: Tell,
-    on_run: Callable[[EndedRun], None] = lambda _run: None,
+    on_run: Callable[[PondRun], None] = lambda _run: None,
+    on_pass: Callable[[str], None] = lambda _pipeline: None,
     on_dropped: Callable[[News], None] = lambda _news: None,
 ) -> Served:
     """The engine, workers, and watchers of the manifest and the drop folder, ready to run. `ingestor` notifies the
-    engine of pushed rows. Every pipeline must be one that this version can run."""
+    engine of pushed rows. Every pipeline must be one that this version can run. `on_pass` is called with a pipeline for
+    which a single request found nothing new, `on_run` with every other run that is over."""
     worker = _worker(workspace)
 
     def show() -> None:
         refresh(worker.store, workspace.project)
 
-    service = Service(
-        worker,
-        _threads(workspace),
-        ServiceErrors(tell),
-        on_run=lambda run: on_run(_ended_run(run)),
-        on_pass=lambda pipeline: on_run(EndedRun(pipeline, "passed")),
-        on_landed=show,
-    )
+    errors = ServiceErrors(tell)
+    service = Service(worker, _threads(workspace), errors, on_run=on_run, on_pass=on_pass, on_landed=show)
 
     def problem(error: HeadwaterError) -> None:
         tell(error)
@@ -159,20 +136,7 @@ def open_service(
 
     watch = _watch(workspace, worker, then=service.offer, on_problem=problem)
     ingestor.on_landed = service.deliver
-    return Served(workspace, service, watch, Dropping(workspace, on_dropped, ingestor))
-
-
-def _ended_run(run: PondRun) -> EndedRun:
-    return EndedRun(
-        run.pond,
-        run.state,
-        trigger=run.cause,
-        changed=run.changed,
-        rows=run.rows,
-        seconds=(run.took_us or 0) / 1e6,
-        spark_start_seconds=run.spark_start_us / 1e6,
-        error=error_of(run.error) if run.error is not None else None,
-    )
+    return Served(service, watch, Dropping(workspace, on_dropped, ingestor))
 
 
 def otlp_ports(workspace: Workspace, *, asked: bool) -> tuple[int, int] | None:
@@ -184,7 +148,6 @@ def otlp_ports(workspace: Workspace, *, asked: bool) -> tuple[int, int] | None:
 def open_worker(workspace: Workspace, *, tell: Tell) -> WorkerProcess:
     """Workers alone: they take jobs from the queue that a `serve` elsewhere fills."""
     worker = _worker(workspace)
-
     watch = _watch(workspace, worker, then=lambda _compiled: None, on_problem=tell)
     return WorkerProcess(workspace, worker, watch, ServiceErrors(tell))
 
@@ -209,14 +172,13 @@ class WorkerProcess:
         self.ended.set()
 
 
-def _compiled(workspace: Workspace) -> Compiled:
-    project = workspace.project
+def _compiled(project: Project) -> Compiled:
     project.refuse_unsupported([loaded.spec.id for loaded in project.pipelines])
     return compile_pipelines(project, now_us=now_us())
 
 
 def _worker(workspace: Workspace) -> Worker:
-    compiled = _compiled(workspace)
+    compiled = _compiled(workspace.project)
     section = workspace.project.spec.serve
     slots = Slots(total=section.max_jobs, per_pond=section.max_jobs_per_pipeline)
     definitions = definitions_of(workspace, compiled, look_patiently(workspace))

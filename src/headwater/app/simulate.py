@@ -38,14 +38,9 @@ class Simulated:
 def simulate_file(path: Path) -> Simulated:
     """Run the scenario of a file. Raises HW-M13 with every mistake in it."""
     from headwater.app.read_scenario import read_scenario
-    from headwater.freshness.virtual_time import EndlessScenario, simulate
 
-    scenario = read_scenario(path)
-    try:
-        return Simulated(scenario, simulate(scenario))
-    except EndlessScenario as error:
-        hint = "shorten `until`, or let a source rest between two scans: `min_interval`"
-        raise HeadwaterError("HW-M13", str(error), hint=hint, places=(Position(str(path)),)) from error
+    hint = "shorten `until`, or let a source rest between two scans: `min_interval`"
+    return _simulated(read_scenario(path), hint=hint, places=(Position(str(path)),))
 
 
 def demand_to_try(kind: DemandKind, text: str) -> WhatIf:
@@ -67,7 +62,6 @@ def simulate_project(
     """Simulate the project's own pipelines from now on: its graph, its windows, its triggers, the measured durations of
     its runs. `what_if` is additional demand to try; with `alone`, it replaces the triggers. Writes nothing."""
     from headwater.base.clock import now_us
-    from headwater.freshness.virtual_time import EndlessScenario, simulate
     from headwater.manifest.durations import given_duration_us
     from headwater.runtime.compile import compile_pipelines
     from headwater.runtime.project_scenario import own_scenario
@@ -88,11 +82,19 @@ def simulate_project(
         what_if=what_if,
         with_standing=not alone,
     )
+    hint = "shorten `--until`, or let a source rest between two scans: `poll`"
+    return _simulated(own.scenario, own.unmeasured, hint=hint)
+
+
+def _simulated(
+    scenario: Scenario, unmeasured: tuple[str, ...] = (), *, hint: str, places: tuple[Position, ...] = ()
+) -> Simulated:
+    from headwater.freshness.virtual_time import EndlessScenario, simulate
+
     try:
-        return Simulated(own.scenario, simulate(own.scenario), own.unmeasured)
+        return Simulated(scenario, simulate(scenario), unmeasured)
     except EndlessScenario as error:
-        hint = "shorten `--until`, or let a source rest between two scans: `poll`"
-        raise HeadwaterError("HW-M13", str(error), hint=hint) from error
+        raise HeadwaterError("HW-M13", str(error), hint=hint, places=places) from error
 
 
 def _remembered(workspace: Workspace, pipelines: Sequence[str]) -> tuple[Durations, list[Standing]]:

@@ -82,7 +82,7 @@ class _Known:
     open_runs: Mapping[str, OpenRun] = field(default_factory=dict)
     runs: Mapping[str, Sequence[PondRun]] = field(default_factory=dict)
     short_ids: Mapping[str, str] = field(default_factory=dict)
-    errors: Mapping[str, str | None] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
     standing: Sequence[Standing] = ()
     letters: Mapping[str, int] = field(default_factory=dict)
 
@@ -130,11 +130,7 @@ def _known(workspace: Workspace, names: Sequence[str] | None) -> _Known:
         saved = load_engine(connection)
         engine = saved.ponds
         owner = engine_owner(connection)
-        failed = [name for name, record in engine.items() if record["failed"]]
-        errors: dict[str, str | None] = {}
-        for name in failed:
-            error = last_error(connection, name)
-            errors[name] = str(error["message"]) if error is not None else None
+        errors = {name: last_error(connection, name) for name, record in engine.items() if record["failed"]}
         if names is None:
             runs: Mapping[str, Sequence[PondRun]] = {name: [run] for name, run in newest_runs(connection).items()}
         else:
@@ -148,7 +144,7 @@ def _known(workspace: Workspace, names: Sequence[str] | None) -> _Known:
             open_runs=open_runs(connection),
             runs=runs,
             short_ids=short_ids(connection, [run.run_id for each in runs.values() for run in each]),
-            errors=errors,
+            errors={name: str(error["message"]) for name, error in errors.items() if error is not None},
             standing=standing(connection),
             letters=count_dead_letters(connection),
         )
@@ -216,13 +212,13 @@ def _demand(record: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 def _triggers(loaded: LoadedPipeline, standing_: Sequence[Standing]) -> tuple[str, ...]:
     """The triggers of a pipeline, by the manifest and by users."""
-    if not (loaded.spec.triggers or loaded.spec.schedule):
-        return tuple(each.trigger_id for each in standing_ if each.pond == loaded.spec.id)
-    from headwater.runtime.compile import triggers_of
+    mine = [each.trigger_id for each in standing_ if each.pond == loaded.spec.id]
+    if loaded.spec.triggers or loaded.spec.schedule:
+        from headwater.runtime.compile import triggers_of
 
-    declared, crons = triggers_of(loaded.spec)
-    mine = (each.trigger_id for each in standing_ if each.pond == loaded.spec.id)
-    return (*(trigger.id for trigger in declared), *(cron.id for cron in crons), *mine)
+        declared, crons = triggers_of(loaded.spec)
+        mine = [*(trigger.id for trigger in declared), *(cron.id for cron in crons), *mine]
+    return tuple(mine)
 
 
 def _next_window(loaded: LoadedPipeline) -> str | None:

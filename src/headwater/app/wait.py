@@ -6,8 +6,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
+from headwater.app.engine_events import newest_event
 from headwater.app.inspect_sources import look_patiently
 from headwater.app.make_workers import OnEvent, definitions_of, make_worker, worker_threads
 from headwater.app.workspace import Workspace, actor
@@ -17,7 +19,7 @@ from headwater.base.errors import HeadwaterError, error_of
 from headwater.base.holder import new_holder
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_state import load_engine
-from headwater.catalog.history import PondRun, engine_events, last_event_id, pond_runs
+from headwater.catalog.history import PondRun, engine_events, pond_runs
 from headwater.catalog.stored_dead_letters import dead_letters_by_engine_run
 from headwater.catalog.wakeups import changes
 from headwater.freshness.explain import explain
@@ -66,9 +68,8 @@ class Settling:
         request = Request({}, {})
         self._ask_next(request)
         told = False
-        heard = _last_heard(store)
-        waker = changes(store.catalog)
-        try:
+        heard = newest_event(self.workspace)
+        with closing(changes(store.catalog)) as waker:
             while True:
                 engine = open_engine(store, self.compiled, holder=self.holder)
                 if engine is not None:
@@ -82,8 +83,6 @@ class Settling:
                     return found
                 waker.wait(limits.WAKE_RETRY_SECONDS)
                 time.sleep(limits.POLL_SECONDS)  # a busy engine makes events faster than a user can read them
-        finally:
-            waker.close()
 
     def _drive(self, engine: Engine, request: Request, looked: Looked, began_us: int) -> dict[str, PipelineResult]:
         """Run the engine in this process until everything has settled."""
@@ -199,11 +198,6 @@ class Settling:
             until = to_text(window[1]) if window[1] is not None else None
             return PipelineResult(name, "waiting", waits_until=until)
         return PipelineResult(name, "unchanged")
-
-
-def _last_heard(store: Store) -> int:
-    with store.catalog.snapshot() as connection:
-        return last_event_id(connection)
 
 
 def _look_first(looked: Looked, look: Look) -> Look:

@@ -14,14 +14,7 @@ from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
 from headwater.catalog.engine_lease import engine_owner
 from headwater.catalog.engine_state import load_engine
-from headwater.catalog.history import (
-    ID_LENGTH,
-    PondRun,
-    engine_events,
-    pond_runs,
-    runs_like,
-    short_ids,
-)
+from headwater.catalog.history import ID_LENGTH, PondRun, engine_events, pond_runs, runs_like, short_ids
 from headwater.catalog.inbox import take
 from headwater.catalog.job_output import outputs_of
 from headwater.catalog.lookup import run_record
@@ -106,9 +99,10 @@ class RunLog:
 def why(workspace: Workspace, pipeline: str) -> Why:
     """Explains the engine's last decision about a pipeline. Reads only the catalog."""
     workspace.project.pipeline(pipeline)
+    never = Why(pipeline, "new", "never-demanded", f"`{pipeline}` has never been demanded")
     store = workspace.existing_store()
     if store is None:
-        return _never(pipeline)
+        return never
     with store.catalog.snapshot() as connection:
         saved, owner = load_engine(connection), engine_owner(connection)
         error = last_error(connection, pipeline)
@@ -120,7 +114,7 @@ def why(workspace: Workspace, pipeline: str) -> Why:
         )
         return Why(pipeline, "queued", "not-taken", sentence)
     if pipeline not in saved.ponds:
-        return _never(pipeline)
+        return never
     state = restored(compile_pipelines(workspace.project, now_us=now_us()).ponds, saved)
     found = explain(state, pipeline, clock=to_text)
     sentence = found.sentence
@@ -159,8 +153,7 @@ def runs(
 def newest_log(workspace: Workspace, name: str) -> RunLog:
     """The log of a run, or of the newest run of a pipeline: `name` is the id of either. If it could be both, the
     pipeline is meant, even if it is no longer in the manifest."""
-    store = workspace.landed_store()
-    with store.catalog.snapshot() as connection:
+    with workspace.landed_store().catalog.snapshot() as connection:
         newest = pond_runs(connection, pond=name, limit=1)
     if newest:
         return run_log(workspace, newest[0].run_id)
@@ -173,8 +166,7 @@ def newest_log(workspace: Workspace, name: str) -> RunLog:
 def run_log(workspace: Workspace, run_id: str) -> RunLog:
     """All that is known of one run. The beginning or the end of its id is enough; if several runs match, raises HW-U02
     with those runs."""
-    store = workspace.landed_store()
-    with store.catalog.snapshot() as connection:
+    with workspace.landed_store().catalog.snapshot() as connection:
         run = _one_run(connection, run_id)
         work = sorted(jobs(connection, run_id=run.run_id, limit=None), key=lambda job: job.job_id)
         told = engine_events(connection, run_id=run.run_id)
@@ -200,32 +192,18 @@ def _one_run(connection: Connection, run_id: str) -> PondRun:
             f"no run has the id `{run_id[:ID_LENGTH]}`",
             hint="`headwater runs` lists the newest ones; a scan that found nothing new is not kept",
         )
-    shown = found[: limits.ERRORS_SHOWN]
-    short = short_ids(connection, [run.run_id for run in shown])
-    lines = [f"{short[run.run_id]}  {run.pond}  {to_text(run.started_us)}  {run.state}" for run in shown]
+    short = short_ids(connection, [run.run_id for run in found])
+    shown = [run_status(run, short[run.run_id]) for run in found[: limits.ERRORS_SHOWN]]
+    lines = [f"{run.short_id}  {run.pipeline}  {run.started_at}  {run.state}" for run in shown]
+    keys = ("run_id", "short_id", "pipeline", "started_at", "state")
     more = ["and more"] if len(found) > len(shown) else []
     many = f"{len(shown)}" if not more else f"more than {len(shown)}"
     raise HeadwaterError(
         "HW-U02",
         f"{many} runs have an id that begins or ends with `{run_id}`",
         hint="\n".join(["name one of them:", *lines, *more]),
-        detail={
-            "runs": [
-                {
-                    "run_id": run.run_id,
-                    "short_id": short[run.run_id],
-                    "pipeline": run.pond,
-                    "started_at": to_text(run.started_us),
-                    "state": run.state,
-                }
-                for run in shown
-            ]
-        },
+        detail={"runs": [{key: getattr(run, key) for key in keys} for run in shown]},
     )
-
-
-def _never(pipeline: str) -> Why:
-    return Why(pipeline, "new", "never-demanded", f"`{pipeline}` has never been demanded")
 
 
 def _cut(record: Mapping[str, Any]) -> Mapping[str, Any]:

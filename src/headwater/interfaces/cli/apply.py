@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater.base.errors import Exit
+from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import (
     JsonOption,
+    PipelineArgument,
     PipelinesArgument,
     answer,
     bad_rows_text,
     color,
     count_text,
+    on_project,
     opened_project,
     say,
     seconds_text,
     show,
+    show_dropped,
     show_error,
     show_warning,
     size_text,
@@ -32,12 +37,6 @@ WaitOption = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(plan)
-    app.command()(apply)
-    app.command()(run)
-
-
 def plan(
     context: typer.Context,
     pipelines: PipelinesArgument = None,
@@ -47,10 +46,7 @@ def plan(
     ] = False,
 ) -> int:
     """Show what apply would do, and why. Writes nothing."""
-    from headwater.app import apply as app_apply
-
-    with opened_project(context) as opened:
-        found = app_apply.plan(opened, pipelines or [])
+    found = on_project(context, operations.apply.plan, pipelines or [])
     if json_:
         answer(found.as_json())
     else:
@@ -73,12 +69,7 @@ def apply(
     return _apply(context, pipelines or [], json_=json_, plan_file=plan_file, trigger="apply", wait=wait)
 
 
-def run(
-    context: typer.Context,
-    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE")],
-    json_: JsonOption = False,
-    wait: WaitOption = False,
-) -> int:
+def run(context: typer.Context, pipeline: PipelineArgument, json_: JsonOption = False, wait: WaitOption = False) -> int:
     """Run one pipeline; the exit code says how it ended."""
     return _apply(context, [pipeline], json_=json_, plan_file=None, trigger="run", wait=wait)
 
@@ -86,25 +77,22 @@ def run(
 def _apply(
     context: typer.Context, pipelines: list[str], *, json_: bool, plan_file: Path | None, trigger: str, wait: bool
 ) -> int:
-    from headwater.app import apply as app_apply
     from headwater.interfaces.cli.progress import progress
 
     failed: list[News] = []
 
     def on_dropped(news: News) -> None:
-        from headwater.interfaces.cli.drop_messages import show_dropped
-
         if not show_dropped(news):
             failed.append(news)
 
-    with opened_project(context) as opened, progress() as shown:
-        result = app_apply.apply(
+    with opened_project(context) as opened, progress() as on_event:
+        result = operations.apply.apply(
             opened,
             pipelines,
             plan_file=plan_file,
             trigger=trigger,
             wait=wait,
-            on_event=shown.on_event,
+            on_event=on_event,
             on_dropped=on_dropped,
         )
     exit_code = result.exit_code or (Exit.PARTLY if failed else Exit.DONE)
@@ -141,7 +129,7 @@ def _show_result(result: Any) -> None:
     for note in result.notes:
         show(f"{result.pipeline}: {note}")
     if result.error is not None:
-        show_error(result.error, as_json=False)
+        show_error(result.error)
 
 
 def _waits_text(waiting: Any) -> str:
@@ -211,9 +199,7 @@ def _change_text(change: Any) -> str:
 
 
 def _plan_summary(plan: Any) -> str:
-    by_action: dict[str, int] = {}
-    for p in plan.pipelines:
-        by_action[p.action] = by_action.get(p.action, 0) + 1
+    by_action = Counter(p.action for p in plan.pipelines)
     words = {
         "land": "to land",
         "resume": "to resume",
@@ -224,5 +210,4 @@ def _plan_summary(plan: Any) -> str:
         "wait": "to wait for",
     }
     parts = [f"{count} {words[action]}" for action, count in by_action.items() if action != "nothing"]
-    done = by_action.get("nothing", 0)
-    return f"{', '.join(parts) or 'nothing to do'}; {done} up to date; plan {plan.hash[:19]}"
+    return f"{', '.join(parts) or 'nothing to do'}; {by_action['nothing']} up to date; plan {plan.hash[:19]}"

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from headwater.base.errors import Exit
-from headwater.interfaces.cli.output import JsonOption, answer, count_text, opened_project, say, show, size_text
+from headwater.interfaces.cli import operations
+from headwater.interfaces.cli.output import JsonOption, answer, count_text, on_project, say, show, size_text
 
 app = typer.Typer(help="The context store itself.", no_args_is_help=True)
 
@@ -21,10 +22,7 @@ def verify(
     ] = False,
 ) -> int:
     """Check that every committed file is there, byte for byte, and that the log is whole."""
-    from headwater.app import context as app_context
-
-    with opened_project(context) as opened:
-        found = app_context.verify(opened, repair=repair)
+    found = on_project(context, operations.context.verify, repair=repair)
     if json_:
         answer({"ok": not found.problems, "verification": found})
     else:
@@ -43,10 +41,7 @@ def verify(
 @app.command("rebuild-catalog")
 def rebuild_catalog(context: typer.Context, json_: JsonOption = False) -> None:
     """Rebuild the catalog from the log."""
-    from headwater.app import context as app_context
-
-    with opened_project(context) as opened:
-        rebuilt = app_context.rebuild(opened)
+    rebuilt = on_project(context, operations.context.rebuild)
     if json_:
         answer({"rebuilt": rebuilt})
         return
@@ -65,15 +60,13 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
 ) -> None:
     """Delete retired files and the leftovers of losing attempts, after the retention time."""
-    from headwater.app import context as app_context
-
-    with opened_project(context) as opened:
-        collected = app_context.gc(opened, retention=retention, dry_run=dry_run)
+    collected = on_project(context, operations.context.gc, retention=retention, dry_run=dry_run)
     if json_:
         answer({"dry_run": dry_run, "collected": collected})
         return
     verb = "would delete" if dry_run else "deleted"
-    files = (
-        f"{count_text(collected.retired_files, 'retired file')} and {count_text(collected.orphan_files, 'leftover')}"
+    retired, orphans = (
+        count_text(collected.retired_files, "retired file"),
+        count_text(collected.orphan_files, "leftover"),
     )
-    show(f"{verb} {files}, {size_text(collected.bytes)}")
+    show(f"{verb} {retired} and {orphans}, {size_text(collected.bytes)}")

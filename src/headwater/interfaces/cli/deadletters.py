@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, assert_never
+from typing import TYPE_CHECKING, Annotated, Any, Literal, assert_never
 
 import typer
 
 from headwater.base import limits
+from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import JsonOption, answer, count_text, opened_project, say, show, table
 
 if TYPE_CHECKING:
@@ -15,45 +15,33 @@ if TYPE_CHECKING:
     from headwater.app.workspace import Workspace
 
 
-class Verb(StrEnum):
-    LIST = "list"
-    RETRY = "retry"
-    DROP = "drop"
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(deadletters)
-
-
 def deadletters(
     context: typer.Context,
     table_: Annotated[str, typer.Argument(metavar="TABLE")],
     verb: Annotated[
-        Verb, typer.Argument(metavar="list|retry|drop", help="Show them; land those that fit now; forget them.")
-    ] = Verb.LIST,
+        Literal["list", "retry", "drop"],
+        typer.Argument(metavar="list|retry|drop", help="Show them; land those that fit now; forget them."),
+    ] = "list",
     place: Annotated[str | None, typer.Option("--place", metavar="FILE", help="Only those from this file.")] = None,
     rows: Annotated[bool, typer.Option("--rows", help="list: show the rows themselves too.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="list: how many of the newest.")] = limits.LETTERS_SHOWN,
     json_: JsonOption = False,
 ) -> None:
     """The bad rows of a table that were kept: show them, land those that fit now, or forget them."""
-
     with opened_project(context) as opened:
         match verb:
-            case Verb.LIST:
+            case "list":
                 _list(opened, table_, place, rows=rows, limit=limit, json_=json_)
-            case Verb.RETRY:
+            case "retry":
                 _retry(opened, table_, place, json_=json_)
-            case Verb.DROP:
+            case "drop":
                 _drop(opened, table_, place, json_=json_)
             case _:
                 assert_never(verb)
 
 
 def _list(opened: Workspace, name: str, place: str | None, *, rows: bool, limit: int, json_: bool) -> None:
-    from headwater.app.deadletters import list_dead_letters
-
-    found = list_dead_letters(opened, name, place=place, rows=rows, limit=limit)
+    found = operations.deadletters.list_dead_letters(opened, name, place=place, rows=rows, limit=limit)
     if json_:
         answer({"table": name, "total": found.total, "letters": found.letters})
         return
@@ -71,9 +59,7 @@ def _line(letter: DeadLetterView, *, rows: bool) -> list[Any]:
 
 
 def _retry(opened: Workspace, name: str, place: str | None, *, json_: bool) -> None:
-    from headwater.app.deadletters import retry
-
-    found = retry(opened, name, place=place)
+    found = operations.deadletters.retry(opened, name, place=place)
     if json_:
         answer({"retried": found})
         return
@@ -87,9 +73,7 @@ def _retry(opened: Workspace, name: str, place: str | None, *, json_: bool) -> N
 
 
 def _drop(opened: Workspace, name: str, place: str | None, *, json_: bool) -> None:
-    from headwater.app.deadletters import drop
-
-    dropped = drop(opened, name, place=place)
+    dropped = operations.deadletters.drop(opened, name, place=place)
     if json_:
         answer({"table": name, "dropped": dropped})
     else:

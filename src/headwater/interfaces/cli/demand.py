@@ -6,9 +6,18 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headwater.interfaces.cli.output import JsonOption, answer, opened_project, say, show, table
+from headwater.interfaces.cli import operations
+from headwater.interfaces.cli.output import (
+    JsonOption,
+    PipelineArgument,
+    answer,
+    on_project,
+    opened_project,
+    say,
+    show,
+    table,
+)
 
-PipelineArgument = Annotated[str, typer.Argument(metavar="PIPELINE")]
 ForOption = Annotated[
     str | None, typer.Option("--for", metavar="DURATION", help="It ends after this time, such as 2h.")
 ]
@@ -17,23 +26,14 @@ NameOption = Annotated[str | None, typer.Option("--name", help="A name for it; o
 trigger = typer.Typer(help="Standing demand: waves, tides and cron.", no_args_is_help=True)
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(tap)
-    app.command()(pulse)
-    app.command()(wave)
-    app.command()(tide)
-    app.command()(clear)
-    app.add_typer(trigger, name="trigger")
-
-
 def tap(context: typer.Context, pipeline: PipelineArgument, json_: JsonOption = False) -> None:
     """Ask once for new data: run with the freshest data that the sources can give."""
-    _ask(context, pipeline, "tap", json_=json_)
+    _tell(on_project(context, operations.demand.ask, pipeline, "tap"), json_=json_)
 
 
 def pulse(context: typer.Context, pipeline: PipelineArgument, json_: JsonOption = False) -> None:
     """Ask once for data at least as fresh as now. Does not wait: `headwater run` does."""
-    _ask(context, pipeline, "pulse", json_=json_)
+    _tell(on_project(context, operations.demand.ask, pipeline, "pulse"), json_=json_)
 
 
 def wave(
@@ -44,7 +44,7 @@ def wave(
     json_: JsonOption = False,
 ) -> None:
     """Keep a pipeline as fresh as it can be, for as long as `headwater serve` runs."""
-    _stand(context, pipeline, "wave", None, for_, name, json_=json_)
+    _stand(context, pipeline, "wave", json_=json_, expires_in=for_, trigger_id=name)
 
 
 def tide(
@@ -56,25 +56,18 @@ def tide(
     json_: JsonOption = False,
 ) -> None:
     """Keep the staleness of a pipeline below a limit, for as long as `headwater serve` runs."""
-    _stand(context, pipeline, "tide", max_staleness, for_, name, json_=json_)
+    _stand(context, pipeline, "tide", json_=json_, max_staleness=max_staleness, expires_in=for_, trigger_id=name)
 
 
 def clear(context: typer.Context, pipeline: PipelineArgument, json_: JsonOption = False) -> None:
     """Report that the cause of a pipeline's failure is fixed: it continues with the demand that it had."""
-    from headwater.app import demand as app_demand
-
-    with opened_project(context) as opened:
-        found = app_demand.clear(opened, pipeline)
-    _tell(found, json_=json_)
+    _tell(on_project(context, operations.demand.clear, pipeline), json_=json_)
 
 
 @trigger.command("list")
 def list_(context: typer.Context, json_: JsonOption = False) -> None:
     """All standing demand: from the manifest, and set by users."""
-    from headwater.app import demand as app_demand
-
-    with opened_project(context) as opened:
-        found = app_demand.triggers(opened)
+    found = on_project(context, operations.demand.triggers)
     if json_:
         answer({"triggers": found})
         return
@@ -91,41 +84,19 @@ def remove(
     json_: JsonOption = False,
 ) -> None:
     """Remove standing demand that a user set. What the manifest declares is removed there."""
-    from headwater.app import demand as app_demand
-
-    with opened_project(context) as opened:
-        gone = app_demand.remove_trigger(opened, pipeline, trigger_id)
+    gone = on_project(context, operations.demand.remove_trigger, pipeline, trigger_id)
     if json_:
         answer({"pipeline": pipeline, "removed": gone})
     else:
         say(f"{pipeline}: {gone} removed")
 
 
-def _ask(context: typer.Context, pipeline: str, kind: Literal["tap", "pulse"], *, json_: bool) -> None:
-    from headwater.app import demand as app_demand
-
-    with opened_project(context) as opened:
-        found = app_demand.ask(opened, pipeline, kind)
-    _tell(found, json_=json_)
-
-
 def _stand(
-    context: typer.Context,
-    pipeline: str,
-    kind: Literal["wave", "tide"],
-    max_staleness: str | None,
-    expires_in: str | None,
-    name: str | None,
-    *,
-    json_: bool,
+    context: typer.Context, pipeline: str, kind: Literal["wave", "tide"], *, json_: bool, **settings: str | None
 ) -> None:
-    from headwater.app import demand as app_demand
-
     with opened_project(context) as opened:
-        found = app_demand.set_trigger(
-            opened, pipeline, kind, max_staleness=max_staleness, expires_in=expires_in, trigger_id=name
-        )
-        served = app_demand.is_served(opened.store())
+        found = operations.demand.set_trigger(opened, pipeline, kind, **settings)
+        served = operations.demand.is_served(opened.store())
     if json_:
         answer({"trigger": found, "served": served})
         return

@@ -5,7 +5,8 @@ from __future__ import annotations
 import typer
 
 from headwater.base.errors import Exit
-from headwater.interfaces.cli.output import Face, JsonOption, answer, show, table
+from headwater.interfaces.cli import operations
+from headwater.interfaces.cli.output import JsonOption, answer, show, table
 
 app = typer.Typer()
 
@@ -15,10 +16,8 @@ def doctor(context: typer.Context, json_: JsonOption = False) -> int:
     """Check what Headwater needs on this machine: one line each, with a verdict and a hint."""
     if context.invoked_subcommand is not None:
         return Exit.DONE
-    from headwater.app.doctor import examine
 
-    face: Face = context.obj
-    checks = examine(face.start)
+    checks = operations.doctor.examine(context.obj)
     healthy = all(check.verdict != "problem" for check in checks)
     if json_:
         answer({"ok": healthy, "checks": checks})

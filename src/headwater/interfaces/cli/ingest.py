@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,12 +13,15 @@ import typer
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Position
+from headwater.interfaces.answers import batch_json
+from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import (
     Interrupted,
     JsonOption,
     answer,
     bad_rows_text,
     count_text,
+    on_project,
     opened_project,
     say,
     show,
@@ -28,16 +31,9 @@ from headwater.interfaces.cli.output import (
 )
 
 STDIN = "-"
-ANSWERED = ("snapshot_id", "rows_ingested", "rows_refused", "bytes_written", "replayed")
-"""The keys of the answer for a batch, as over HTTP."""
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE")]
 
 ledger = typer.Typer(help="The keys of pushed rows.", no_args_is_help=True)
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(ingest)
-    app.add_typer(ledger, name="ledger")
 
 
 def ingest(
@@ -56,7 +52,6 @@ def ingest(
     json_: JsonOption = False,
 ) -> None:
     """Push rows into a table: each file whole or not at all. They are durable when the command ends."""
-    from headwater.app.ingest import CommandIngestor
     from headwater.interfaces.cli.progress import BatchBar
 
     names = files or [STDIN]
@@ -68,7 +63,7 @@ def ingest(
     with (
         _interruptible(key),
         opened_project(context) as opened,
-        closing(CommandIngestor(opened)) as ingestor,
+        closing(operations.ingest.CommandIngestor(opened)) as ingestor,
         ExitStack() as stack,
     ):
         bar = BatchBar(stack, table_, len(names))
@@ -80,7 +75,7 @@ def ingest(
             except HeadwaterError as error:
                 raise _placed(error, name, landed) from error
             bar.landed(len(body))
-            landed.append({"file": name, **{field: getattr(found, field) for field in ANSWERED}})
+            landed.append({"file": name, **batch_json(found)})
             if not json_:
                 with _landed_anyway():
                     _show_landed(table_, found)
@@ -108,10 +103,7 @@ def list_(
     json_: JsonOption = False,
 ) -> None:
     """The keys that were used, and until when each is valid."""
-    from headwater.app import ingest as app_ingest
-
-    with opened_project(context) as opened:
-        found = app_ingest.list_keys(opened, table_, limit=limit)
+    found = on_project(context, operations.ingest.list_keys, table_, limit=limit)
     if json_:
         answer({"keys": found})
         return
@@ -130,10 +122,7 @@ def clear(
     json_: JsonOption = False,
 ) -> None:
     """Forget keys of a table: rows that are sent with them land again, even if they are there already."""
-    from headwater.app import ingest as app_ingest
-
-    with opened_project(context) as opened:
-        cleared = app_ingest.clear(opened, table_, keys or None)
+    cleared = on_project(context, operations.ingest.clear, table_, keys or None)
     if json_:
         answer({"table": table_, "cleared": cleared})
     else:
@@ -166,13 +155,9 @@ def _interruptible(key: str | None) -> Iterator[None]:
 
 def _read(name: str) -> bytes:
     """A file or stdin, decompressed. Reads no more than the limit of a batch."""
-    from headwater.app.ingest import decode_file
-
     try:
-        if name == STDIN:
-            return decode_file(name, sys.stdin.buffer.read(limits.MAX_BODY_BYTES + 1))
-        with open(name, "rb") as file:
-            return decode_file(name, file.read(limits.MAX_BODY_BYTES + 1))
+        with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as file:
+            return operations.ingest.decode_file(name, file.read(limits.MAX_BODY_BYTES + 1))
     except HeadwaterError as error:
         error.places = (Position("stdin" if name == STDIN else name),)
         raise

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.base.errors import HeadwaterError
+from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import JsonOption, age_text, answer, count_text, say, show, show_error, table
-from headwater.interfaces.cli.serve import outcome_text, until_signal
+from headwater.interfaces.cli.serve import outcome_text, time_of_day, until_signal
 
 if TYPE_CHECKING:
     from headwater.app.apply import ApplyResult
@@ -23,16 +24,9 @@ if TYPE_CHECKING:
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR")]
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(init)
-    app.command()(demo)
-
-
 def init(directory: DirectoryArgument = Path(), json_: JsonOption = False) -> None:
     """Write a project that applies as it is."""
-    from headwater.app import init as app_init
-
-    written = app_init.init(directory)
+    written = operations.init.init(directory)
     if json_:
         answer({"written": written})
         return
@@ -53,18 +47,17 @@ def demo(
     json_: JsonOption = False,
 ) -> int:
     """Write the demo project, apply it, query it, and show why it is as fresh as it is."""
-    from headwater.app import apply as app_apply
-    from headwater.app import init as app_init
-    from headwater.app.workspace import workspace
     from headwater.interfaces.cli.progress import progress
 
-    seconds = _seconds(for_, serve=serve)
-    if not app_init.is_demo(directory):
-        app_init.write_demo(directory)
+    if for_ is not None and not serve:
+        raise HeadwaterError("HW-U01", "`--for` says how long to serve", hint="headwater demo --serve --for 60s")
+    seconds = operations.init.duration_seconds(for_) if for_ is not None else threading.TIMEOUT_MAX
+    if not operations.init.is_demo(directory):
+        operations.init.write_demo(directory)
     say(f"the demo project is in {directory}/")
-    with workspace(directory) as opened:
-        with progress() as shown:
-            result = app_apply.apply(opened, on_event=shown.on_event)
+    with operations.workspace.workspace(directory) as opened:
+        with progress() as on_event:
+            result = operations.apply.apply(opened, on_event=on_event)
         for pipeline in result.pipelines:
             if pipeline.error is not None:
                 raise pipeline.error
@@ -76,25 +69,25 @@ def demo(
 
 def _show(opened: Workspace, directory: Path, result: ApplyResult, *, json_: bool, serves: bool) -> None:
     """Shows what has landed, the answer to a query, the status, and one `why`."""
-    from headwater.app import init as app_init
-    from headwater.app import why_runs_logs as app_why
-    from headwater.app.query import reader, run_query
-    from headwater.app.status import status
-
-    with reader(opened) as session:
-        found = run_query(session, app_init.DEMO_QUESTION)
+    with operations.query.reader(opened) as session:
+        found = operations.query.run_query(session, operations.init.DEMO_QUESTION)
         columns, rows = list(found.columns), list(found.rows())
-    why = app_why.why(opened, app_init.DEMO_PIPELINE)
+    status = operations.status.status(opened)
+    why = operations.why_runs_logs.why(opened, operations.init.DEMO_PIPELINE)
     if json_:
         pipelines = [p.as_json() for p in result.pipelines]
-        answer({"directory": directory, "pipelines": pipelines, "rows": rows, "status": status(opened), "why": why})
+        answer({"directory": directory, "pipelines": pipelines, "rows": rows, "status": status, "why": why})
         return
     landed = sum(p.rows for p in result.pipelines)
     say(f"landed {landed:,} rows" if result.changed else "nothing new to land")
-    show(f"\n{app_init.DEMO_QUESTION}\n")
+    show(f"\n{operations.init.DEMO_QUESTION}\n")
     show(table(columns, rows))
     show("")
-    _show_status(opened)
+    states = [
+        [p.pipeline, p.state, age_text(p.staleness_seconds), ", ".join(p.triggers) or None, len(p.tables)]
+        for p in status
+    ]
+    show(table(("pipeline", "state", "staleness", "standing demand", "tables"), states))
     show(f"\nwhy {why.pipeline}: {why.sentence}\n")
     if serves:
         return
@@ -106,59 +99,41 @@ def _show(opened: Workspace, directory: Path, result: ApplyResult, *, json_: boo
     show(f"  {program} plan")
 
 
-def _show_status(opened: Workspace) -> None:
-    from headwater.app.status import status
-
-    rows = [
-        [p.pipeline, p.state, age_text(p.staleness_seconds), ", ".join(p.triggers) or None, len(p.tables)]
-        for p in status(opened)
-    ]
-    show(table(("pipeline", "state", "staleness", "standing demand", "tables"), rows))
-
-
-def _serve(opened: Workspace, directory: Path, seconds: float | None) -> None:
+def _serve(opened: Workspace, directory: Path, seconds: float) -> None:
     """New orders arrive, and the demand in the manifest is met."""
-    from headwater.app import init as app_init
-    from headwater.app.demo_orders import Arrivals
-    from headwater.app.ingest import Ingestor
-    from headwater.app.serve import EndedRun, open_service
-    from headwater.base.clock import now_us, to_text
-
     runs: Counter[str] = Counter()
 
-    def tell(run: EndedRun) -> None:
-        runs[run.pipeline] += 1
-        say(f"{to_text(now_us())[11:19]}  {run.pipeline:9}  {outcome_text(run)}, asked by {run.trigger}")
+    def tell(pipeline: str, outcome: str) -> None:
+        runs[pipeline] += 1
+        say(f"{time_of_day()}  {pipeline:9}  {outcome}")
 
-    ingestor = Ingestor()
-    served = open_service(opened, ingestor, tell=lambda error: show_error(error, as_json=False), on_run=tell)
+    ingestor = operations.ingest.Ingestor()
+    served = operations.serve.open_service(
+        opened,
+        ingestor,
+        tell=show_error,
+        on_run=lambda run: tell(run.pond, f"{outcome_text(run)}, asked by {run.cause}"),
+        on_pass=lambda pipeline: tell(pipeline, "nothing new"),
+    )
     say("")
     say("new orders arrive; `sales` has a Wave on it, `goods` a Tide of 20 s. Ctrl-C ends it. In another terminal:")
-    say(f"  {_program()} --project {directory} why {app_init.DEMO_PIPELINE}")
+    say(f"  {_program()} --project {directory} why {operations.init.DEMO_PIPELINE}")
     say("")
-    with closing(ingestor), until_signal(served.stop), Arrivals(directory / "data" / "orders") as arrivals:
-        clock = threading.Timer(seconds, served.stop) if seconds is not None else None
-        if clock is not None:
-            clock.daemon = True
-            clock.start()
+    with (
+        closing(ingestor),
+        until_signal(served.stop),
+        operations.demo_orders.Arrivals(directory / "data" / "orders") as arrivals,
+    ):
+        clock = threading.Timer(seconds, served.stop)
+        clock.daemon = True
+        clock.start()
         try:
             served.run()
         finally:
-            if clock is not None:
-                clock.cancel()
+            clock.cancel()
     counted = ", ".join(f"{name} {count}" for name, count in sorted(runs.items()))
     arrived = f"{count_text(arrivals.files, 'file')} with {count_text(arrivals.orders, 'order')}"
     say(f"\n{arrived} arrived; runs: {counted or 'none'}. Start it again to continue")
-
-
-def _seconds(text: str | None, *, serve: bool) -> float | None:
-    if text is None:
-        return None
-    from headwater.app.init import duration_seconds
-
-    if not serve:
-        raise HeadwaterError("HW-U01", "`--for` says how long to serve", hint="headwater demo --serve --for 60s")
-    return duration_seconds(text)
 
 
 def _program() -> str:

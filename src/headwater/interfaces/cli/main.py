@@ -30,7 +30,7 @@ from headwater.interfaces.cli import (
     simulate,
     why,
 )
-from headwater.interfaces.cli.output import Face, Interrupted, answer, say, show_error
+from headwater.interfaces.cli.output import Interrupted, answer, say, show_error
 
 app = typer.Typer(
     name="headwater",
@@ -70,15 +70,24 @@ def headwater(
         bool, typer.Option("--version", callback=_say_version, help="Print the version and end.")
     ] = False,
 ) -> None:
-    context_.obj = Face(project or Path.cwd())
+    context_.obj = project or Path.cwd()
 
 
-for part in (init, apply, query, ingest, deadletters, serve, demand, why, simulate):
-    part.register(app)
-app.add_typer(schema.app, name="schema")
-app.add_typer(context.app, name="context")
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(doctor.app, name="doctor")
+for command in (
+    *(init.init, init.demo, apply.plan, apply.apply, apply.run, query.validate, query.status, query.query),
+    *(ingest.ingest, deadletters.deadletters, serve.serve, serve.worker),
+    *(demand.tap, demand.pulse, demand.wave, demand.tide, demand.clear, why.why, why.runs, why.logs, simulate.simulate),
+):
+    app.command()(command)
+for name, group in {
+    "ledger": ingest.ledger,
+    "trigger": demand.trigger,
+    "schema": schema.app,
+    "context": context.app,
+    "pipeline": pipeline.app,
+    "doctor": doctor.app,
+}.items():
+    app.add_typer(group, name=name)
 
 
 def run() -> None:
@@ -102,22 +111,17 @@ def _main(arguments: list[str]) -> int:
         if code == Exit.INTERRUPTED:  # typer's exit code for a Ctrl-C, without a message
             return _interrupted()
         return int(code) if isinstance(code, int) else Exit.DONE
-    except typer.Abort:
-        return _interrupted()
-    except KeyboardInterrupt:
+    except (typer.Abort, KeyboardInterrupt):
         return _interrupted()
     except Interrupted as error:
         return _interrupted(str(error))
     except typer.TyperException as error:
         return _usage(error, as_json=as_json)
-    except HeadwaterError as error:
-        show_error(error, as_json=as_json)
-        return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.DONE
     except Exception as error:
-        if os.environ.get("HEADWATER_DEBUG"):
+        if not isinstance(error, HeadwaterError) and os.environ.get("HEADWATER_DEBUG"):
             raise
         wrapped = as_headwater(error)
         show_error(wrapped, as_json=as_json)

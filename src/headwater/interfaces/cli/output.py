@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TextIO, TypeVar
 
 import typer
 
@@ -16,16 +15,21 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.json_form import plain
 from headwater.base.printable import printable, printable_lines
 from headwater.interfaces.answers import answer_text
+from headwater.interfaces.cli import operations
 
 if TYPE_CHECKING:
+    from headwater.app.drop_folder import News
     from headwater.app.workspace import Workspace
 
+P = ParamSpec("P")
+T = TypeVar("T")
 CELL_WIDTH = 60
 """Longer cells are cut on a terminal; `--format` shows them whole."""
 
 _COLORS = re.compile(r"(\x1b\[(?:3[0-7]|0)m)")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
+PipelineArgument = Annotated[str, typer.Argument(metavar="PIPELINE")]
 PipelinesArgument = Annotated[list[str] | None, typer.Argument(metavar="PIPELINE", help="Default: all.")]
 
 
@@ -33,20 +37,17 @@ class Interrupted(Exception):
     """A Ctrl-C in a command that must not simply be run again; the message says what to do instead."""
 
 
-@dataclass(frozen=True)
-class Face:
-    """What every command knows: where to look for the project."""
-
-    start: Path
+def opened_project(context: typer.Context) -> AbstractContextManager[Workspace]:
+    """The project around the directory that the command line names."""
+    return operations.workspace.workspace(context.obj)
 
 
-@contextmanager
-def opened_project(context: typer.Context) -> Iterator[Workspace]:
-    from headwater.app.workspace import workspace
-
-    face: Face = context.obj
-    with workspace(face.start) as opened:
-        yield opened
+def on_project(
+    context: typer.Context, operation: Callable[Concatenate[Workspace, P], T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """The answer of one operation on the project."""
+    with opened_project(context) as opened:
+        return operation(opened, *args, **kwargs)
 
 
 def answer(value: dict[str, Any]) -> None:
@@ -64,17 +65,30 @@ def say(text: str = "") -> None:
     typer.echo(_safe(text, sys.stderr), err=True)
 
 
-def show_error(error: HeadwaterError, *, as_json: bool) -> None:
+def show_error(error: HeadwaterError, *, as_json: bool = False) -> None:
     if as_json:
         answer({"error": error.as_json()})
     head, _, rest = error.render().partition("\n")
-    if sys.stderr.isatty() and "NO_COLOR" not in _environ():
-        head = typer.style(head, fg="red")
-    say(head + (f"\n{rest}" if rest else ""))
-    if error.__cause__ is not None and _environ().get("HEADWATER_DEBUG"):
+    say(color(head, "red", sys.stderr) + (f"\n{rest}" if rest else ""))
+    if error.__cause__ is not None and os.environ.get("HEADWATER_DEBUG"):
         import traceback
 
         say("".join(traceback.format_exception(error.__cause__)))
+
+
+def show_dropped(news: News, *, quiet: bool = False) -> bool:
+    """Shows what happened in the drop folder; False for a file that was moved to `_failed`. `quiet` shows only
+    errors."""
+    match news:
+        case HeadwaterError():
+            show_error(news)
+        case operations.drop_folder.PutAway():
+            show_error(news.error)
+            return False
+        case _ if not quiet:
+            kept = f"; {bad_rows_text(news.table, news.rows_refused)}" if news.rows_refused else ""
+            say(f"drop: {count_text(news.files, 'file')}, {count_text(news.rows, 'row')} into {news.table}{kept}")
+    return True
 
 
 def show_warning(said: str, error: HeadwaterError) -> None:
@@ -129,21 +143,19 @@ def age_text(seconds: float | None) -> str:
     return f"{max(seconds, 0):.0f}s"
 
 
-def color(text: str, name: str) -> str:
-    return typer.style(text, fg=name) if sys.stdout.isatty() and "NO_COLOR" not in _environ() else text
+def color(text: str, name: str, stream: TextIO | None = None) -> str:
+    return typer.style(text, fg=name) if _has_colors(stream or sys.stdout) else text
 
 
-def _safe(text: str, stream: Any) -> str:
+def _has_colors(stream: TextIO) -> bool:
+    return stream.isatty() and "NO_COLOR" not in os.environ
+
+
+def _safe(text: str, stream: TextIO) -> str:
     """The text without control characters for the terminal; our own colors stay."""
-    if not (stream.isatty() and "NO_COLOR" not in _environ()):
+    if not _has_colors(stream):
         return printable_lines(text)
     return "".join(part if i % 2 else printable_lines(part) for i, part in enumerate(_COLORS.split(text)))
-
-
-def _environ() -> dict[str, str]:
-    import os
-
-    return dict(os.environ)
 
 
 def _cell(value: object, *, cut: bool) -> str:

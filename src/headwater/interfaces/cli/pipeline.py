@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from headwater.base.errors import HeadwaterError
-from headwater.interfaces.cli.output import Face, JsonOption, answer, say, show, table
+from headwater.interfaces.cli import operations
+from headwater.interfaces.cli.output import JsonOption, answer, say, show, table
 
 if TYPE_CHECKING:
     from headwater.app.pipeline import EditPlan
@@ -18,18 +18,14 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The pipelines of the manifest.", no_args_is_help=True)
 
 
-class Target(StrEnum):
-    JSON = "json"
-    TOML = "toml"
+Target = Literal["json", "toml"]
+PipelineId = Annotated[str, typer.Argument(metavar="ID")]
 
 
 @app.command("list")
 def list_(context: typer.Context, json_: JsonOption = False) -> None:
     """Every pipeline: what it reads, what it fills, where it is written."""
-    from headwater.app.pipeline import list_pipelines
-
-    face: Face = context.obj
-    found = list_pipelines(face.start)
+    found = operations.pipeline.list_pipelines(context.obj)
     if json_:
         answer({"pipelines": found})
         return
@@ -40,7 +36,7 @@ def list_(context: typer.Context, json_: JsonOption = False) -> None:
 @app.command()
 def create(
     context: typer.Context,
-    pipeline: Annotated[str, typer.Argument(metavar="ID")],
+    pipeline: PipelineId,
     connector: Annotated[str | None, typer.Option("--connector", help="The source's connector.")] = None,
     config: Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE")] = None,
     tables: Annotated[list[str] | None, typer.Option("--table", metavar="NAME")] = None,
@@ -48,58 +44,45 @@ def create(
     from_: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="A JSON definition; `-` reads stdin.")
     ] = None,
-    format_: Annotated[Target, typer.Option("--format", help="json: a file of its own; toml: headwater.toml.")] = (
-        Target.JSON
-    ),
+    format_: Annotated[
+        Target, typer.Option("--format", help="json: a file of its own; toml: headwater.toml.")
+    ] = "json",
     json_: JsonOption = False,
 ) -> None:
     """Add a pipeline."""
-    from headwater.app import pipeline as app_pipeline
-
     definition: dict[str, Any] = {"id": pipeline}
     if from_ is not None:
-        definition |= app_pipeline.read_definition(_read(from_))
+        definition |= operations.pipeline.read_definition(_read(from_))
     if connector is not None:
-        given = dict(app_pipeline.parse_assignment(text) for text in config or [])
-        definition["source"] = {"connector": connector, "config": given}
+        definition["source"] = {"connector": connector, "config": operations.pipeline.parse_assignments(config)}
     if tables:
         definition["tables"] = tables
-    definition |= dict(app_pipeline.parse_assignment(text) for text in set_ or [])
-    face: Face = context.obj
-    _show(app_pipeline.create(face.start, definition, to=_target(format_)), as_json=json_)
+    definition |= operations.pipeline.parse_assignments(set_)
+    _show(operations.pipeline.create(context.obj, definition, to=format_), as_json=json_)
 
 
 @app.command()
 def edit(
     context: typer.Context,
-    pipeline: Annotated[str, typer.Argument(metavar="ID")],
+    pipeline: PipelineId,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
     unset: Annotated[list[str] | None, typer.Option("--unset", metavar="KEY")] = None,
     json_: JsonOption = False,
 ) -> None:
     """Change keys of a pipeline in the file it is in; comments and order stay. Keys are dotted paths, such as
     `source.config.path` or `tables.orders.mode`."""
-    from headwater.app import pipeline as app_pipeline
-
     if not set_ and not unset:
         raise HeadwaterError("HW-U01", "nothing to change", hint="use `--set KEY=VALUE` or `--unset KEY`")
-    sets = dict(app_pipeline.parse_assignment(text) for text in set_ or [])
-    face: Face = context.obj
-    _show(app_pipeline.edit(face.start, pipeline, sets=sets, unsets=unset or []), as_json=json_)
+    sets = operations.pipeline.parse_assignments(set_)
+    _show(operations.pipeline.edit(context.obj, pipeline, sets=sets, unsets=unset or []), as_json=json_)
 
 
 @app.command()
 def convert(
-    context: typer.Context,
-    pipeline: Annotated[str, typer.Argument(metavar="ID")],
-    to: Annotated[Target, typer.Option("--to")],
-    json_: JsonOption = False,
+    context: typer.Context, pipeline: PipelineId, to: Annotated[Target, typer.Option("--to")], json_: JsonOption = False
 ) -> None:
     """Write a pipeline in the other format; lossless but for comments."""
-    from headwater.app import pipeline as app_pipeline
-
-    face: Face = context.obj
-    _show(app_pipeline.convert(face.start, pipeline, to=_target(to)), as_json=json_)
+    _show(operations.pipeline.convert(context.obj, pipeline, to=to), as_json=json_)
 
 
 def _show(plan: EditPlan, *, as_json: bool) -> None:
@@ -116,10 +99,6 @@ def _show(plan: EditPlan, *, as_json: bool) -> None:
         say("nothing to change")
     if plan.comments_lost:
         say("the comments of the definition are lost: JSON has none")
-
-
-def _target(target: Target) -> Literal["json", "toml"]:
-    return "json" if target is Target.JSON else "toml"
 
 
 def _read(path: Path) -> str:

@@ -5,27 +5,23 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 from headwater.app.apply import Event, RunBegan, RunFinished, SliceBegan, SliceEnded, SliceRetried, Waiting
 from headwater.base import limits
 from headwater.interfaces.cli.output import count_text, say, size_text
 
 
-class ShownProgress(Protocol):
-    def on_event(self, event: Event) -> None: ...
-
-
 @contextmanager
-def progress() -> Iterator[ShownProgress]:
-    """Bars on stderr if it is a terminal."""
+def progress() -> Iterator[Callable[[Event], None]]:
+    """Shows events: as bars on stderr if it is a terminal."""
     if not sys.stderr.isatty():
-        yield _Quiet()
+        yield _say_event
         return
     with _bars("slices") as bars:
-        yield _Bars(bars)
+        yield _Bars(bars).on_event
 
 
 def _bars(unit: str, *, redirect_stdout: bool = True) -> Any:
@@ -43,15 +39,12 @@ def _bars(unit: str, *, redirect_stdout: bool = True) -> Any:
     return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=redirect_stdout)
 
 
-class _Quiet:
-    def on_event(self, event: Event) -> None:
-        match event:
-            case SliceRetried():
-                say(f"{event.pipeline}: the source failed, trying again: {event.reason}")
-            case Waiting():
-                say("another process holds what is left to do; waiting for it")
-            case _:
-                pass
+def _say_event(event: Event) -> None:
+    match event:
+        case SliceRetried():
+            say(f"{event.pipeline}: the source failed, trying again: {event.reason}")
+        case Waiting():
+            say("another process holds what is left to do; waiting for it")
 
 
 class _Bars:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from headwater.base.errors import HeadwaterError
+from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import (
-    Face,
     JsonOption,
     PipelinesArgument,
     age_text,
     answer,
     bad_rows_text,
     count_text,
+    on_project,
     opened_project,
     say,
     show,
@@ -30,25 +30,12 @@ if TYPE_CHECKING:
     import duckdb
 
 
-class Format(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-    PARQUET = "parquet"
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(validate)
-    app.command()(status)
-    app.command()(query)
+Format = Literal["table", "json", "csv", "parquet"]
 
 
 def validate(context: typer.Context, json_: JsonOption = False) -> None:
     """Check every manifest file and show all errors; list the parts that have no effect yet."""
-    from headwater.app.workspace import check_project
-
-    face: Face = context.obj
-    project = check_project(face.start)
+    project = operations.workspace.check_project(context.obj)
     if json_:
         parts = [
             {"place": str(part.position), "what": part.what, "pipeline": part.pipeline} for part in project.unsupported
@@ -64,10 +51,7 @@ def validate(context: typer.Context, json_: JsonOption = False) -> None:
 
 def status(context: typer.Context, pipelines: PipelinesArgument = None, json_: JsonOption = False) -> None:
     """The state, freshness and rows of all pipelines, or of some, with their last runs."""
-    from headwater.app.status import status as status_of
-
-    with opened_project(context) as opened:
-        found = status_of(opened, pipelines or [])
+    found = on_project(context, operations.status.status, pipelines or [])
     if json_:
         answer({"pipelines": found})
         return
@@ -89,17 +73,8 @@ def status(context: typer.Context, pipelines: PipelinesArgument = None, json_: J
         show(f"\nruns of {p.pipeline}")
         columns = ("run", "started", "state", "seconds", "rows", "size", "asked by", "actor", "error")
         lines = [
-            [
-                r.short_id,
-                r.started_at,
-                r.state,
-                r.seconds,
-                r.rows,
-                size_text(r.bytes),
-                r.trigger,
-                r.actor,
-                r.error["message"] if r.error is not None else None,
-            ]
+            [r.short_id, r.started_at, r.state, r.seconds, r.rows, size_text(r.bytes), r.trigger, r.actor]
+            + [r.error["message"] if r.error is not None else None]
             for r in p.runs
         ]
         show(table(columns, lines))
@@ -114,26 +89,25 @@ def _asked(status: Any) -> str | None:
 def query(
     context: typer.Context,
     sql: Annotated[str | None, typer.Argument(metavar="SQL", help="Without it: interactive.")] = None,
-    format_: Annotated[Format, typer.Option("--format", help="How rows are written.")] = Format.TABLE,
+    format_: Annotated[Format, typer.Option("--format", help="How rows are written.")] = "table",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")] = None,
     as_of: Annotated[int | None, typer.Option("--as-of", metavar="SEQ", help="Read as of a commit.")] = None,
     json_: JsonOption = False,
 ) -> None:
     """DuckDB over the store, read-only. `headwater.tables` lists the tables."""
-    from headwater.app.query import reader
     from headwater.interfaces.cli.write_rows import write_rows
 
-    chosen = Format.JSON if json_ else format_
+    chosen = "json" if json_ else format_
     if sql is None and not sys.stdin.isatty():
         sql = sys.stdin.read()
-    with opened_project(context) as opened, reader(opened, as_of=as_of, sql=sql) as session:
+    with opened_project(context) as opened, operations.query.reader(opened, as_of=as_of, sql=sql) as session:
         if sql is None:
             _interactive(session, chosen)
         else:
             write_rows(session, sql, chosen, output)
 
 
-def _interactive(session: duckdb.DuckDBPyConnection, format_: Any) -> None:
+def _interactive(session: duckdb.DuckDBPyConnection, format_: Format) -> None:
     """One statement at a time; a line that ends with `;` ends it."""
     from headwater.interfaces.cli.write_rows import write_rows
 

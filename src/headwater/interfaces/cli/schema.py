@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from headwater.interfaces.cli.output import JsonOption, answer, opened_project, say, show, table
+from headwater.interfaces.cli import operations
+from headwater.interfaces.cli.output import JsonOption, answer, on_project, opened_project, say, show, table
 
 app = typer.Typer(help="Table schemas, and the schema of the manifest.", no_args_is_help=True)
 
@@ -14,10 +15,8 @@ app = typer.Typer(help="Table schemas, and the schema of the manifest.", no_args
 @app.command()
 def export(context: typer.Context, json_: JsonOption = False) -> None:
     """Write the JSON Schemas of the manifest to `.headwater/schema/`, for editors."""
-    from headwater.app import schema as app_schema
-
     with opened_project(context) as opened:
-        paths = [str(path) for path in app_schema.export(opened)]
+        paths = [str(path) for path in operations.schema.export(opened)]
     if json_:
         answer({"written": paths})
     else:
@@ -31,10 +30,7 @@ def log(
     json_: JsonOption = False,
 ) -> None:
     """Every schema change of a table, or of a pipeline's tables: what changed, when, and the actor."""
-    from headwater.app import schema as app_schema
-
-    with opened_project(context) as opened:
-        events = app_schema.log(opened, name)
+    events = on_project(context, operations.schema.log, name)
     if json_:
         answer({"events": events})
         return
@@ -50,10 +46,7 @@ def accept(
     json_: JsonOption = False,
 ) -> None:
     """Accept a schema change that was refused; the log records the actor."""
-    from headwater.app import schema as app_schema
-
-    with opened_project(context) as opened:
-        accepted = app_schema.accept(opened, name)
+    accepted = on_project(context, operations.schema.accept, name)
     if json_:
         answer({"accepted": accepted})
         return
@@ -71,10 +64,7 @@ def promote(
     json_: JsonOption = False,
 ) -> None:
     """Give a value inside a `dynamic` column a typed column of its own, for old rows and new ones."""
-    from headwater.app import schema as app_schema
-
-    with opened_project(context) as opened:
-        found = app_schema.promote(opened, name, path, as_=as_)
+    found = on_project(context, operations.schema.promote, name, path, as_=as_)
     if json_:
         answer({"promoted": found})
         return
@@ -92,10 +82,7 @@ def regen_view(
     json_: JsonOption = False,
 ) -> None:
     """Write a table's view (default: all views) again from the catalog."""
-    from headwater.app import schema as app_schema
-
-    with opened_project(context) as opened:
-        changed = app_schema.regen_view(opened, name)
+    changed = on_project(context, operations.schema.regen_view, name)
     if json_:
         answer({"changed": changed})
     else:

@@ -14,21 +14,17 @@ import typer
 
 from headwater.base import limits
 from headwater.base.clock import now_us, to_text
-from headwater.interfaces.cli.output import count_text, opened_project, say, seconds_text, show_error
+from headwater.base.errors import error_of
+from headwater.interfaces.cli import operations
+from headwater.interfaces.cli.output import count_text, opened_project, say, seconds_text, show_dropped, show_error
 
 if TYPE_CHECKING:
     from headwater.app.drop_folder import News
-    from headwater.app.ingest import Ingestor
-    from headwater.app.serve import EndedRun
+    from headwater.app.serve import PondRun
     from headwater.app.workspace import Workspace
     from headwater.interfaces.http.request_context import Context
 
 _STOP, _OVER = b"s", b"o"
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(serve)
-    app.command()(worker)
 
 
 def serve(
@@ -42,16 +38,26 @@ def serve(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only errors.")] = False,
 ) -> None:
     """Keep every pipeline as fresh as demand asks: engine, workers, HTTP API. Ends with Ctrl-C or SIGTERM."""
-    from headwater.app.ingest import Ingestor
-    from headwater.app.serve import open_service
 
-    with opened_project(context) as opened, closing(Ingestor()) as ingestor:
-        served = open_service(
+    def narrate(line: str) -> None:
+        if not quiet:
+            say(f"{time_of_day()} {line}")
+
+    def on_run(run: PondRun) -> None:
+        places = error_of(run.error).places if run.error is not None else ()
+        narrate("\n  ".join([f"{run.pond}: {outcome_text(run)}", *map(str, places)]))
+
+    def on_dropped(news: News) -> None:
+        show_dropped(news, quiet=quiet)
+
+    with opened_project(context) as opened, closing(operations.ingest.Ingestor()) as ingestor:
+        served = operations.serve.open_service(
             opened,
             ingestor,
-            tell=lambda error: show_error(error, as_json=False),
-            on_run=_nothing if quiet else _narrate,
-            on_dropped=lambda news: _show_dropped(news, quiet=quiet),
+            tell=show_error,
+            on_run=on_run,
+            on_pass=lambda pipeline: narrate(f"{pipeline}: nothing new"),
+            on_dropped=on_dropped,
         )
         listening = nullcontext("") if no_http else _http(opened, ingestor, host, port, otlp=otlp)
         with until_signal(served.stop), listening as where:
@@ -61,10 +67,8 @@ def serve(
 
 def worker(context: typer.Context) -> None:
     """Only workers, on any machine that reaches the catalog and the store: they do the jobs of a `serve` elsewhere."""
-    from headwater.app.serve import open_worker
-
     with opened_project(context) as opened:
-        process = open_worker(opened, tell=lambda error: show_error(error, as_json=False))
+        process = operations.serve.open_worker(opened, tell=show_error)
         with until_signal(process.stop):
             say(f"working for {opened.project.name}")
             process.run()
@@ -72,22 +76,22 @@ def worker(context: typer.Context) -> None:
 
 
 @contextmanager
-def _http(opened: Workspace, ingestor: Ingestor, host: str | None, port: int | None, *, otlp: bool) -> Iterator[str]:
+def _http(
+    opened: Workspace, ingestor: operations.ingest.Ingestor, host: str | None, port: int | None, *, otlp: bool
+) -> Iterator[str]:
     """Runs the HTTP API; the address as text."""
-    from headwater.app.access import access_of, joined
-    from headwater.app.serve import otlp_ports
     from headwater.interfaces.http.api import api
     from headwater.interfaces.http.server import HttpServer
 
     section = opened.project.spec.serve
     bind = host or section.host
-    access = access_of(opened.project, host=bind)
+    access = operations.access.access_of(opened.project, host=bind)
     server = HttpServer()
     app = api(lambda: opened, access=access, ingestor=ingestor)
     bound = server.start(app, bind, section.port if port is None else port)
     try:
-        with _otlp(app.state.context, bind, otlp_ports(opened, asked=otlp)) as also:
-            yield f" on http://{joined(bind, bound)}{also}"
+        with _otlp(app.state.context, bind, operations.serve.otlp_ports(opened, asked=otlp)) as also:
+            yield f" on http://{operations.access.joined(bind, bound)}{also}"
     finally:
         server.stop()
 
@@ -139,38 +143,22 @@ def until_signal(stop: Callable[[], None]) -> Iterator[None]:
         os.close(writing)
 
 
-def _nothing(_run: EndedRun) -> None:
-    """Says nothing."""
+def time_of_day() -> str:
+    """In UTC."""
+    return to_text(now_us())[11:19]
 
 
-def _show_dropped(news: News, *, quiet: bool) -> None:
-    from headwater.interfaces.cli.drop_messages import show_dropped
-
-    show_dropped(news, quiet=quiet)
-
-
-def _narrate(run: EndedRun) -> None:
-    """One line for each run, with the time of day (UTC). A scan of a source that found nothing new gets none, unless a
-    user asked for it."""
-    say(f"{to_text(now_us())[11:19]} {run.pipeline}: {outcome_text(run)}")
-    if run.error is not None:
-        for place in run.error.places:
-            say(f"  {place}")
-
-
-def outcome_text(run: EndedRun) -> str:
+def outcome_text(run: PondRun) -> str:
     """How a run ended: its outcome, rows, seconds."""
-    seconds = seconds_text(run.seconds)
-    if run.spark_start_seconds:
-        seconds += f" after Spark's start of {seconds_text(run.spark_start_seconds)}"
+    seconds = seconds_text((run.took_us or 0) / 1e6)
+    if run.spark_start_us:
+        seconds += f" after Spark's start of {seconds_text(run.spark_start_us / 1e6)}"
     match run.state:
         case "success" if run.changed:
             return f"landed, {count_text(run.rows, 'row')}, {seconds}"
         case "success":
             return f"same result, {seconds}"
-        case "passed":
-            return "nothing new"
         case "failed":
-            return f"failed, {seconds}; see `headwater logs {run.pipeline}`"
+            return f"failed, {seconds}; see `headwater logs {run.pond}`"
         case _:
             return f"{run.state}, {seconds}"

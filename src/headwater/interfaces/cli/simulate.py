@@ -10,6 +10,7 @@ import typer
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
+from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import JsonOption, answer, count_text, opened_project, say, show, table
 
 if TYPE_CHECKING:
@@ -18,41 +19,27 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("pipeline", "state", "runs", "passes", "failures", "waste", "freshness", "mean staleness", "max staleness")
 
-ScenarioArgument = Annotated[Path | None, typer.Argument(metavar="SCENARIO.json", help="The scenario file.")]
-SvgOption = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the timeline into a file.")]
-
-
-TapOption = Annotated[list[str] | None, typer.Option("--tap", metavar="P", help="Try a tap of a pipeline.")]
-PulseOption = Annotated[list[str] | None, typer.Option("--pulse", metavar="P", help="Try a pulse.")]
-WaveOption = Annotated[list[str] | None, typer.Option("--wave", metavar="P", help="Try a wave.")]
-TideOption = Annotated[list[str] | None, typer.Option("--tide", metavar="P=15m", help="Try a tide.")]
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(simulate)
-
 
 def simulate(
     context: typer.Context,
-    scenario: ScenarioArgument = None,
+    scenario: Annotated[Path | None, typer.Argument(metavar="SCENARIO.json", help="The scenario file.")] = None,
     json_: JsonOption = False,
-    svg: SvgOption = None,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the timeline into a file.")] = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="DURATION", help="How long to simulate the project (default 1h).")
     ] = None,
-    tap: TapOption = None,
-    pulse: PulseOption = None,
-    wave: WaveOption = None,
-    tide: TideOption = None,
+    tap: Annotated[list[str] | None, typer.Option("--tap", metavar="P", help="Try a tap of a pipeline.")] = None,
+    pulse: Annotated[list[str] | None, typer.Option("--pulse", metavar="P", help="Try a pulse.")] = None,
+    wave: Annotated[list[str] | None, typer.Option("--wave", metavar="P", help="Try a wave.")] = None,
+    tide: Annotated[list[str] | None, typer.Option("--tide", metavar="P=15m", help="Try a tide.")] = None,
     alone: Annotated[bool, typer.Option("--alone", help="Without standing demand: only what is tried.")] = False,
 ) -> None:
     """Simulate the freshness engine on virtual time: what would run when, and how stale the results would be. Without a
     file: the project's own pipelines, from now on, with the measured durations of their runs."""
-    from headwater.app.simulate import simulate_file
-
     if svg is not None:
         _check_target(svg)
-    tried = _tried(tap, pulse, wave, tide)
+    given: dict[DemandKind, list[str] | None] = {"tap": tap, "pulse": pulse, "wave": wave, "tide": tide}
+    tried = [(kind, text) for kind, texts in given.items() for text in texts or ()]
     if scenario is not None:
         if until is not None or tried or alone:
             raise HeadwaterError(
@@ -60,15 +47,14 @@ def simulate(
                 "a scenario file has its own demand and its own end",
                 hint="write `events` and `until` into the file, or leave it out to simulate the project",
             )
-        found, title = simulate_file(scenario), scenario.stem
+        found, title = operations.simulate.simulate_file(scenario), scenario.stem
     else:
         found, title = _own(context, until or "1h", tried, alone=alone)
     if svg is not None:
         from headwater.base.blobs import write_whole
         from headwater.interfaces.timeline_svg import timeline_svg
 
-        picture = timeline_svg(found, title=title)
-        write_whole(svg.resolve(), picture.encode(), durable=False)
+        write_whole(svg.resolve(), timeline_svg(found, title=title).encode(), durable=False)
     if json_:
         answer(found.answer)
     else:
@@ -81,30 +67,18 @@ def _own(
     context: typer.Context, until: str, tried: Sequence[tuple[DemandKind, str]], *, alone: bool
 ) -> tuple[Simulated, str]:
     """Simulates the project itself; the result, and the project's name."""
-    from headwater.app.simulate import demand_to_try, simulate_project
-
-    what_if = [demand_to_try(kind, text) for kind, text in tried]
+    what_if = [operations.simulate.demand_to_try(kind, text) for kind, text in tried]
     with opened_project(context) as opened:
-        found = simulate_project(opened, until=until, what_if=what_if, alone=alone)
+        found = operations.simulate.simulate_project(opened, until=until, what_if=what_if, alone=alone)
         name = opened.project.name
     if not found.scenario.events:
         say("no demand is set: nothing would run; try some with --pulse, --tap, --wave or --tide")
     elif found.unmeasured:
         shown = ", ".join(found.unmeasured[: limits.UNMEASURED_SHOWN])
-        more = (
-            f" and {len(found.unmeasured) - limits.UNMEASURED_SHOWN} more"
-            if len(found.unmeasured) > limits.UNMEASURED_SHOWN
-            else ""
-        )
+        left_out = len(found.unmeasured) - limits.UNMEASURED_SHOWN
+        more = f" and {left_out} more" if left_out > 0 else ""
         say(f"never measured, assumed to take 1 s: {shown}{more}")
     return found, name
-
-
-def _tried(
-    tap: list[str] | None, pulse: list[str] | None, wave: list[str] | None, tide: list[str] | None
-) -> list[tuple[DemandKind, str]]:
-    given: dict[DemandKind, list[str] | None] = {"tap": tap, "pulse": pulse, "wave": wave, "tide": tide}
-    return [(kind, text) for kind, texts in given.items() for text in texts or ()]
 
 
 def _check_target(path: Path) -> None:
@@ -112,15 +86,14 @@ def _check_target(path: Path) -> None:
     device."""
     try:
         if path.exists() and not path.is_file():
-            raise HeadwaterError(
-                "HW-U01", f"cannot write `{path}`: it is not a file", hint="name a file for the picture"
-            )
-        if not path.parent.is_dir():
-            raise HeadwaterError(
-                "HW-U01", f"cannot write `{path}`: there is no directory `{path.parent}`", hint="create it"
-            )
+            reason, hint = "it is not a file", "name a file for the picture"
+        elif not path.parent.is_dir():
+            reason, hint = f"there is no directory `{path.parent}`", "create it"
+        else:
+            return
     except OSError as error:
         raise HeadwaterError("HW-U01", f"cannot write `{path}`: {error.strerror or error}") from error
+    raise HeadwaterError("HW-U01", f"cannot write `{path}`: {reason}", hint=hint)
 
 
 def _show(found: Mapping[str, Any]) -> None:

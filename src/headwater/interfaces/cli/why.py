@@ -8,11 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from headwater.base.errors import error_of
+from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import (
     JsonOption,
+    PipelineArgument,
     answer,
     bad_rows_text,
-    opened_project,
+    on_project,
     seconds_text,
     show,
     size_text,
@@ -20,22 +22,9 @@ from headwater.interfaces.cli.output import (
 )
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(why)
-    app.command()(runs)
-    app.command()(logs)
-
-
-def why(
-    context: typer.Context,
-    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE")],
-    json_: JsonOption = False,
-) -> None:
+def why(context: typer.Context, pipeline: PipelineArgument, json_: JsonOption = False) -> None:
     """Why a pipeline runs, waits, is blocked or is idle."""
-    from headwater.app import why_runs_logs as app_why
-
-    with opened_project(context) as opened:
-        found = app_why.why(opened, pipeline)
+    found = on_project(context, operations.why_runs_logs.why, pipeline)
     if json_:
         answer(vars(found))
         return
@@ -57,26 +46,14 @@ def runs(
     json_: JsonOption = False,
 ) -> None:
     """The newest runs, of all pipelines or of one."""
-    from headwater.app import why_runs_logs as app_why
-
-    with opened_project(context) as opened:
-        found = app_why.runs(opened, pipeline=pipeline, limit=limit, before=before)
+    found = on_project(context, operations.why_runs_logs.runs, pipeline=pipeline, limit=limit, before=before)
     if json_:
         answer({"runs": found})
         return
     columns = ("run", "pipeline", "state", "started", "seconds", "rows", "size", "asked by", "error")
     rows = [
-        [
-            r.short_id,
-            r.pipeline,
-            r.state,
-            r.started_at,
-            r.seconds,
-            r.rows,
-            size_text(r.bytes),
-            r.trigger,
-            _words(r.error),
-        ]
+        [r.short_id, r.pipeline, r.state, r.started_at, r.seconds, r.rows, size_text(r.bytes), r.trigger]
+        + [_words(r.error)]
         for r in found
     ]
     show(table(columns, rows))
@@ -97,10 +74,7 @@ def logs(
     json_: JsonOption = False,
 ) -> None:
     """Everything about one run: what asked for it, its jobs, its events, its error."""
-    from headwater.app import why_runs_logs as app_why
-
-    with opened_project(context) as opened:
-        found = app_why.newest_log(opened, run)
+    found = on_project(context, operations.why_runs_logs.newest_log, run)
     if json_:
         answer(vars(found))
         return

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import typer
 from headwater.base.errors import HeadwaterError
 from headwater.base.json_form import distinct, json_value, plain
 from headwater.interfaces.answers import answer_text
+from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import table
 
 if TYPE_CHECKING:
@@ -25,12 +26,10 @@ if TYPE_CHECKING:
 
 def write_rows(session: duckdb.DuckDBPyConnection, sql: str, format_: str, output: Path | None) -> None:
     """Run a query and write its rows."""
-    from headwater.app.query import run_query, run_to_arrow
-
     if format_ == "parquet":
-        _write_parquet(lambda: run_to_arrow(session, sql), output)
+        _write_parquet(session, sql, output)
         return
-    result = run_query(session, sql)
+    result = operations.query.run_query(session, sql)
     text = _text(list(result.columns), list(result.rows()), format_)
     if output is None:
         typer.echo(text, nl=not text.endswith("\n"), color=True)  # data is written as it is: nothing is stripped
@@ -77,10 +76,10 @@ def _writing(path: Path) -> Iterator[None]:
         raise HeadwaterError("HW-U01", f"cannot write `{path}`: {error.strerror or error}") from error
 
 
-def _write_parquet(run: Callable[[], pa.RecordBatchReader], output: Path | None) -> None:
+def _write_parquet(session: duckdb.DuckDBPyConnection, sql: str, output: Path | None) -> None:
     if output is None and sys.stdout.isatty():
         raise HeadwaterError("HW-U01", "Parquet is not for a terminal", hint="name a file: `--output FILE`")
-    batches = run()
+    batches = operations.query.run_to_arrow(session, sql)
     if output is None:
         _write_batches(sys.stdout.buffer, batches)
         return

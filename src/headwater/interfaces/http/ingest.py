@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Header, Path, Request
@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from headwater.app.ingest import Accepted, Encoding, TooLarge, decoded
+from headwater.interfaces.answers import batch_json
 from headwater.interfaces.http.memory import Reservation
 from headwater.interfaces.http.problems import RequestError
 from headwater.interfaces.http.request_context import Context, Given, answer, answers, shape
@@ -58,44 +59,29 @@ async def ingest(
             key=key,
             evolve=x_schema_evolve,
             auto_create=x_auto_create,
-            actor=f"http:{request.client.host}" if request.client is not None else "http",
+            actor=actor_of(request),
         )
         # If the sender disconnects, its batch lands all the same: the thread goes on, and the key finds the answer.
         with context.memory.batch():
             found = await to_thread.run_sync(land, limiter=context.pushes)
-    return answer(
-        {
-            "snapshot_id": found.snapshot_id,
-            "rows_ingested": found.rows_ingested,
-            "rows_refused": found.rows_refused,
-            "bytes_written": found.bytes_written,
-            "replayed": found.replayed,
-        }
-    )
+    return answer(batch_json(found))
 
 
-def _land(
-    context: Context,
-    table: str,
-    body: bytes,
-    place: Reservation,
-    *,
-    encoding: Encoding,
-    key: str | None,
-    evolve: bool,
-    auto_create: bool,
-    actor: str,
-) -> Accepted:
-    workspace = context.current()
+def _land(context: Context, table: str, body: bytes, place: Reservation, *, encoding: Encoding, **how: Any) -> Accepted:
+    workspace, ingestor = context.current(), context.ingestor
     try:
         rows = decoded(body, encoding, grow=place.grow)
-        ingestor = context.ingestor
-        found = ingestor.ingest(workspace, table, rows, key=key, evolve=evolve, auto_create=auto_create, actor=actor)
+        found = ingestor.ingest(workspace, table, rows, **how)
     except TooLarge as error:
         raise RequestError(413, error.message, error.hint, code=error.code) from error
     if not found.replayed:
-        context.ingestor.show_soon(workspace)
+        ingestor.show_soon(workspace)
     return found
+
+
+def actor_of(request: Request, protocol: str = "http") -> str:
+    """The actor: only the address is known."""
+    return f"{protocol}:{request.client.host}" if request.client is not None else protocol
 
 
 async def parts_of(request: Request) -> AsyncIterator[bytes]:

@@ -14,15 +14,7 @@ class MemoryBudget:
 
     def __init__(self, batches: int, size: int):
         self._lock = threading.Lock()
-        self._batches, self._size = batches, size
-
-    @property
-    def batches_left(self) -> int:
-        return self._batches
-
-    @property
-    def bytes_left(self) -> int:
-        return self._size
+        self.batches_left, self.bytes_left = batches, size
 
     @contextmanager
     def hold(self) -> Iterator[Reservation]:
@@ -32,20 +24,20 @@ class MemoryBudget:
             yield place
         finally:
             with self._lock:
-                self._size += place.held
+                self.bytes_left += place.held
 
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Takes one batch, for a body that has been received. Raises 429 if none is free."""
         with self._lock:
-            if not self._batches:
+            if not self.batches_left:
                 raise _full()
-            self._batches -= 1
+            self.batches_left -= 1
         try:
             yield
         finally:
             with self._lock:
-                self._batches += 1
+                self.batches_left += 1
 
     @contextmanager
     def reserve(self) -> Iterator[Reservation]:
@@ -55,21 +47,21 @@ class MemoryBudget:
 
     def check(self) -> None:
         """Raises 429 if no batch is free now, before the body is received."""
-        if not self._batches:
+        if not self.batches_left:
             raise _full()
 
     def take(self, size: int) -> None:
         with self._lock:
-            if self._size < size:
+            if self.bytes_left < size:
                 raise _full()
-            self._size -= size
+            self.bytes_left -= size
 
 
 class Reservation:
     """The memory of one batch: it grows with what is read, and is freed as a whole."""
 
-    def __init__(self, room: MemoryBudget):
-        self._budget = room
+    def __init__(self, budget: MemoryBudget):
+        self._budget = budget
         self.held = 0
 
     def grow(self, size: int) -> None:
@@ -78,6 +70,5 @@ class Reservation:
 
 
 def _full() -> RequestError:
-    error = RequestError(429, "the server holds as many requests as it can", "send it again in a moment", code="HW-H05")
-    error.retryable = True
-    return error
+    message = "the server holds as many requests as it can"
+    return RequestError(429, message, "send it again in a moment", code="HW-H05", retryable=True)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector, CollectorRegistry
 
 from headwater.app.health import Gauges
 from headwater.app.telemetry import LABELS, Counted, Counters
 
 OPENMETRICS = CONTENT_TYPE_LATEST
-WEIGHTS = ("small", "big")
+NO_JOBS = {"small": 0, "big": 0}
 
 _COUNTED: dict[Counted, tuple[str, str]] = {
     "runs": ("headwater_runs", "Runs of a pipeline that have ended, by their state."),
@@ -33,54 +33,41 @@ _COUNTED: dict[Counted, tuple[str, str]] = {
 
 
 def openmetrics(gauges: Gauges, counters: Counters) -> bytes:
-    """The whole page."""
-    registry = CollectorRegistry()
-    registry.register(_Page(gauges, counters))
-    return bytes(generate_latest(registry))  # type: ignore[no-untyped-call]
+    return bytes(generate_latest(_Page(gauges, counters)))  # type: ignore[no-untyped-call]
 
 
-class _Page(Collector):
-    def __init__(self, gauges: Gauges, counters: Counters):
-        self._gauges = gauges
-        self._counters = counters
+@dataclass
+class _Page:
+    """All that `generate_latest` needs of a registry."""
 
-    def describe(self) -> list[Metric]:
-        return []  # nothing to collect for a registry that lives for one page
+    gauges: Gauges
+    counters: Counters
 
     def collect(self) -> Iterator[Metric]:
-        yield from _gauges(self._gauges)
+        yield from _gauges(self.gauges)
         for kind, (name, text) in _COUNTED.items():
             counter = CounterMetricFamily(name, text, labels=LABELS[kind])
-            for labels, count in sorted(self._counters.counts(kind).items()):
+            for labels, count in sorted(self.counters.counts(kind).items()):
                 counter.add_metric(labels, count)
             yield counter
 
 
 def _gauges(found: Gauges) -> Iterator[Metric]:
-    stale = GaugeMetricFamily(
-        "headwater_staleness_seconds", "The age of a pipeline's freshness.", labels=["pipeline"], unit="seconds"
+    yield _gauge(
+        "headwater_staleness_seconds", "The age of a pipeline's freshness.", "pipeline", found.staleness_seconds
     )
-    for pipeline, seconds in found.staleness_seconds.items():
-        stale.add_metric([pipeline], seconds)
-    yield stale
-    states = GaugeMetricFamily("headwater_pipelines", "Pipelines, by their state.", labels=["state"])
-    for state, count in found.pipelines.items():
-        states.add_metric([state], count)
-    yield states
-    for name, text, counts in (
-        ("headwater_queue_depth", "Jobs that wait for a worker.", found.queue.queued),
-        ("headwater_jobs_running", "Jobs that workers hold.", found.queue.running),
-    ):
-        gauge = GaugeMetricFamily(name, text, labels=["weight"])
-        for weight in WEIGHTS:
-            gauge.add_metric([weight], counts.get(weight, 0))
-        yield gauge
-    yield GaugeMetricFamily(
-        "headwater_queue_oldest_wait_seconds",
-        "How long the oldest job has waited for a worker.",
-        value=found.queue.oldest_wait_us / 1e6,
-        unit="seconds",
-    )
-    yield GaugeMetricFamily(
-        "headwater_engine_owned", "1 while a process runs the engine.", value=1 if found.engine_owned else 0
-    )
+    yield _gauge("headwater_pipelines", "Pipelines, by their state.", "state", found.pipelines)
+    queued, running = {**NO_JOBS, **found.queue.queued}, {**NO_JOBS, **found.queue.running}
+    yield _gauge("headwater_queue_depth", "Jobs that wait for a worker.", "weight", queued)
+    yield _gauge("headwater_jobs_running", "Jobs that workers hold.", "weight", running)
+    text, seconds = "How long the oldest job has waited for a worker.", found.queue.oldest_wait_us / 1e6
+    yield GaugeMetricFamily("headwater_queue_oldest_wait_seconds", text, value=seconds, unit="seconds")
+    text, owned = "1 while a process runs the engine.", int(found.engine_owned)
+    yield GaugeMetricFamily("headwater_engine_owned", text, value=owned)
+
+
+def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    gauge = GaugeMetricFamily(name, text, labels=[label], unit="seconds" if name.endswith("_seconds") else "")
+    for value, number in values.items():
+        gauge.add_metric([value], number)
+    return gauge

@@ -51,15 +51,30 @@ _LOG = logging.getLogger("headwater.http")
 class RequestError(HeadwaterError):
     """A refused request with an HTTP status of its own."""
 
-    def __init__(self, status: int, message: str, hint: str = "", *, code: str = "HW-H04", **detail: object):
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        hint: str = "",
+        *,
+        code: str = "HW-H04",
+        retryable: bool = False,
+        **detail: object,
+    ):
         self.status = status
-        super().__init__(code, message, hint, detail=detail)
+        super().__init__(code, message, hint, retryable=retryable, detail=detail)
 
 
 def status_of(error: HeadwaterError) -> int:
     if isinstance(error, RequestError):
         return error.status
     return _STATUS.get(error.code, _OF_GROUP.get(error.code[3], 500))
+
+
+def unforeseen(error: Exception) -> HeadwaterError:
+    """An error of Headwater itself, without its message: that may have values of rows in it."""
+    message = f"an error of Headwater itself: {type(error).__name__}"
+    return HeadwaterError("HW-X01", message, hint="the log of the server says more")
 
 
 def problem(error: HeadwaterError) -> Response:
@@ -106,8 +121,7 @@ def handle_errors(app: FastAPI) -> None:
     async def unknown(request: Request, error: Exception) -> Response:
         # Starlette raises it again after the answer, and uvicorn logs it.
         _LOG.error("%s %s failed: %s", request.method, request.url.path, type(error).__name__)
-        hint = "the log of the server says more"
-        return problem(HeadwaterError("HW-X01", f"an error of Headwater itself: {type(error).__name__}", hint=hint))
+        return problem(unforeseen(error))
 
 
 def _invalid(details: Sequence[Mapping[str, Any]]) -> HeadwaterError:

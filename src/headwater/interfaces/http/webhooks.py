@@ -63,9 +63,8 @@ class Signatures:
             hint = "its demand was taken; a new request needs a new timestamp"
             raise RequestError(409, "a webhook with this signature was accepted before", hint, code="HW-H02")
         if len(self._expires) >= limits.WEBHOOK_SIGNATURES:
-            error = RequestError(429, "too many webhooks in a few minutes", "try again later", code="HW-H05")
-            error.retryable = True
-            raise error
+            message = "too many webhooks in a few minutes"
+            raise RequestError(429, message, "try again later", code="HW-H05", retryable=True)
         self._expires[digest] = expires
 
     def forget(self, digest: bytes) -> None:

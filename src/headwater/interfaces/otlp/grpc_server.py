@@ -29,6 +29,7 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.interfaces.http.connections import connection_limit, raise_file_limit
 from headwater.interfaces.http.ingest import key_of
+from headwater.interfaces.http.problems import unforeseen
 from headwater.interfaces.http.server import listen
 from headwater.interfaces.otlp.receive import RETRIED, Receiver, error_line, http_status
 
@@ -101,8 +102,7 @@ def _handler(receiver: Receiver, signal: Signal, service: str) -> grpc.GenericRp
             raise  # the sender is gone, or its message is too large: gRPC has answered it
         except Exception as error:
             _LOG.exception("a request of %s failed", signal)
-            message = f"an error of Headwater itself: {type(error).__name__}"
-            failure = HeadwaterError("HW-X01", message, hint="the log of the server says more")
+            failure = unforeseen(error)
         _abort(call, failure)
 
     # Only one message comes. A stream handler reads it when the handler asks for it, not before.

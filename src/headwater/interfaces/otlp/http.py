@@ -20,8 +20,8 @@ from headwater.app.otlp import Form, Signal, written
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.interfaces.http.guard import Guard
-from headwater.interfaces.http.ingest import body_of, encoding_of, key_of
-from headwater.interfaces.http.problems import NO_STORE, RequestError
+from headwater.interfaces.http.ingest import actor_of, body_of, encoding_of, key_of
+from headwater.interfaces.http.problems import NO_STORE, RequestError, unforeseen
 from headwater.interfaces.otlp.receive import RETRIED, Receiver, error_line, http_status
 
 _FORMS: dict[str, Form] = {"application/x-protobuf": "protobuf", "application/json": "json"}
@@ -64,7 +64,7 @@ async def _export(receiver: Receiver, threads: CapacityLimiter, signal: Signal, 
     receiver.memory.check()
     with receiver.memory.hold() as place:
         body = await body_of(request, place)
-        actor = f"otlp:{request.client.host}" if request.client is not None else "otlp"
+        actor = actor_of(request, "otlp")
         receive = partial(receiver.receive, signal, body, place, encoding=encoding, form=form, key=key, actor=actor)
         # If the sender disconnects, its batch lands all the same: the thread goes on, and the key finds the answer.
         with receiver.memory.batch():
@@ -104,5 +104,4 @@ async def _http(request: Request, error: Exception) -> Response:
 async def _unknown(request: Request, error: Exception) -> Response:
     # Starlette raises it again after the answer, and uvicorn logs it.
     _LOG.error("%s failed: %s", request.url.path, type(error).__name__)
-    message = f"an error of Headwater itself: {type(error).__name__}"
-    return _refusal(HeadwaterError("HW-X01", message, hint="the log of the server says more"), request.scope)
+    return _refusal(unforeseen(error), request.scope)
