@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec.structs import replace as replace_field
+import msgspec
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -18,7 +18,7 @@ from headwater.catalog.engine_records import JobEnd
 from headwater.catalog.landing import Landing
 from headwater.catalog.queue import JobLease
 from headwater.catalog.slice_jobs import done_units
-from headwater.connectors.protocol import CursorKind, Item, Slice
+from headwater.connectors.protocol import CursorKind, Slice
 from headwater.observe.tracing import trace_id_of
 from headwater.runtime.plan import Planned, PlannedTable
 
@@ -50,7 +50,7 @@ def begin_run(
     units = [unit for table in planned.tables for unit in _units_of(table)]
     units.sort(key=lambda unit: (unit.ordinal, unit.table))
     units = [
-        replace_field(unit, unit_id=UnitId(uuid7())) for unit in units
+        msgspec.structs.replace(unit, unit_id=UnitId(uuid7())) for unit in units
     ]  # slices are claimed in the order of their ids
     size = limits.PLAN_PART_SLICES
     parts = [tuple(units[i : i + size]) for i in range(0, len(units), size)]
@@ -150,23 +150,8 @@ def _end(
 
 
 def stored_slice(payload: dict[str, Any]) -> StoredSlice:
-    value = payload["slice"]
-    return StoredSlice(
-        slice=Slice(
-            start=value["start"],
-            end=value["end"],
-            spec=value["spec"],
-            describe=value["describe"],
-            estimated_rows=value["estimated_rows"],
-            estimated_bytes=value["estimated_bytes"],
-            items=tuple(Item(source_id, version) for source_id, version in value["items"]),
-            replaces=tuple(value["replaces"]),
-        ),
-        identity=payload["identity"],
-        cursor_kind=payload["cursor_kind"],
-        is_last=payload["is_last"],
-        waits=payload["waits"],
-    )
+    """The slice in the payload that `_units_of` made."""
+    return msgspec.convert(payload, StoredSlice)
 
 
 def _units_of(planned: PlannedTable) -> list[r.UnitSpec]:
@@ -181,29 +166,18 @@ def _units_of(planned: PlannedTable) -> list[r.UnitSpec]:
             table=planned.table.ask.name,
             ordinal=ordinal,
             serial=serial,
-            payload={
-                "slice": _slice_json(slice_),
-                "identity": planned.identity,
-                "cursor_kind": str(planned.cursor_kind),
-                "is_last": ordinal == last,
-                "waits": mode == "replace" and ordinal != last,
-            },
+            payload=msgspec.to_builtins(
+                StoredSlice(
+                    slice_,
+                    planned.identity,
+                    planned.cursor_kind,
+                    is_last=ordinal == last,
+                    waits=mode == "replace" and ordinal != last,
+                )
+            ),
         )
         for ordinal, slice_ in enumerate(planned.slices)
     ]
-
-
-def _slice_json(slice_: Slice) -> dict[str, Any]:
-    return {
-        "start": slice_.start,
-        "end": slice_.end,
-        "spec": slice_.spec,
-        "describe": slice_.describe,
-        "estimated_rows": slice_.estimated_rows,
-        "estimated_bytes": slice_.estimated_bytes,
-        "items": [[item.source_id, item.version] for item in slice_.items],
-        "replaces": list(slice_.replaces),
-    }
 
 
 def _touched(planned: Planned) -> list[r.Change]:
