@@ -210,7 +210,7 @@ class InletJobs:
         raise AssertionError("the last try returns or raises")
 
     def _land_once(self, lease: JobLease, slice_: SliceLease, opened: OpenSource, start: SparkStart) -> LandedSlice:
-        from headwater.runtime.land_slice import UnitWork, bad_rows_error, land_unit
+        from headwater.runtime.land_slice import SliceWork, bad_rows_error, land_slice
 
         table = next((each for each in opened.inlet.tables if each.ask.name == slice_.table), None)
         if table is None or opened.inlet.definition != slice_.definition:
@@ -218,7 +218,7 @@ class InletJobs:
         with opened.lock:
             read = opened.source.read(table.ask, stored_slice(slice_.payload).slice)
         try:
-            return land_unit(UnitWork(self.store, slice_, table, read, self.spark, self.actor, lease, start))
+            return land_slice(SliceWork(self.store, slice_, table, read, self.spark, self.actor, lease, start))
         except BadRows as error:
             raise bad_rows_error(table.ask, error) from error
 

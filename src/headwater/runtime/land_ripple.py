@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headwater.base.clock import now_us
-from headwater.base.node import this_node
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_records import InboxEvent, JobEnd
 from headwater.catalog.evolution import DeclaredColumn, Evolution, Shown, evolve
-from headwater.catalog.landing import Landing, check_owner, until_landed
+from headwater.catalog.landing import Landing, check_owner, try_directory, until_landed
 from headwater.catalog.lookup import TableEntry, table_entries, table_states
 from headwater.catalog.schema_decisions import refuse_change
 from headwater.catalog.table_state import TableState
@@ -26,7 +25,6 @@ from headwater.duck.unique_keys import current_hashes
 from headwater.observe.tracing import trace_id_of
 from headwater.runtime.cut_inputs import CutInput, cut_of, parent_runs, read_inputs
 from headwater.runtime.traced import traced_commit, traced_ripple
-from headwater.storage.layout import attempt_directory
 from headwater.storage.part_writer import write_manifest
 
 if TYPE_CHECKING:
@@ -216,18 +214,12 @@ class _Result:
         from headwater.spark.small_runs import is_small
         from headwater.spark.write_frame import WriteTarget, write_frame
 
-        directory = attempt_directory(
-            self.ripple.table,
-            run_id=self.work.run_id,
-            node=this_node(),
-            unit_id=self.work.job_id,
-            attempt=self.work.attempt,
-        )
+        work = self.work
         target = WriteTarget(
-            root=self.work.store.root,
-            directory=directory + (f"/again-{number}" if number else ""),
+            root=work.store.root,
+            directory=try_directory(self.ripple.table, work.run_id, work.job_id, work.attempt, number=number),
             schema=evolution.schema,
-            run_id=self.work.run_id,
+            run_id=work.run_id,
             ingested_at_us=now_us(),
             known_hashes=self._known_rows(evolution.schema, live),
         )

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError, Position
-from headwater.base.node import this_node
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.dead_letters import add_dead_letters
 from headwater.catalog.evolution import Evolution
-from headwater.catalog.landing import Landing, until_landed
+from headwater.catalog.landing import Landing, try_directory, until_landed
 from headwater.catalog.lookup import TableEntry, staged_files, table_entries, table_states
 from headwater.catalog.queue import JobLease
 from headwater.catalog.schema_decisions import refuse_change
@@ -32,7 +31,6 @@ from headwater.connectors.protocol import (
     BadItem,
     BadRows,
     CursorKind,
-    Observed,
     SparkScan,
     TableAsk,
 )
@@ -47,7 +45,6 @@ from headwater.runtime.spark_start import SparkStart
 from headwater.runtime.stored_slices import stored_slice
 from headwater.runtime.traced import traced_commit, traced_slice
 from headwater.storage.file_record import FileRecord
-from headwater.storage.layout import attempt_directory
 from headwater.storage.part_writer import rewrite_without, write_manifest
 
 if TYPE_CHECKING:
@@ -61,13 +58,10 @@ class LandedSlice:
     rows: int
     bytes: int
     seq: int
-    bad_rows: int = 0
-    bad_files: int = 0
-    """The files that were kept as dead letters."""
 
 
 @dataclass(frozen=True)
-class UnitWork:
+class SliceWork:
     """All that is needed to land one claimed slice."""
 
     store: Store
@@ -81,13 +75,12 @@ class UnitWork:
 
 
 @traced_slice
-def land_unit(work: UnitWork) -> LandedSlice:
+def land_slice(work: SliceWork) -> LandedSlice:
     """Read, write and commit one slice. Raises `TransientError` or `SliceGone`, which the caller handles, HW-T03 if the
     lease was lost, and any other error for good."""
-    observed = work.read.observed if isinstance(work.read, ArrowRead) else None
-    unit = _Unit(work, observed)
-    unit.leave_out(observed.bad_items if observed is not None else ())
-    return until_landed(work.table.ask.name, unit.land)
+    attempt = _Attempt(work)
+    attempt.leave_out(attempt.observed.bad_items if attempt.observed is not None else ())
+    return until_landed(work.table.ask.name, attempt.land)
 
 
 def bad_rows_error(ask: TableAsk, error: BadRows) -> HeadwaterError:
@@ -115,14 +108,14 @@ def _declares_enough(table: InletTable) -> bool:
     return bool(table.declared) and table.declared.keys() >= set(table.ask.primary_key)
 
 
-class _Unit:
+class _Attempt:
     """A claimed slice on its way into its table, with the columns and the unreadable items that its tries have
     found."""
 
-    def __init__(self, work: UnitWork, observed: Observed | None):
-        self.work, self.observed = work, observed
-        self.store, self.ask, self.lease = work.store, work.table.ask, work.lease
+    def __init__(self, work: SliceWork):
+        self.work, self.store, self.ask, self.lease = work, work.store, work.table.ask, work.lease
         self.read = work.read
+        self.observed = self.read.observed if isinstance(self.read, ArrowRead) else None
         self.stored = stored_slice(work.lease.payload)
         self.bad: dict[str, BadItem] = {}
 
@@ -193,10 +186,7 @@ class _Unit:
     def _directory(self, table: str, number: int) -> str:
         """The directory for a table's files of this try."""
         lease = self.lease
-        directory = attempt_directory(
-            table, run_id=lease.run_id, node=this_node(), unit_id=lease.unit_id, attempt=lease.attempt
-        )
-        return directory + (f"/again-{number}" if number else "")
+        return try_directory(table, lease.run_id, lease.unit_id, lease.attempt, number=number)
 
     def _state(self) -> TableState:
         with self.store.catalog.snapshot() as connection:
@@ -260,7 +250,7 @@ class _Unit:
             COUNTERS.add("rows_dead_lettered", ask.name, times=len(written.bad))
         if self.bad:
             COUNTERS.add("files_dead_lettered", ask.name, times=len(self.bad))
-        return LandedSlice(written.rows, written.bytes, seq, len(written.bad), len(self.bad))
+        return LandedSlice(written.rows, written.bytes, seq)
 
     def _write_letters(self, landing: Landing, written: Written, *, number: int) -> tuple[FileRecord, ...]:
         if not written.bad and not self.bad:
