@@ -51,7 +51,6 @@ class ModelRipple:
     file: str
     is_inline: bool
     function: str | None
-    takes_context: bool
     inputs: tuple[RippleInput, ...]
     after: tuple[str, ...]
     mode: Mode
@@ -200,7 +199,6 @@ def _ripple(
         file=text.file,
         is_inline=text.is_inline,
         function=function.name if function else None,
-        takes_context=function is not None and function.takes_context,
         inputs=inputs,
         after=after,
         mode=mode,
