@@ -46,8 +46,7 @@ from headwater.freshness.state import NEVER
 from headwater.runtime.compile import Compiled, compile_pipelines
 from headwater.runtime.engine import Engine, open_engine
 from headwater.runtime.inlet_jobs import InletJobs
-from headwater.runtime.service import Service
-from headwater.runtime.service_errors import ServiceErrors
+from headwater.runtime.service import Service, ServiceErrors
 from headwater.runtime.worker import Definitions, Worker
 from measure import Claim, arguments, headwater, machine, report, run_process
 

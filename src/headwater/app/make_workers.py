@@ -10,10 +10,10 @@ from headwater.app.inspect_sources import open_inlet
 from headwater.app.workspace import Workspace, actor
 from headwater.catalog.queue import Slots
 from headwater.manifest.secret_values import mask_of, secret_values
-from headwater.runtime.apply_events import Event
 from headwater.runtime.compile import Compiled
+from headwater.runtime.execution import measuring
 from headwater.runtime.inlet_jobs import InletJobs, Look
-from headwater.runtime.spark_start import measuring
+from headwater.runtime.results import Event
 from headwater.runtime.user_output import Mask
 from headwater.runtime.worker import Definitions, Worker
 

@@ -23,14 +23,13 @@ from headwater.catalog.wakeups import changes
 from headwater.freshness.explain import explain
 from headwater.freshness.state import State
 from headwater.observe.tracing import tracing
-from headwater.runtime.apply_events import RunBegan, RunFinished, Waiting
 from headwater.runtime.compile import Compiled
-from headwater.runtime.drive import Drive
+from headwater.runtime.drive import drive_until_settled
 from headwater.runtime.engine import Engine, open_engine, restored
 from headwater.runtime.inlet_jobs import Look
 from headwater.runtime.open_sources import PipelineJob
 from headwater.runtime.reserved_jobs import ReservedJobs
-from headwater.runtime.results import PipelineResult
+from headwater.runtime.results import PipelineResult, RunBegan, RunFinished, Waiting
 from headwater.runtime.send_demand import Request, answered_request, direct_demand, outcome, send_demand, window_of
 
 Looked = Mapping[str, PipelineJob | HeadwaterError]
@@ -96,9 +95,9 @@ class Settling:
 
         try:
             leaves = len(self.demand) <= 1
-            Drive(engine, worker, worker_threads(), leaves=leaves).until_settled(stay=stay)
+            drive_until_settled(engine, worker, worker_threads(), stay=stay, leaves=leaves)
             while self._ask_next(request):
-                Drive(engine, worker, worker_threads()).until_settled(stay=stay)
+                drive_until_settled(engine, worker, worker_threads(), stay=stay)
             request.listen(engine.store.catalog)
             found = {name: worker.result_of(name) for name in self.asked}
             if None in found.values():  # other processes may have landed the last slices
@@ -128,9 +127,9 @@ class Settling:
             if event.pond in self.asked and event.run_id is not None:
                 match event.kind:
                     case "run_started":
-                        self.on_event(RunBegan(event.pond, event.run_id, 1))
+                        self.on_event(RunBegan(event.pond, 1))
                     case "run_completed" | "run_passed" | "run_failed":
-                        self.on_event(RunFinished(event.pond, event.run_id, event.kind.removeprefix("run_")))
+                        self.on_event(RunFinished(event.pond))
         return events[-1].id if events else after
 
     def _seen(self, request: Request, began_us: int) -> dict[str, PipelineResult] | None:

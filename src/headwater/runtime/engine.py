@@ -6,11 +6,13 @@ is killed, its successor finds state and inbox as before the step or as after it
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.base import limits
+from headwater.base.clock import now_us
 from headwater.base.errors import Conflict, LeaseLost
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_lease import claim_engine, engine_owner
@@ -31,7 +33,6 @@ from headwater.freshness.state import State
 from headwater.observe.counters import COUNTERS
 from headwater.observe.tracing import tracing
 from headwater.runtime.compile import Compiled
-from headwater.runtime.engine_clock import EngineClock
 from headwater.runtime.reserved_jobs import ReservedJobs
 from headwater.runtime.run_history import Cause, RunHistory, StartedRun, answers
 from headwater.runtime.trigger_events import sleeping, trigger_changes
@@ -41,6 +42,29 @@ RUNNING: tuple[RunState, ...] = ("running",)
 WAITS = "waits"
 """Marks, among an event's ids, the sender that waits for an answer; `CAUSE` says what made it ask."""
 CAUSE = "cause"
+SLOWER = 2
+"""How much slower the engine's clock goes while it is ahead of the system's."""
+
+
+@dataclass
+class EngineClock:
+    """Always moves forward. If the system's clock is set back, the engine's continues from its last time at half the
+    speed until the system's has caught up: nothing runs twice, and nothing waits for a day."""
+
+    last_us: int = 0
+    _ticked: float = field(default_factory=time.monotonic)
+
+    def now_us(self) -> int:
+        ticked = time.monotonic()
+        slowly = self.last_us + int((ticked - self._ticked) * 1e6) // SLOWER
+        self.last_us, self._ticked = max(now_us(), slowly), ticked
+        return self.last_us
+
+    def on_the_system(self, moment_us: int) -> int:
+        """The system's time at which the engine's clock will show this time."""
+        ours = self.now_us()
+        now = now_us()
+        return now + (moment_us - ours) * (SLOWER if ours > now else 1)
 
 
 @dataclass

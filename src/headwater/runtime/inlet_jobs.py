@@ -27,11 +27,19 @@ from headwater.catalog.stored_dead_letters import dead_letters_by_run
 from headwater.connectors.protocol import BadRows, SliceGone, Source, TransientError
 from headwater.duck.unique_keys import stored_keys
 from headwater.freshness.events import Completed, Failed
-from headwater.runtime.apply_events import Event, RunBegan, RunFinished, SliceBegan, SliceEnded, SliceRetried
+from headwater.runtime.execution import SparkStart
 from headwater.runtime.inlet import Inlet
 from headwater.runtime.open_sources import OpenSource, OpenSources, PipelineJob
-from headwater.runtime.results import PipelineResult, no_answer
-from headwater.runtime.spark_start import SparkStart
+from headwater.runtime.results import (
+    Event,
+    PipelineResult,
+    RunBegan,
+    RunFinished,
+    SliceBegan,
+    SliceEnded,
+    SliceRetried,
+    no_answer,
+)
 from headwater.runtime.stored_slices import (
     begin_run,
     evolve_tables,
@@ -156,7 +164,7 @@ class InletJobs:
         if not known:
             with self.store.catalog.snapshot() as connection:
                 slices = sum(table.slices for table in tables_of_run(connection, run_id))
-            self.on_event(RunBegan(pipeline, run_id, slices))
+            self.on_event(RunBegan(pipeline, slices))
 
     # --- a slice
 
@@ -166,8 +174,7 @@ class InletJobs:
         with self.store.catalog.snapshot() as connection:
             slice_ = slice_lease(connection, lease)
         self._note_begun(slice_.pipeline, slice_.run_id)
-        what = stored_slice(slice_.payload).slice
-        self.on_event(SliceBegan(slice_.pipeline, slice_.table, slice_.ordinal, what.describe, what.estimated_bytes))
+        self.on_event(SliceBegan(slice_.pipeline, stored_slice(slice_.payload).slice.describe))
         try:
             landed = self._land_patiently(lease, slice_, open_inlet)
         except SliceGone:
@@ -180,7 +187,7 @@ class InletJobs:
             return self.fail(lease, error)
         else:
             seq = landed.seq
-            self.on_event(SliceEnded(slice_.pipeline, slice_.table, slice_.ordinal, landed.rows, landed.bytes))
+            self.on_event(SliceEnded(slice_.pipeline, landed.rows, landed.bytes))
         return self._result(slice_, seq), None
 
     def fail(self, lease: JobLease, error: HeadwaterError) -> Done:
@@ -203,7 +210,7 @@ class InletJobs:
                 if tries == limits.SOURCE_RETRIES:
                     hint = f"it was asked {tries + 1} times; run the same command again when it is back"
                     raise no_answer(slice_.table, error, hint=hint) from error
-                self.on_event(SliceRetried(slice_.pipeline, slice_.table, slice_.ordinal, str(error)))
+                self.on_event(SliceRetried(slice_.pipeline, str(error)))
             if self.stopping.wait(delay):
                 raise KeyboardInterrupt
             delay = min(delay * 2, limits.RETRY_MAX_SECONDS)
@@ -234,7 +241,7 @@ class InletJobs:
             tables, bad = tables_of_run(connection, run_id), dead_letters_by_run(connection, [run_id])
         self.sources.close(run_id)
         state, error = str(record["state"]), self._errors.pop(run_id, None)
-        self.on_event(RunFinished(slice_.pipeline, run_id, state))
+        self.on_event(RunFinished(slice_.pipeline))
         if state == "superseded":
             return None
         if error is None and state in ("failed", "partial"):

@@ -37,11 +37,10 @@ from headwater.connectors.protocol import (
 from headwater.duck.unique_keys import current_hashes, keys_are_unique
 from headwater.observe.counters import COUNTERS
 from headwater.runtime.bad_items import check_bad_items, read_without
-from headwater.runtime.inlet import InletTable
-from headwater.runtime.observed_columns import merge_observed, shown_to
+from headwater.runtime.execution import SparkStart
+from headwater.runtime.inlet import InletTable, merge_observed, shown_to
 from headwater.runtime.plan import evolve_table
 from headwater.runtime.slice_dead_letters import is_dead_letters, take_out_older, write_bad_rows
-from headwater.runtime.spark_start import SparkStart
 from headwater.runtime.stored_slices import stored_slice
 from headwater.runtime.traced import traced_commit, traced_slice
 from headwater.storage.file_record import FileRecord

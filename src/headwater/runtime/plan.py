@@ -20,8 +20,7 @@ from headwater.catalog.lookup import CatalogView, OpenRun, TableEntry
 from headwater.catalog.records import SchemaEvent
 from headwater.connectors.protocol import Cursor, CursorKind, Item, Observed, Slice, Source, TableAsk
 from headwater.runtime.bad_items import bad_items_warning, check_bad_items
-from headwater.runtime.inlet import Inlet, InletTable
-from headwater.runtime.observed_columns import shown_to
+from headwater.runtime.inlet import Inlet, InletTable, shown_to
 
 Reason = Literal["new", "definition changed", "inputs changed", "always_run", "under way"]
 """Why a ripple is executed."""

@@ -1,4 +1,4 @@
-"""The result of a pipeline, and of a command: what `apply` and `run` answer with."""
+"""What `apply` and `run` report: events while they work, for the interface that shows them, and results at the end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,44 @@ from typing import Any
 
 from headwater.base.errors import Exit, HeadwaterError
 from headwater.connectors.protocol import TransientError
+
+
+@dataclass(frozen=True)
+class RunBegan:
+    pipeline: str
+    units: int
+
+
+@dataclass(frozen=True)
+class SliceBegan:
+    pipeline: str
+    describe: str
+
+
+@dataclass(frozen=True)
+class SliceRetried:
+    pipeline: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SliceEnded:
+    pipeline: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    pipeline: str
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Other processes hold all the work that is left."""
+
+
+Event = RunBegan | SliceBegan | SliceRetried | SliceEnded | RunFinished | Waiting
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from headwater.base import limits
 from headwater.base.clock import now_us
+from headwater.base.errors import HeadwaterError, as_headwater
 from headwater.base.holder import new_holder
 from headwater.catalog.engine_records import EngineEvent
 from headwater.catalog.engine_state import last_step_us
@@ -22,16 +23,68 @@ from headwater.catalog.inbox import forget_answers
 from headwater.catalog.queue import forget_ended
 from headwater.catalog.standing_triggers import forget_expired
 from headwater.catalog.wakeups import Waker, changes
-from headwater.freshness.events import Effect, RippleCompleted
+from headwater.freshness.events import Delivered, Effect, RippleCompleted
 from headwater.observe.tracing import shutdown, tracing
 from headwater.runtime.compile import Compiled
-from headwater.runtime.deliveries import Deliveries
 from headwater.runtime.drive import Renewal, patience
 from headwater.runtime.engine import Engine, open_engine
-from headwater.runtime.service_errors import ServiceErrors
 from headwater.runtime.trigger_events import CronClock
 from headwater.runtime.worker import Worker
 from headwater.runtime.worker_threads import WorkerThreads
+
+
+class ServiceErrors:
+    """Reports errors; a repeated one, while a catalog is unreachable, once a minute. Any thread may call it."""
+
+    def __init__(self, tell: Callable[[HeadwaterError], None]):
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._said_at: dict[str, float] = {}
+
+    def __call__(self, error: BaseException) -> bool:
+        """Report the error. True if the calling thread should go on."""
+        told = as_headwater(error)
+        with self._lock:
+            now = time.monotonic()
+            is_new = told.message not in self._said_at or now >= self._said_at[told.message] + limits.SWEEP_SECONDS
+            if is_new:
+                self._said_at = {text: at for text, at in self._said_at.items() if at + limits.SWEEP_SECONDS > now}
+                self._said_at[told.message] = now
+        if is_new:
+            self._tell(told)
+        return isinstance(error, Exception)
+
+
+class Deliveries:
+    """Rows that are pushed in this process wake the engine, at a limited rate. Any thread may `add`; the thread that
+    steps the engine takes. This is a hint: if it is lost, because the process ends or another one runs the engine, the
+    pushed rows are found by the next scan of the pushed pipeline (`poll`)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pipelines: set[str] = set()
+        self._next_at = 0.0
+
+    def add(self, pipeline: str) -> bool:
+        """Note pushed rows. True if the engine must be woken for them."""
+        with self._lock:
+            first = not self._pipelines
+            self._pipelines.add(pipeline)
+            return first
+
+    def take(self) -> list[Delivered]:
+        """The events that are due for the engine now."""
+        with self._lock:
+            if not self._pipelines or time.monotonic() < self._next_at:
+                return []
+            found, self._pipelines = sorted(self._pipelines), set()
+            self._next_at = time.monotonic() + limits.DELIVERY_SECONDS
+            return [Delivered(name) for name in found]
+
+    def wait_seconds(self, most: float) -> float:
+        """How long to wait, at most, until the next event is due."""
+        with self._lock:
+            return min(most, max(0.0, self._next_at - time.monotonic())) if self._pipelines else most
 
 
 @dataclass

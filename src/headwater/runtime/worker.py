@@ -24,7 +24,6 @@ from headwater.catalog.lookup import last_success
 from headwater.catalog.queue import JobLease, Slots, claim_job, finish_job, release_job
 from headwater.connectors.protocol import Source, TransientError
 from headwater.freshness.events import Completed, Failed
-from headwater.runtime.apply_events import Event, RunBegan, RunFinished
 from headwater.runtime.compile import Compiled
 from headwater.runtime.cut_inputs import CutInput
 from headwater.runtime.execution import Execution
@@ -43,7 +42,7 @@ from headwater.runtime.land_view import land_view
 from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.model import ModelRipple
 from headwater.runtime.reserved_jobs import ReservedJobs
-from headwater.runtime.results import PipelineResult
+from headwater.runtime.results import Event, PipelineResult, RunBegan, RunFinished
 from headwater.runtime.user_output import Mask
 
 if TYPE_CHECKING:
@@ -182,7 +181,7 @@ class Worker:
             return
         execution = Execution(self.definitions.mask())
         work = replace(self._work(lease, ripple, execution), on_control=on_control)
-        self.on_event(RunBegan(lease.pond, work.run_id, 1))
+        self.on_event(RunBegan(lease.pond, 1))
         try:
             with execution.noted():
                 landed = self._land_patiently(work, ripple)
@@ -193,10 +192,10 @@ class Worker:
                 self._give_back(lease)  # a cancelled job has not failed
                 return
             self._fail_ripple(lease, error, execution, work.ripple.code)
-            self.on_event(RunFinished(lease.pond, work.run_id, "failed"))
+            self.on_event(RunFinished(lease.pond))
             return
         self._keep(_result(lease, work, landed, execution), lease.ripple)
-        self.on_event(RunFinished(lease.pond, work.run_id, "success"))
+        self.on_event(RunFinished(lease.pond))
 
     def _ripple(self, lease: JobLease) -> ModelRipple | None:
         """The definition that the job is for. None if neither these definitions nor the current manifest have it: then
