@@ -128,7 +128,7 @@ class _Attempt:
             ask, actor, declared = self.ask, self.work.actor, self.work.table.declared
             raise refuse_change(self.store, ask.name, evolution, mode=ask.mode, actor=actor, declared=declared)
         with Landing(self.store, self.work.actor) as landing:
-            written = self._write(landing, evolution.schema, entry, number=number)
+            written = self._write(landing, evolution.schema, number=number)
             if written.bad_items or written.unknown:
                 self.leave_out(written.bad_items)
                 if written.unknown or self.observed is not None:
@@ -158,14 +158,12 @@ class _Attempt:
             self.observed = merge_observed(found)
             self.leave_out(self.observed.bad_items)
 
-    def _write(self, landing: Landing, schema: TableSchema, entry: TableEntry | None, *, number: int) -> Written:
+    def _write(self, landing: Landing, schema: TableSchema, *, number: int) -> Written:
         from headwater.spark.write_frame import WriteTarget, check_written, write_read
 
-        known = b""
-        if isinstance(self.read, ArrowRead) and self.read.key_filter_column is not None and entry is not None:
-            known = current_hashes(
-                self.store.root, self._state(), self.read.key_filter_column, self.read.key_filter_from
-            )
+        known, read = b"", self.read
+        if isinstance(read, ArrowRead) and read.key_filter_column is not None and (state := self._state()) is not None:
+            known = current_hashes(self.store.root, state, read.key_filter_column, read.key_filter_from)
         target = WriteTarget(
             root=self.store.root,
             directory=self._directory(self.ask.name, number),
@@ -174,7 +172,7 @@ class _Attempt:
             ingested_at_us=now_us(),
             known_hashes=known,
         )
-        written = write_read(self.work.spark(), self.read, target)
+        written = write_read(self.work.spark(), read, target)
         landing.files += written.files
         check_written(written, max_bad_rows=self.ask.max_bad_rows)
         if written.cursor is not None and not self.stored.is_last and self.stored.cursor_kind == OPAQUE_TOKEN:
@@ -187,10 +185,9 @@ class _Attempt:
         lease = self.lease
         return try_directory(table, lease.run_id, lease.unit_id, lease.attempt, number=number)
 
-    def _state(self) -> TableState:
+    def _state(self) -> TableState | None:
         with self.store.catalog.snapshot() as connection:
-            (state,) = table_states(connection, [self.ask.name])
-        return state
+            return next(iter(table_states(connection, [self.ask.name])), None)
 
     def _commit(
         self, landing: Landing, entry: TableEntry | None, evolution: Evolution, written: Written, *, number: int
@@ -278,13 +275,12 @@ class _Attempt:
     def _retire(self, landing: Landing, *, number: int) -> None:
         """Remove the rows of replaced items: files that hold nothing else leave the table, the others are rewritten."""
         gone = set(self.stored.slice.replaces) - self.bad.keys()
-        state = self._state() if gone and self._entry() is not None else None
-        files = state.files if state is not None else ()
+        state = self._state() if gone else None
+        if state is None:
+            return
         hit = []
-        for place, file in enumerate(f for f in files if f.source_count or gone & f.sources.keys()):
-            if state is None or (
-                file.sources and file.sources.keys() <= gone and sum(file.sources.values()) == file.rows
-            ):
+        for place, file in enumerate(f for f in state.files if f.source_count or gone & f.sources.keys()):
+            if file.sources and file.sources.keys() <= gone and sum(file.sources.values()) == file.rows:
                 hit.append(file)
                 continue
             kept = rewrite_without(
@@ -310,8 +306,8 @@ class _Attempt:
         name = self.ask.name
         with self.store.catalog.snapshot() as connection:
             earlier = staged_files(connection, self.lease.run_id, name)
-            states = table_states(connection, [name])
+        state = self._state()
         groups = [(staged.schema_id, [f for f in staged.files if not is_dead_letters(f)]) for staged in earlier]
         groups = [(id_, staged) for id_, staged in [*groups, (schema_id, list(files))] if staged]
-        landing.replace_files(name, states[0].files if states else (), groups, run_id=self.lease.run_id)
+        landing.replace_files(name, state.files if state is not None else (), groups, run_id=self.lease.run_id)
         return tuple(file for staged in earlier for file in staged.files if is_dead_letters(file))

@@ -47,11 +47,10 @@ def begin_run(
     run is open."""
     inlet = planned.inlet
     run_id = RunId(uuid7())
-    units = [unit for table in planned.tables for unit in _units_of(table)]
-    units.sort(key=lambda unit: (unit.ordinal, unit.table))
-    units = [
-        msgspec.structs.replace(unit, unit_id=UnitId(uuid7())) for unit in units
-    ]  # slices are claimed in the order of their ids
+    # Slices are claimed in the order of their ids.
+    order = sorted((ordinal, table.table.ask.name) for table in planned.tables for ordinal in range(len(table.slices)))
+    tables = {table.table.ask.name: table for table in planned.tables}
+    units = [_unit(tables[name], ordinal) for ordinal, name in order]
     size = limits.PLAN_PART_SLICES
     parts = [tuple(units[i : i + size]) for i in range(0, len(units), size)]
     changes: list[r.Change] = [
@@ -150,34 +149,23 @@ def _end(
 
 
 def stored_slice(payload: dict[str, Any]) -> StoredSlice:
-    """The slice in the payload that `_units_of` made."""
+    """The slice in the payload that `_unit` made."""
     return msgspec.convert(payload, StoredSlice)
 
 
-def _units_of(planned: PlannedTable) -> list[r.UnitSpec]:
-    mode = planned.table.ask.mode
-    # Only slices of disjoint keys may land in any order. Otherwise a later slice must win, or a gap would be read
-    # twice.
-    serial = mode != "upsert" or planned.cursor_kind not in _SIDE_BY_SIDE
-    last = len(planned.slices) - 1
-    return [
-        r.UnitSpec(
-            unit_id="",
-            table=planned.table.ask.name,
-            ordinal=ordinal,
-            serial=serial,
-            payload=msgspec.to_builtins(
-                StoredSlice(
-                    slice_,
-                    planned.identity,
-                    planned.cursor_kind,
-                    is_last=ordinal == last,
-                    waits=mode == "replace" and ordinal != last,
-                )
-            ),
-        )
-        for ordinal, slice_ in enumerate(planned.slices)
-    ]
+def _unit(planned: PlannedTable, ordinal: int) -> r.UnitSpec:
+    mode, is_last = planned.table.ask.mode, ordinal == len(planned.slices) - 1
+    waits = mode == "replace" and not is_last
+    slice_ = StoredSlice(planned.slices[ordinal], planned.identity, planned.cursor_kind, is_last=is_last, waits=waits)
+    return r.UnitSpec(
+        unit_id=UnitId(uuid7()),
+        table=planned.table.ask.name,
+        ordinal=ordinal,
+        # Only slices of disjoint keys may land in any order. Otherwise a later slice must win, or a gap would be read
+        # twice.
+        serial=mode != "upsert" or planned.cursor_kind not in _SIDE_BY_SIDE,
+        payload=msgspec.to_builtins(slice_),
+    )
 
 
 def _touched(planned: Planned) -> list[r.Change]:
