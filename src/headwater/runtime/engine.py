@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from headwater.base import limits
@@ -16,7 +17,7 @@ from headwater.base.clock import now_us
 from headwater.base.errors import Conflict, LeaseLost
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_lease import claim_engine, engine_owner
-from headwater.catalog.engine_records import INLET_JOB, RIPPLE_JOB, EngineEvent, NewJob, RunEnds, RunState, Step
+from headwater.catalog.engine_records import INLET_JOB, RIPPLE_JOB, EngineEvent, NewJob, RunEnds, Step
 from headwater.catalog.engine_state import SavedEngine, is_busy, load_engine, store_step
 from headwater.catalog.history import newest_runs, pond_runs
 from headwater.catalog.inbox import Arrived, take
@@ -36,8 +37,6 @@ from headwater.runtime.compile import Compiled
 from headwater.runtime.reserved_jobs import ReservedJobs
 from headwater.runtime.run_history import Cause, RunHistory, StartedRun, answers
 from headwater.runtime.trigger_events import sleeping, trigger_changes
-
-RUNNING: tuple[RunState, ...] = ("running",)
 
 WAITS = "waits"
 """Marks, among an event's ids, the sender that waits for an answer; `CAUSE` says what made it ask."""
@@ -102,28 +101,30 @@ class Engine:
 
     def advance(
         self,
-        told: Sequence[Event] = (),
+        own: Sequence[Event] = (),
         *,
         causes: Mapping[str, Cause] | None = None,
         news: Sequence[EngineEvent] = (),
         asked: Sequence[Arrived] = (),
     ) -> list[Effect]:
-        """One step: the events of the inbox, and those of the owner. `causes` gives the origin of the owner's own
+        """One step: the events of the inbox, and the owner's own. `causes` gives the origin of the owner's own
         demand, by pond; `news` is for listeners; `asked` are requests that did not come through the inbox."""
         with self.store.catalog.snapshot() as connection:
             arrived = [*take(connection), *asked]
             completed = {each.event.ripple for each in arrived if isinstance(each.event, Completed)}
             versions = table_versions(connection, completed) if completed else {}
         if any(isinstance(each.event, Demand) for each in arrived) and (compiled := self.newest()) is not None:
-            return [*self.change_graph(compiled), *self.advance(told, causes=causes, news=news, asked=asked)]
-        events = [*told, *resolved(arrived, versions)]
+            return [*self.change_graph(compiled), *self.advance(own, causes=causes, news=news, asked=asked)]
+        events = [*own, *resolved(arrived, versions)]
         if self.runs_triggers and any(each.kind == CHANGED for each in arrived):
             events += self.trigger_changes()
         self.run_history.asked.update(causes or {})
-        self._note_causes(arrived)
-        senders = self._senders(told, arrived)
+        for each in arrived:
+            if isinstance(each.event, Demand):
+                self.run_history.asked[each.event.pond] = Cause(each.ids.get(CAUSE, each.event.kind), each.actor)
+        senders = self._senders(own, arrived)
         effects, touched = step(self.state, events, self.clock.now_us())
-        removed = tuple(name for event in told if isinstance(event, GraphChanged) for name in event.removed)
+        removed = tuple(name for event in own if isinstance(event, GraphChanged) for name in event.removed)
         if touched or arrived or removed or news:
             self._store(effects, touched, arrived, removed=removed, senders=senders, news=news)
         return effects
@@ -152,18 +153,12 @@ class Engine:
         if not self.left:
             release(self.store.catalog, self.owner)
 
-    def _note_causes(self, arrived: Sequence[Arrived]) -> None:
-        for each in arrived:
-            if isinstance(each.event, Demand):
-                cause = Cause(each.ids.get(CAUSE, each.event.kind), each.actor)
-                self.run_history.asked[each.event.pond] = cause
-
-    def _senders(self, told: Sequence[Event], arrived: Sequence[Arrived]) -> list[int | None]:
+    def _senders(self, own: Sequence[Event], arrived: Sequence[Arrived]) -> list[int | None]:
         """The ids of the demands that the step will take, in its order; None where no sender waits for an answer.
         Demand for a pond that does not exist, or no longer exists when it is taken, is not taken."""
         known = set(self.state.ponds)
         found: list[int | None] = []
-        for event in told:
+        for event in own:
             if isinstance(event, GraphChanged):
                 known = (known | {spec.name for spec in event.ponds}) - set(event.removed)
             elif isinstance(event, Demand) and event.pond in known:
@@ -203,7 +198,7 @@ class Engine:
                 cancelled=self._unwanted(cancelled) if cancelled else (),
                 begun=tuple(chapter.begun),
                 ended=tuple(chapter.ended),
-                told=(*news, *chapter.told),
+                told=(*news, *chapter.events),
                 follows=self.follows,
                 leaves=leaves,
                 logged=write_unlogged(self.store.catalog, self.store.layout)[0] if leaves else None,
@@ -222,16 +217,15 @@ class Engine:
     def _jobs(self, starts: Sequence[StartRipple]) -> tuple[NewJob, ...]:
         """One job for each ripple of a model; one for all tables of an Inlet that start together: one scan serves
         all."""
-        looks: dict[tuple[str, int], list[StartRipple]] = {}
+        scans: dict[tuple[str, int], list[StartRipple]] = {}
         found = []
         for start in starts:
             if self.state.ponds[start.pond].is_inlet:
-                looks.setdefault((start.pond, start.freshness), []).append(start)
+                scans.setdefault((start.pond, start.freshness), []).append(start)
             else:
                 found.append(self._job(RIPPLE_JOB, start, ripple=start.ripple, body=self._ripple_body(start)))
-        for together in looks.values():
-            body = {"ripples": [start.ripple for start in together]}
-            found.append(self._job(INLET_JOB, together[0], body=body))
+        for together in scans.values():
+            found.append(self._job(INLET_JOB, together[0], body={"ripples": [start.ripple for start in together]}))
         return tuple(found)
 
     def _job(self, kind: str, start: StartRipple, *, body: Mapping[str, object], ripple: str = "") -> NewJob:
@@ -251,10 +245,7 @@ class Engine:
     def _ripple_body(self, start: StartRipple) -> dict[str, object]:
         """What the execution reads: the version of every table of its sources and of its parents (None where a source
         has never completed a run), and the definition of the ripple."""
-        reads: dict[str, object] = {}
-        for part in start.cut:
-            reads.update(dict(part.versions or ()))
-        reads.update(dict(start.parents))
+        reads = dict(chain(*(part.versions or () for part in start.cut), start.parents))
         ripples = self.state.ponds[start.pond].ripples
         definition = next(ripple.spec.fingerprint for ripple in ripples if ripple.spec.name == start.ripple)
         return {"reads": reads, "attempt": start.attempt, "definition": definition}
@@ -285,17 +276,17 @@ def open_engine(
     """Become the owner with the first step: it brings the stored state to the graph that the manifest declares now, and
     takes the events in `asked`; the jobs that it makes go to the `reserved` workers. None while another process owns
     the engine. Jobs whose workers are gone are queued again."""
-    heard = tracing()  # raises for bad settings, before this process owns the engine
+    traced = tracing()  # raises for bad settings, before this process owns the engine
     for _ in range(limits.CLAIM_TRIES):
         with store.catalog.snapshot() as connection:
             owner = engine_owner(connection)
             if owner is not None and owner.held and owner.holder != holder:
                 return None
             saved = load_engine(connection)
-            under_way = pond_runs(connection, states=RUNNING, limit=None)
+            under_way = pond_runs(connection, states=("running",), limit=None)
             newest = newest_runs(connection)
         state = restored(compiled.ponds, saved)
-        kept = RunHistory(trace=heard.begin_run, on_end=heard.end_run)
+        kept = RunHistory(tracing=traced)
         for run in under_way:
             published = state.ponds[run.pond].published if run.pond in state.ponds else None
             kept.open.setdefault(run.pond, {})[run.freshness_us] = StartedRun(run.run_id, run.trace_id, published)
@@ -318,9 +309,9 @@ def open_engine(
     return None
 
 
-def _take_engine(engine: Engine, told: Sequence[Event], asked: Sequence[Arrived]) -> bool:
+def _take_engine(engine: Engine, own: Sequence[Event], asked: Sequence[Arrived]) -> bool:
     """Claim the engine with its first step, or without one if there is nothing to store."""
-    engine.advance(told, asked=asked)
+    engine.advance(own, asked=asked)
     if engine.owner.epoch:
         return True
     owner = claim_engine(engine.store.catalog, holder=engine.owner.holder)
