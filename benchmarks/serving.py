@@ -190,7 +190,7 @@ def serving(workspace: Workspace, compiled: Compiled) -> Iterator[None]:
         raise AssertionError("no job here looks at a source")
 
     inlets = InletJobs(store, no_spark, actor=ACTOR, trigger="serve")
-    definitions = Definitions(compiled=compiled, root=workspace.project.root, look=no_look, open=no_look, declared={})
+    definitions = Definitions(compiled=compiled, root=workspace.project.root, scan=no_look, open=no_look, declared={})
     worker = NoOps(store, definitions, no_spark, inlets, ACTOR, "serve")
     began = threading.Event()
     service = Service(worker, THREADS, ServiceErrors(problems.append), on_ready=began.set)

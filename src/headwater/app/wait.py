@@ -26,7 +26,7 @@ from headwater.observe.tracing import tracing
 from headwater.runtime.compile import Compiled
 from headwater.runtime.drive import drive_until_settled
 from headwater.runtime.engine import Engine, open_engine, restored
-from headwater.runtime.inlet_jobs import Look
+from headwater.runtime.inlet_jobs import ScanSource
 from headwater.runtime.open_sources import PipelineJob
 from headwater.runtime.reserved_jobs import ReservedJobs
 from headwater.runtime.results import PipelineResult, RunBegan, RunFinished, Waiting
@@ -205,7 +205,7 @@ def _last_heard(store: Store) -> int:
         return last_event_id(connection)
 
 
-def _look_first(looked: Looked, look: Look) -> Look:
+def _look_first(looked: Looked, look: ScanSource) -> ScanSource:
     first = dict(looked)
     lock = threading.Lock()
 

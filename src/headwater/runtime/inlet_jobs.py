@@ -17,7 +17,7 @@ from headwater.base.errors import CatalogUnreachable, Conflict, HeadwaterError, 
 from headwater.base.ids import RunId
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
-from headwater.catalog.engine_records import INLET_JOB, JobEnd, JobOutput
+from headwater.catalog.engine_records import INLET_JOB, InboxEvent, JobEnd, JobOutput
 from headwater.catalog.inbox import message
 from headwater.catalog.job_output import keep_output
 from headwater.catalog.lookup import run_record, table_states
@@ -54,12 +54,17 @@ if TYPE_CHECKING:
     from headwater.runtime.land_slice import LandedSlice
     from headwater.spark.write_frame import SparkSession
 
-Look = Callable[[str], PipelineJob]
+ScanSource = Callable[[str], PipelineJob]
 """Scans the source of an Inlet. Raises HeadwaterError if it cannot be scanned."""
 OpenInlet = Callable[[str], tuple[Inlet, Source]]
 """Opens the source of an Inlet without scanning for new data."""
-Done = tuple[PipelineResult | None, JobLease | None]
-"""The result of a pipeline, if the job was the last of its run; and the next job of the worker."""
+
+
+def job_events(lease: JobLease, kind: type[Completed | Failed], actor: str) -> list[InboxEvent]:
+    """The events that report the end of a job to the engine: one for each ripple that it was for."""
+    ripples = [str(name) for name in lease.body.get("ripples", [lease.ripple])]
+    ids = {"job": lease.job_id}
+    return [message(kind(lease.pond, name, lease.freshness_us), actor=actor, ids=ids) for name in ripples]
 
 
 class InletJobs:
@@ -84,9 +89,11 @@ class InletJobs:
 
     # --- the scan of the source
 
-    def plan(self, lease: JobLease, look: Look, *, holder: str | None) -> Done:
-        """Scan the source and store new data as jobs; the job of the Inlet waits for them. If nothing is new, or the
-        source cannot be scanned, the job ends."""
+    def plan(
+        self, lease: JobLease, scan: ScanSource, *, holder: str | None
+    ) -> tuple[PipelineResult | None, JobLease | None]:
+        """Scan the source and store new data as jobs; the job of the Inlet waits for them. Also returns a job that was
+        claimed for `holder`. If nothing is new, or the source cannot be scanned, the job ends, with a result."""
         with traced_inlet(lease) as span:
             end = JobEnd(
                 held=lease.fence, state="waiting", rows=lease.rows, bytes=lease.bytes, trace_id=span.traceparent
@@ -94,15 +101,14 @@ class InletJobs:
             error: HeadwaterError | None = None
             evolved: tuple[str, ...] = ()
             try:
-                job = look(lease.pond)
+                job, begins = scan(lease.pond), False
                 try:
-                    run_id, claimed = self._begin(end, job, holder)
-                except BaseException:
-                    job.source.close()
-                    raise
-                if run_id is not None:
+                    begins, claimed = self._begin(end, job, holder)
+                finally:
+                    if not begins:
+                        job.source.close()
+                if begins:
                     return None, claimed
-                job.source.close()
                 evolved = job.evolved
             except TransientError as found:
                 error = no_answer(lease.pond, found)
@@ -117,8 +123,8 @@ class InletJobs:
         state = "failed" if error is not None else "success" if evolved else "unchanged"
         return PipelineResult(lease.pond, state, evolved=evolved, error=error), None
 
-    def _begin(self, end: JobEnd, job: PipelineJob, holder: str | None) -> tuple[RunId | None, JobLease | None]:
-        """Store the slices of a run, or join the run that is open; None if there is nothing to land."""
+    def _begin(self, end: JobEnd, job: PipelineJob, holder: str | None) -> tuple[bool, JobLease | None]:
+        """Store the slices of a run, or join the run that is open; False if there is nothing to land."""
         for _ in range(limits.REPLANS + 1):
             plan = job.planned.plan
             try:
@@ -132,7 +138,7 @@ class InletJobs:
                     job.evolved += evolve_tables(self.store, job.planned, actor=self.actor)
                     if not any(table.slices for table in job.planned.tables):
                         note_touched(self.store, job.planned, actor=self.actor)
-                        return None, None
+                        return False, None
                     run_id, claimed = begin_run(
                         self.store, job.planned, trigger=self.trigger, actor=self.actor, ends=end, holder=holder
                     )
@@ -141,20 +147,16 @@ class InletJobs:
                 continue
             self._note_begun(job.pipeline, run_id, job.evolved)
             self.sources.put(run_id, job.planned.inlet, job.source)
-            return run_id, claimed
+            return True, claimed
         raise HeadwaterError("HW-T02", f"other processes keep changing `{job.pipeline}`", retryable=True)
 
     def _end_inlet(self, lease: JobLease, end: JobEnd, error: HeadwaterError | None) -> None:
-        told = None if error is None else error.as_json()
-        end = replace(end, state="done" if error is None else "failed", error=told)
-        events = [
-            Completed(lease.pond, str(name), lease.freshness_us)
-            if error is None
-            else Failed(lease.pond, str(name), lease.freshness_us)
-            for name in lease.body.get("ripples", ())
-        ]
-        told_of = [message(event, actor=self.actor, ids={"job": lease.job_id}) for event in events]
-        finish_job(self.store.catalog, end, events=told_of)
+        if error is None:
+            end = replace(end, state="done")
+        else:
+            end = replace(end, state="failed", error=error.as_json())
+        events = job_events(lease, Completed if error is None else Failed, self.actor)
+        finish_job(self.store.catalog, end, events=events)
 
     def _note_begun(self, pipeline: str, run_id: str, evolved: tuple[str, ...] = ()) -> None:
         """Reports each run that this process works on, once, before any other report about it."""
@@ -168,8 +170,9 @@ class InletJobs:
 
     # --- a slice
 
-    def land(self, lease: JobLease, open_inlet: OpenInlet) -> Done:
-        """Do one claimed slice to its end: landed, failed, or gone. Raises HW-T03 if another worker has it."""
+    def land(self, lease: JobLease, open_inlet: OpenInlet) -> PipelineResult | None:
+        """Do one claimed slice to its end: landed, failed, or gone. Returns the result of its run, if that has ended.
+        Raises HW-T03 if another worker has the slice."""
         crash_point("unit.after_lease")
         with self.store.catalog.snapshot() as connection:
             slice_ = slice_lease(connection, lease)
@@ -188,16 +191,16 @@ class InletJobs:
         else:
             seq = landed.seq
             self.on_event(SliceEnded(slice_.pipeline, landed.rows, landed.bytes))
-        return self._result(slice_, seq), None
+        return self._result(slice_, seq)
 
-    def fail(self, lease: JobLease, error: HeadwaterError) -> Done:
+    def fail(self, lease: JobLease, error: HeadwaterError) -> PipelineResult | None:
         """End a slice that failed for good."""
         with self.store.catalog.snapshot() as connection:
             slice_ = slice_lease(connection, lease)
         self._errors.setdefault(slice_.run_id, error)
         end = replace(lease.failed(error.as_json()), landed_run_id=slice_.run_id)
         seq = fail_table(self.store, slice_.run_id, slice_.table, error=error, actor=self.actor, ends=end)
-        return self._result(slice_, seq), None
+        return self._result(slice_, seq)
 
     def _land_patiently(self, lease: JobLease, slice_: SliceLease, open_inlet: OpenInlet) -> LandedSlice:
         """Land a slice; a transient failure of the source is retried after growing pauses."""
@@ -259,8 +262,10 @@ class InletJobs:
             not_in_source=self._not_in_source(tables) if error is None else {},
             error=error,
         )
-        if result.notes:
-            self._keep_notes(run_id, result)
+        if result.notes:  # stored for the user with the job that planned the run
+            with self.store.catalog.transaction(durable=False) as connection:
+                of = (t.job.c.landed_run_id == run_id) & (t.job.c.kind == INLET_JOB)
+                keep_output(connection, JobOutput(output="\n".join(result.notes)), of)
         return result
 
     def _not_in_source(self, tables: Sequence[TableOfRun]) -> dict[str, int]:
@@ -271,9 +276,3 @@ class InletJobs:
             states = table_states(connection, counts) if counts else []
         found = {state.name: stored_keys(self.store.root, state) - counts[state.name] for state in states}
         return {table: rows for table, rows in found.items() if rows > 0}
-
-    def _keep_notes(self, run_id: str, result: PipelineResult) -> None:
-        """Store the notes for the user with the job that planned the run."""
-        with self.store.catalog.transaction(durable=False) as connection:
-            of = (t.job.c.landed_run_id == run_id) & (t.job.c.kind == INLET_JOB)
-            keep_output(connection, JobOutput(output="\n".join(result.notes)), of)
