@@ -78,7 +78,7 @@ def simulate_project(
     now = now_us()
     compiled = compile_pipelines(workspace.project, now_us=now)
     durations, asked = _remembered(workspace, tuple(compiled.pipelines))
-    own = own_scenario(
+    scenario, unmeasured = own_scenario(
         workspace.project,
         compiled,
         now_us=now,
@@ -89,7 +89,7 @@ def simulate_project(
         with_standing=not alone,
     )
     try:
-        return Simulated(own.scenario, simulate(own.scenario), own.unmeasured)
+        return Simulated(scenario, simulate(scenario), unmeasured)
     except EndlessScenario as error:
         hint = "shorten `--until`, or let a source rest between two scans: `poll`"
         raise HeadwaterError("HW-M13", str(error), hint=hint) from error

@@ -283,7 +283,7 @@ def open_engine(
             if owner is not None and owner.held and owner.holder != holder:
                 return None
             saved = load_engine(connection)
-            under_way = pond_runs(connection, states=("running",), limit=None)
+            under_way = pond_runs(connection, states=["running"], limit=None)
             newest = newest_runs(connection)
         state = restored(compiled.ponds, saved)
         kept = RunHistory(tracing=traced)

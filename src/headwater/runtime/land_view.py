@@ -15,7 +15,7 @@ from headwater.catalog import records as r
 from headwater.catalog.lookup import table_entries, table_states
 from headwater.duck.ripple_views import Visible, view_cut, view_states
 from headwater.runtime.cut_inputs import cut_of, parent_runs, read_inputs
-from headwater.runtime.land_ripple import LandedRipple, RippleOutcome, RippleWork
+from headwater.runtime.land_ripple import LandedRipple, RippleOutcome, RippleWork, running_code
 from headwater.runtime.model_view import duck_query
 from headwater.runtime.traced import traced_commit, traced_ripple
 
@@ -67,18 +67,10 @@ def _check_name(work: RippleWork) -> None:
 def _columns(work: RippleWork, inputs: Mapping[str, Input]) -> dict[str, Type]:
     """The columns that Spark finds for the query. If some are declared, all declared ones must have their types."""
     from headwater.spark.frame_schema import frame_columns
-    from headwater.spark.ripples import running
 
     ripple = work.ripple
     declared = {name: column.type for name, column in ripple.declared.items()}
-    with running(
-        work.spark(),
-        ripple.table,
-        ripple.code,
-        inputs=inputs,
-        freshness_us=work.freshness_us,
-        previous_freshness_us=work.previous_freshness_us,
-    ) as frame:
+    with running_code(work, inputs, work.spark()) as frame:
         found = frame_columns(frame.schema, subject=ripple.table, known=declared)
     for name, type_ in declared.items():
         if found.get(name) != type_:

@@ -131,9 +131,8 @@ def plan_inlet(inlet: Inlet, source: Source, view: CatalogView) -> Planned:
     is_new = inlet.pipeline not in view.last_runs
     if open_run is not None and open_run.is_planned and open_run.definition == inlet.definition:
         return Planned(_resume(inlet, open_run), inlet)
-    looked = [_plan_table(table, source, view, inlet.pipeline) for table in inlet.tables]
-    planned = tuple(p for p, _ in looked)
-    tables = tuple(shown for _, shown in looked)
+    pairs = [_plan_table(table, source, view, inlet.pipeline) for table in inlet.tables]
+    planned, tables = tuple(table for table, _ in pairs), tuple(shown for _, shown in pairs)
     if any(t.refused for t in tables):
         action = "refuse"
     elif any(t.slices for t in tables) or open_run is not None:
@@ -188,9 +187,8 @@ def _resume(inlet: Inlet, open_run: OpenRun) -> PipelinePlan:
 
 
 def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: str) -> tuple[PlannedTable, TablePlan]:
-    ask = table.ask
-    hint = 'give the table another name in the store: `as = "..."`'
-    check_owner(view.tables.get(ask.name), pipeline, hint=hint)
+    ask, entry = table.ask, view.tables.get(table.ask.name)
+    check_owner(entry, pipeline, hint='give the table another name in the store: `as = "..."`')
     identity = source.identity(ask)
     stored = view.cursors.get((pipeline, ask.name))
     if stored is not None and stored.source_identity != identity:
@@ -204,7 +202,6 @@ def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: 
     if stored is not None:
         cursor = Cursor(CursorKind(stored.kind), stored.version, stored.source_identity, stored.value)
     slice_plan = source.slices(ask, cursor, source.bound(ask), view.items.get((pipeline, ask.name), {}))
-    entry = view.tables.get(ask.name)
     observed = _observed(table, slice_plan.slices, source)
     bad = observed.bad_items if observed is not None else ()
     check_bad_items(ask, bad)

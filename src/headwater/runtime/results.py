@@ -87,6 +87,7 @@ class PipelineResult:
 
     def following(self, earlier: PipelineResult) -> PipelineResult:
         """This result, including what an earlier run of the same pipeline landed."""
+        seconds = [each.seconds for each in (earlier, self) if each.seconds is not None]
         return replace(
             self,
             rows=earlier.rows + self.rows,
@@ -94,13 +95,11 @@ class PipelineResult:
             slices=earlier.slices + self.slices,
             bad_rows=dict(Counter(earlier.bad_rows) + Counter(self.bad_rows)),
             not_in_source={**earlier.not_in_source, **self.not_in_source},
-            seconds=_sum(earlier.seconds, self.seconds),
+            seconds=sum(seconds) if seconds else None,
         )
 
     def as_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {k: v for k, v in self.__dict__.items() if k != "error"}
-        found["error"] = self.error.as_json() if self.error is not None else None
-        return found
+        return vars(self) | {"error": self.error.as_json() if self.error is not None else None}
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,3 @@ class ApplyResult:
 def no_answer(name: str, error: TransientError, *, hint: str = "") -> HeadwaterError:
     """The error for a source that failed for a moment and was not retried."""
     return HeadwaterError("HW-C03", f"the source of `{name}` did not answer: {error}", hint=hint, retryable=True)
-
-
-def _sum(first: float | None, second: float | None) -> float | None:
-    return second if first is None else first if second is None else first + second

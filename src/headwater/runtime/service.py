@@ -36,22 +36,27 @@ from headwater.runtime.worker_threads import WorkerThreads
 class ServiceErrors:
     """Reports errors; a repeated one, while a catalog is unreachable, once a minute. Any thread may call it."""
 
-    def __init__(self, tell: Callable[[HeadwaterError], None]):
-        self._tell = tell
+    def __init__(self, report: Callable[[HeadwaterError], None]):
+        self._report = report
         self._lock = threading.Lock()
-        self._said_at: dict[str, float] = {}
+        self._reported_at: dict[str, float] = {}
 
     def __call__(self, error: BaseException) -> bool:
         """Report the error. True if the calling thread should go on."""
-        told = as_headwater(error)
+        reported = as_headwater(error)
         with self._lock:
             now = time.monotonic()
-            is_new = told.message not in self._said_at or now >= self._said_at[told.message] + limits.SWEEP_SECONDS
+            is_new = (
+                reported.message not in self._reported_at
+                or now >= self._reported_at[reported.message] + limits.SWEEP_SECONDS
+            )
             if is_new:
-                self._said_at = {text: at for text, at in self._said_at.items() if at + limits.SWEEP_SECONDS > now}
-                self._said_at[told.message] = now
+                self._reported_at = {
+                    text: at for text, at in self._reported_at.items() if at + limits.SWEEP_SECONDS > now
+                }
+                self._reported_at[reported.message] = now
         if is_new:
-            self._tell(told)
+            self._report(reported)
         return isinstance(error, Exception)
 
 
@@ -136,25 +141,26 @@ class Service:
     def stop(self) -> None:
         """May be called by any thread, but not by a signal handler: it takes locks."""
         self.ended.set()
-        if self._waker is not None:
-            self._waker.poke()
+        self._wake()
 
     def offer(self, compiled: Compiled) -> None:
         """Continue with another graph, at the next step."""
         with self._lock:
             self._offered = compiled
-        if self._waker is not None:
-            self._waker.poke()
+        self._wake()
 
     def deliver(self, pipeline: str) -> None:
         """Rows were pushed to a pipeline: its consumers need not wait for the next scan."""
-        if self._deliveries.add(pipeline) and self._waker is not None:
-            self._waker.poke()
+        if self._deliveries.add(pipeline):
+            self._wake()
 
     def announce(self, event: EngineEvent) -> None:
         """Report an event to listeners, with the next step."""
         with self._lock:
             self._news.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._waker is not None:
             self._waker.poke()
 
@@ -163,7 +169,9 @@ class Service:
         assert self._waker is not None
         try:
             engine = self._open()
-            self._ready()
+            if not self._is_ready:
+                self._is_ready = True
+                self.on_ready()
             if engine is None:
                 self._waker.wait(limits.WAKE_RETRY_SECONDS)
                 return
@@ -174,11 +182,6 @@ class Service:
         except Exception as error:
             self.complain(error)
             self.ended.wait(limits.WAKE_RETRY_SECONDS)
-
-    def _ready(self) -> None:
-        if not self._is_ready:
-            self._is_ready = True
-            self.on_ready()
 
     def _open(self) -> Engine | None:
         with self._lock:
@@ -206,8 +209,7 @@ class Service:
                 effects += engine.change_graph(offered)
                 self._crons.set(offered, after_us=now_us())
             pulses, causes = self._crons.due(now_us())
-            told = [*pulses, *self._deliveries.take()]
-            effects += engine.advance(told, causes=causes, news=news)
+            effects += engine.advance([*pulses, *self._deliveries.take()], causes=causes, news=news)
             self._note(engine, effects)
             if effects:
                 workers.poke()
