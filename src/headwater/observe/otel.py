@@ -181,9 +181,9 @@ def _exporter(name: str) -> SpanExporter:
 
 def _resource() -> Resource:
     """The resource that the environment describes; the service name is ours if it gives none."""
-    said = OTELResourceDetector().detect().attributes
+    given = OTELResourceDetector().detect().attributes
     ours: dict[str, str] = {"service.name": "headwater", "service.version": __version__}
-    return Resource.create({name: value for name, value in ours.items() if name not in said})
+    return Resource.create({name: value for name, value in ours.items() if name not in given})
 
 
 def _traceparent(span: trace.Span) -> str | None:

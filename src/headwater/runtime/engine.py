@@ -181,9 +181,9 @@ class Engine:
         cancelled = [effect for effect in effects if isinstance(effect, CancelRipple)]
         chapter = self.run_history.note(self.state, effects, (*touched, *removed))
         self.ended += [*chapter.unwritten, *chapter.ended]
-        said = answers(senders, effects)
-        said |= {each.id: {"unknown": True} for each in arrived if WAITS in each.ids and each.id not in said}
-        self.answered |= {event_id: answer for event_id, answer in said.items() if event_id < 0}
+        replies = answers(senders, effects)
+        replies |= {each.id: {"unknown": True} for each in arrived if WAITS in each.ids and each.id not in replies}
+        self.answered |= {event_id: answer for event_id, answer in replies.items() if event_id < 0}
         leaves = self.may_leave()
         stored = store_step(
             self.store.catalog,
@@ -193,7 +193,7 @@ class Engine:
                 ponds={name: self._record(name) for name in touched if name in self.state.ponds},
                 removed=removed,
                 consumed=tuple(each.id for each in arrived if each.id > 0),
-                answers={event_id: answer for event_id, answer in said.items() if event_id > 0},
+                answers={event_id: answer for event_id, answer in replies.items() if event_id > 0},
                 new_jobs=self._jobs([effect for effect in effects if isinstance(effect, StartRipple)]),
                 cancelled=self._unwanted(cancelled) if cancelled else (),
                 begun=tuple(chapter.begun),

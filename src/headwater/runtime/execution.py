@@ -94,9 +94,9 @@ class Execution:
         """The end of a failed job, with the message of its exception."""
         from headwater.spark.user_errors import exception_text
 
-        said, lines = exception_text(code, error)
+        message, lines = exception_text(code, error)
         output = JobOutput(
-            output=self._output.text(), exception=_cut(self._mask(said)), traceback=_cut(self._mask(lines))
+            output=self._output.text(), exception=_cut(self._mask(message)), traceback=_cut(self._mask(lines))
         )
         return replace(end, spark_start_us=self._start.us, output=output)
 

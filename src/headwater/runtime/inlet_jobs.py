@@ -118,8 +118,15 @@ class InletJobs:
                 error = found
             if error is not None:
                 span.fail(error)
-        changed = bool(evolved) or lease.landed_run_id is not None
-        self._end_inlet(lease, replace(end, landed_run_id=lease.landed_run_id, changed=changed), error)
+        end = replace(
+            end,
+            state="done" if error is None else "failed",
+            error=None if error is None else error.as_json(),
+            landed_run_id=lease.landed_run_id,
+            changed=bool(evolved) or lease.landed_run_id is not None,
+        )
+        events = job_events(lease, Completed if error is None else Failed, self.actor)
+        finish_job(self.store.catalog, end, events=events)
         state = "failed" if error is not None else "success" if evolved else "unchanged"
         return PipelineResult(lease.pond, state, evolved=evolved, error=error), None
 
@@ -149,14 +156,6 @@ class InletJobs:
             self.sources.put(run_id, job.planned.inlet, job.source)
             return True, claimed
         raise HeadwaterError("HW-T02", f"other processes keep changing `{job.pipeline}`", retryable=True)
-
-    def _end_inlet(self, lease: JobLease, end: JobEnd, error: HeadwaterError | None) -> None:
-        if error is None:
-            end = replace(end, state="done")
-        else:
-            end = replace(end, state="failed", error=error.as_json())
-        events = job_events(lease, Completed if error is None else Failed, self.actor)
-        finish_job(self.store.catalog, end, events=events)
 
     def _note_begun(self, pipeline: str, run_id: str, evolved: tuple[str, ...] = ()) -> None:
         """Reports each run that this process works on, once, before any other report about it."""

@@ -47,7 +47,7 @@ class LeaseKeeper:
         with self._lock:
             return set(self._leases)
 
-    def look_for_lost_jobs(self) -> None:
+    def drop_lost_jobs(self) -> None:
         """Ask the catalog which jobs were cancelled or taken over, long before their leases would be renewed."""
         with self._lock:
             held = [lease for lease, _ in self._leases.values()]

@@ -102,13 +102,18 @@ class PlannedTable:
 
     table: InletTable
     identity: str
-    cursor: Cursor | None
+    cursor_version: int
+    """0 if nothing has landed yet."""
     cursor_kind: CursorKind
     slices: tuple[Slice, ...]
     touched: tuple[Item, ...]
     schema_id: int = 0
     evolution: Evolution | None = None
     """The probable effect of landing on the schema."""
+
+    @property
+    def name(self) -> str:
+        return self.table.ask.name
 
     @property
     def evolves(self) -> bool:
@@ -198,9 +203,7 @@ def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: 
             hint="if it was replaced on purpose, give the table another name with `as`, or point the pipeline back",
             detail={"cursor_identity": stored.source_identity, "source_identity": identity},
         )
-    cursor = None
-    if stored is not None:
-        cursor = Cursor(CursorKind(stored.kind), stored.version, stored.source_identity, stored.value)
+    cursor = None if stored is None else Cursor(CursorKind(stored.kind), stored.version, identity, stored.value)
     slice_plan = source.slices(ask, cursor, source.bound(ask), view.items.get((pipeline, ask.name), {}))
     observed = _observed(table, slice_plan.slices, source)
     bad = observed.bad_items if observed is not None else ()
@@ -209,7 +212,7 @@ def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: 
     planned = PlannedTable(
         table=table,
         identity=identity,
-        cursor=cursor,
+        cursor_version=cursor.version if cursor is not None else 0,
         cursor_kind=source.backfill_hint().cursor_kind,
         slices=slice_plan.slices,
         touched=slice_plan.touched,
@@ -224,7 +227,7 @@ def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: 
 def _show_table(planned: PlannedTable, warnings: tuple[str, ...], *, sure: bool, is_new: bool) -> TablePlan:
     evolution = planned.evolution
     return TablePlan(
-        table=planned.table.ask.name,
+        table=planned.name,
         mode=planned.table.ask.mode,
         is_new=is_new,
         slices=len(planned.slices),
@@ -290,9 +293,5 @@ def _change(event: SchemaEvent, *, sure: bool) -> SchemaChange:
 
 def _fingerprint(inlet: Inlet, tables: tuple[PlannedTable, ...]) -> str:
     """A hash of everything that decides what would be done: definition, state of the catalog, slices."""
-    parts: list[Any] = [inlet.definition]
-    for planned in tables:
-        version = planned.cursor.version if planned.cursor else 0
-        specs = [s.spec for s in planned.slices]
-        parts.append([planned.table.ask.name, planned.schema_id, version, planned.identity, specs])
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    parts = [[t.name, t.schema_id, t.cursor_version, t.identity, [s.spec for s in t.slices]] for t in tables]
+    return hashlib.sha256(json.dumps([inlet.definition, *parts], sort_keys=True).encode()).hexdigest()

@@ -48,8 +48,8 @@ def begin_run(
     inlet = planned.inlet
     run_id = RunId(uuid7())
     # Slices are claimed in the order of their ids.
-    order = sorted((ordinal, table.table.ask.name) for table in planned.tables for ordinal in range(len(table.slices)))
-    tables = {table.table.ask.name: table for table in planned.tables}
+    order = sorted((ordinal, table.name) for table in planned.tables for ordinal in range(len(table.slices)))
+    tables = {table.name: table for table in planned.tables}
     units = [_unit(tables[name], ordinal) for ordinal, name in order]
     size = limits.PLAN_PART_SLICES
     parts = [tuple(units[i : i + size]) for i in range(0, len(units), size)]
@@ -66,10 +66,7 @@ def begin_run(
     ]
     requires: list[r.Requirement] = [r.NoOpenRun(pipeline=inlet.pipeline)]
     requires += [
-        r.CursorIs(
-            pipeline=inlet.pipeline, table=t.table.ask.name, version=t.cursor.version if t.cursor is not None else 0
-        )
-        for t in planned.tables
+        r.CursorIs(pipeline=inlet.pipeline, table=table.name, version=table.cursor_version) for table in planned.tables
     ]
     crash_point("plan.before_commit")
     for part in parts[:-1]:
@@ -91,10 +88,10 @@ def evolve_tables(store: Store, planned: Planned, *, actor: str) -> tuple[str, .
     landing = Landing(store, actor)
     for table in tables:
         assert table.evolution is not None
-        landing.set_schema(table.table.ask.name, table.schema_id, table.evolution.schema, table.evolution.events)
+        landing.set_schema(table.name, table.schema_id, table.evolution.schema, table.evolution.events)
     if tables:
         landing.commit()
-    return tuple(table.table.ask.name for table in tables)
+    return tuple(table.name for table in tables)
 
 
 def note_touched(store: Store, planned: Planned, *, actor: str) -> None:
@@ -130,9 +127,7 @@ def _forgotten(store: Store, run_id: RunId, table: str | None = None) -> list[r.
     done = [(unit, stored_slice(unit.payload)) for unit in units]
     whole = {unit.table for unit, stored in done if stored.is_last}
     return [
-        r.ItemsLanded(
-            pipeline=unit.pipeline, table=unit.table, items={item.source_id: None for item in stored.slice.items}
-        )
+        r.ItemsLanded(pipeline=unit.pipeline, table=unit.table, items=dict.fromkeys(dict(stored.slice.items)))
         for unit, stored in done
         if stored.waits and stored.slice.items and unit.table not in whole
     ]
@@ -159,7 +154,7 @@ def _unit(planned: PlannedTable, ordinal: int) -> r.UnitSpec:
     slice_ = StoredSlice(planned.slices[ordinal], planned.identity, planned.cursor_kind, is_last=is_last, waits=waits)
     return r.UnitSpec(
         unit_id=UnitId(uuid7()),
-        table=planned.table.ask.name,
+        table=planned.name,
         ordinal=ordinal,
         # Only slices of disjoint keys may land in any order. Otherwise a later slice must win, or a gap would be read
         # twice.
@@ -170,11 +165,7 @@ def _unit(planned: PlannedTable, ordinal: int) -> r.UnitSpec:
 
 def _touched(planned: Planned) -> list[r.Change]:
     return [
-        r.ItemsLanded(
-            pipeline=planned.inlet.pipeline,
-            table=t.table.ask.name,
-            items={item.source_id: item.version for item in t.touched},
-        )
-        for t in planned.tables
-        if t.touched
+        r.ItemsLanded(pipeline=planned.inlet.pipeline, table=table.name, items=dict(table.touched))
+        for table in planned.tables
+        if table.touched
     ]

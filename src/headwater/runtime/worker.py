@@ -122,15 +122,12 @@ class Worker:
                 if self.inlets.stopping.is_set():
                     return None
                 raise
-            except Exception as error:
-                if self.inlets.stopping.is_set():
+            except BaseException as error:
+                if not isinstance(error, Exception) or self.inlets.stopping.is_set():
                     self._give_back(lease)
                     raise
                 self._fail(lease, as_headwater(error))
                 return None
-            except BaseException:
-                self._give_back(lease)
-                raise
 
     def _give_back(self, lease: JobLease) -> None:
         """Return the job to the queue at once. If the catalog is unreachable, wait for it: other workers would not know
@@ -194,13 +191,12 @@ class Worker:
     def _ripple(self, lease: JobLease) -> ModelRipple | None:
         """The definition that the job is for. None if neither these definitions nor the current manifest have it: then
         the engine will see the change and cancel the job, or a worker with that definition takes it."""
-        for is_last in (False, True):
+        for reload in (lambda: None, self.reload):
+            reload()
             pipeline = self.definitions.compiled.pipelines.get(lease.pond)
             for ripple in pipeline.ripples if pipeline is not None else ():
                 if ripple.name == lease.ripple and lease.body.get("definition") in (None, ripple.fingerprint):
                     return ripple
-            if not is_last:
-                self.reload()
         return None
 
     def _fail(self, lease: JobLease, error: HeadwaterError, end: JobEnd | None = None) -> None:
