@@ -30,7 +30,7 @@ from headwater.runtime.inlet_jobs import ScanSource
 from headwater.runtime.open_sources import PipelineJob
 from headwater.runtime.reserved_jobs import ReservedJobs
 from headwater.runtime.results import PipelineResult, RunBegan, RunFinished, Waiting
-from headwater.runtime.send_demand import Request, answered_request, direct_demand, outcome, send_demand, window_of
+from headwater.runtime.send_demand import Request, answered_request, direct_demand, is_under_way, send_demand, window_of
 
 Looked = Mapping[str, PipelineJob | HeadwaterError]
 
@@ -141,7 +141,7 @@ class Settling:
             saved = load_engine(connection)
         state = restored(self.compiled.ponds, saved)
         for name in request.sent:
-            if request.refused(name) is None and outcome(state, name, request.target(name)) == "under way":
+            if request.refused(name) is None and is_under_way(state, name, request.target(name)):
                 window = self._window(state, request, name)
                 if window is None or self.wait:
                     return None
@@ -178,9 +178,7 @@ class Settling:
         )
 
     def _window(self, state: State, request: Request, name: str) -> tuple[str, int | None] | None:
-        if name not in state.ponds or outcome(state, name, request.target(name)) != "under way":
-            return None
-        return window_of(state, name)
+        return window_of(state, name) if is_under_way(state, name, request.target(name)) else None
 
     def _outcome(self, state: State, request: Request, name: str, found: PipelineResult | None) -> PipelineResult:
         """The outcome of a pipeline: the result of its own runs, or why they never began."""

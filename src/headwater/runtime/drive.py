@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from headwater.base import limits
 from headwater.base.clock import now_us
-from headwater.catalog.lease import ENGINE, lease_seconds, renew
+from headwater.catalog.lease import ENGINE
 from headwater.catalog.wakeups import changes
 from headwater.freshness.explain import explain
 from headwater.runtime.engine import Engine
+from headwater.runtime.leases import renew_seconds
 from headwater.runtime.worker import Worker
 from headwater.runtime.worker_threads import WorkerThreads
 
 
-@dataclass
-class Renewal:
-    """Renews the engine's lease between steps. It renews by the clock, not at every wake-up: the renewal itself wakes
-    SQLite's waker, which would never rest."""
-
-    renewed_us: int = field(default_factory=now_us)
-
-    def renew(self, engine: Engine) -> None:
-        if now_us() >= self.renewed_us + _renew_seconds() * 1e6:
-            renew(engine.store.catalog, engine.owner)
-            self.renewed_us = now_us()
-
-
 def patience(*wakes_us: int | None) -> float:
     """How long to wait for events before the lease must be renewed, or one of these times has come."""
-    seconds = _renew_seconds()
+    seconds = renew_seconds(ENGINE)
     for wake_us in wakes_us:
         if wake_us is not None:
             seconds = min(seconds, max(0.0, (wake_us - now_us()) / 1e6))
     return seconds
-
-
-def _renew_seconds() -> float:
-    return lease_seconds(ENGINE) * limits.LEASE_RENEW_SECONDS / limits.LEASE_SECONDS
 
 
 def drive_until_settled(
@@ -58,7 +40,7 @@ def drive_until_settled(
 
     if leaves:
         engine.may_leave = lambda: not goes_on()
-    waker, renewal = changes(engine.store.catalog), Renewal()
+    waker = changes(engine.store.catalog)
     try:
         with WorkerThreads(worker, threads, reserved=engine.reserved) as workers:
             while True:
@@ -68,7 +50,7 @@ def drive_until_settled(
                 if engine.left or not (engine.busy() or goes_on()):
                     return
                 waker.wait(patience(engine.wake_us))
-                renewal.renew(engine)
+                engine.renew()
     finally:
         waker.close()
 

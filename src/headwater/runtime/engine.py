@@ -21,7 +21,7 @@ from headwater.catalog.engine_records import INLET_JOB, RIPPLE_JOB, EngineEvent,
 from headwater.catalog.engine_state import SavedEngine, is_busy, load_engine, store_step
 from headwater.catalog.history import newest_runs, pond_runs
 from headwater.catalog.inbox import Arrived, take
-from headwater.catalog.lease import ENGINE, Lease, release
+from headwater.catalog.lease import ENGINE, Lease, release, renew
 from headwater.catalog.log import write_unlogged
 from headwater.catalog.lookup import table_versions
 from headwater.catalog.queue import OPEN, jobs, take_over
@@ -34,6 +34,7 @@ from headwater.freshness.state import State
 from headwater.observe.counters import COUNTERS
 from headwater.observe.tracing import tracing
 from headwater.runtime.compile import Compiled
+from headwater.runtime.leases import renew_seconds
 from headwater.runtime.reserved_jobs import ReservedJobs
 from headwater.runtime.run_history import Cause, RunHistory, StartedRun, answers
 from headwater.runtime.trigger_events import sleeping, trigger_changes
@@ -90,6 +91,7 @@ class Engine:
     left: bool = False
     answered: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     """The answers to requests that were sent to this engine directly."""
+    renewed_us: int = field(default_factory=now_us)
     newest: Callable[[], Compiled | None] = lambda: None
     """A new graph, if the manifest has changed: the sender of demand means the manifest as it is now."""
 
@@ -147,6 +149,13 @@ class Engine:
         """Whether anything is under way, or an event waits in the inbox."""
         with self.store.catalog.snapshot() as connection:
             return is_busy(connection)
+
+    def renew(self) -> None:
+        """Renew the lease between steps. It renews by the clock, not at every wake-up: the renewal itself wakes SQLite's
+        waker, which would never rest."""
+        if now_us() >= self.renewed_us + renew_seconds(ENGINE) * 1e6:
+            renew(self.store.catalog, self.owner)
+            self.renewed_us = now_us()
 
     def release(self) -> None:
         """Let another process own the engine."""
@@ -215,8 +224,7 @@ class Engine:
         return record if cause is None else {**record, "asked": list(cause)}
 
     def _jobs(self, starts: Sequence[StartRipple]) -> tuple[NewJob, ...]:
-        """One job for each ripple of a model; one for all tables of an Inlet that start together: one scan serves
-        all."""
+        """One job for each ripple of a model; one for all tables of an Inlet that start together."""
         scans: dict[tuple[str, int], list[StartRipple]] = {}
         found = []
         for start in starts:
@@ -332,8 +340,7 @@ def restored(ponds: Iterable[PondSpec], saved: SavedEngine) -> State:
 
 
 def opening(state: State, ponds: Iterable[PondSpec], *, runs_triggers: bool = False) -> list[Event]:
-    """The first events for a restored engine: the declared graph, and that triggers sleep unless the owner runs
-    them."""
+    """The first events for a restored engine: the declared graph; triggers sleep unless the owner runs them."""
     change = graph_change(state, ponds)
     return [*([change] if change is not None else []), *([] if runs_triggers else sleeping(state))]
 

@@ -1,5 +1,4 @@
-"""A pipeline with a `source`, ready to be planned: what it asks of its source, table by table, and the columns that the
-source shows."""
+"""A pipeline with a `source`, ready to be planned: what it asks of its source, and the columns that the source shows."""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 The schema is decided before the rows are written and committed with them. If the rows have unknown columns, or another
 slice changed the schema meanwhile, the slice is written again with the newer schema; no commit names the files of the
 first try.
+
+Dead letters belong to what is in the table: when a file is read again its older dead letters are removed, and when a
+table is replaced those of the previous run are, in the same commit.
 """
 
 from __future__ import annotations
@@ -15,17 +18,18 @@ from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError, Position
 from headwater.base.table_schema import TableSchema
+from headwater.catalog import dead_letters as d
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
-from headwater.catalog.dead_letters import TABLE as LETTERS
-from headwater.catalog.dead_letters import add_dead_letters
 from headwater.catalog.evolution import Evolution
 from headwater.catalog.landing import Landing, try_directory, until_landed
 from headwater.catalog.lookup import TableEntry, staged_files, table_entries, table_states
 from headwater.catalog.queue import JobLease
 from headwater.catalog.schema_decisions import refuse_change
 from headwater.catalog.slice_jobs import SliceLease
+from headwater.catalog.stored_dead_letters import dead_letter_files, read_dead_letters, take_out, take_out_all
 from headwater.catalog.table_state import TableState
+from headwater.coerce.row_errors import BadRow
 from headwater.connectors.protocol import (
     ArrowRead,
     BadItem,
@@ -40,10 +44,10 @@ from headwater.runtime.bad_items import check_bad_items, read_without
 from headwater.runtime.execution import SparkStart
 from headwater.runtime.inlet import InletTable, merge_observed, shown_to
 from headwater.runtime.plan import evolve_table
-from headwater.runtime.slice_dead_letters import is_dead_letters, take_out_older, write_bad_rows
 from headwater.runtime.stored_slices import stored_slice
 from headwater.runtime.traced import traced_commit, traced_slice
 from headwater.storage.file_record import FileRecord
+from headwater.storage.layout import parse_attempt
 from headwater.storage.part_writer import rewrite_without, write_manifest
 
 if TYPE_CHECKING:
@@ -108,8 +112,7 @@ def _declares_enough(table: InletTable) -> bool:
 
 
 class _Attempt:
-    """A claimed slice on its way into its table, with the columns and the unreadable items that its tries have
-    found."""
+    """A claimed slice on its way into its table, with the columns and the unreadable items found so far."""
 
     def __init__(self, work: SliceWork):
         self.work, self.store, self.ask, self.lease = work, work.store, work.table.ask, work.lease
@@ -215,7 +218,7 @@ class _Attempt:
                 if ask.mode == "append" and schema_id:
                     self._retire(landing, number=number)
             self._take_out_older(landing, number=number)
-            add_dead_letters(landing, letters, run_id=run_id)
+            d.add_dead_letters(landing, letters, run_id=run_id)
         versions = {**written.items, **{item.source_id: item.version for item in self.bad.values()}}
         items = {item.source_id: versions.get(item.source_id, item.version) for item in stored.slice.items}
         if items:
@@ -249,28 +252,39 @@ class _Attempt:
         return LandedSlice(written.rows, written.bytes, seq)
 
     def _write_letters(self, landing: Landing, written: Written, *, number: int) -> tuple[FileRecord, ...]:
+        """The files of the slice's bad rows and items."""
         if not written.bad and not self.bad:
             return ()
         assert isinstance(self.read, ArrowRead)
-        letters = write_bad_rows(
-            self.store,
-            written.bad,
-            tuple(self.bad.values()),
-            table=self.ask.name,
-            pipeline=self.lease.pipeline,
-            format_=self.read.format,
-            directory=self._directory(LETTERS, number),
-            run_id=self.lease.run_id,
-        )
-        landing.files += letters
-        return letters
+        rows = [(row, row.error.place, self.read.format) for row in written.bad]
+        items = [(BadRow(item.error, b""), item.source_id, d.WHOLE_FILE) for item in self.bad.values()]
+        letters = [
+            d.dead_letter_of(row, table=self.ask.name, pipeline=self.lease.pipeline, place=place, format_=format_)
+            for row, place, format_ in (*rows, *items)
+        ]
+        directory = self._directory(d.TABLE, number)
+        files = d.write_dead_letters(self.store.root, directory, letters, run_id=self.lease.run_id, number=0)
+        landing.files += files
+        return files
 
     def _take_out_older(self, landing: Landing, *, number: int) -> None:
-        """Replace the older dead letters of the slice's files, or of the whole table, by those of this slice. A file
-        that cannot be read leaves the rows of its last readable version in the table, and so their dead letters."""
-        bad, items = self.bad.keys(), self.stored.slice.items
-        places = None if self.ask.mode == "replace" else {item.source_id for item in items} - bad
-        take_out_older(landing, self.ask.name, places=places, items=bad, directory=self._directory(LETTERS, number))
+        """Remove the dead letters that those of this slice replace: all of the table if it is replaced, else those of
+        the slice's files. A file that cannot be read leaves the rows of its last readable version in the table, and so
+        their dead letters; only those for the whole file are removed."""
+        with self.store.catalog.snapshot() as connection:
+            letters = dead_letter_files(connection, self.ask.name)
+        if letters is None:
+            return
+        if self.ask.mode == "replace":
+            take_out_all(landing, letters)
+            return
+        places = {item.source_id for item in self.stored.slice.items} - self.bad.keys()
+        gone = {
+            (kept.path, kept.row)
+            for kept in read_dead_letters(self.store.root, letters)
+            if kept.letter.place in places or (kept.letter.format == d.WHOLE_FILE and kept.letter.place in self.bad)
+        }
+        take_out(landing, letters, gone, directory=self._directory(d.TABLE, number))
 
     def _retire(self, landing: Landing, *, number: int) -> None:
         """Remove the rows of replaced items: files that hold nothing else leave the table, the others are rewritten."""
@@ -307,7 +321,13 @@ class _Attempt:
         with self.store.catalog.snapshot() as connection:
             earlier = staged_files(connection, self.lease.run_id, name)
         state = self._state()
-        groups = [(staged.schema_id, [f for f in staged.files if not is_dead_letters(f)]) for staged in earlier]
+        groups = [(staged.schema_id, [f for f in staged.files if not _is_dead_letters(f)]) for staged in earlier]
         groups = [(id_, staged) for id_, staged in [*groups, (schema_id, list(files))] if staged]
         landing.replace_files(name, state.files if state is not None else (), groups, run_id=self.lease.run_id)
-        return tuple(file for staged in earlier for file in staged.files if is_dead_letters(file))
+        return tuple(file for staged in earlier for file in staged.files if _is_dead_letters(file))
+
+
+def _is_dead_letters(file: FileRecord) -> bool:
+    """Whether a file that waits for the end of its run holds dead letters, not rows of the table."""
+    attempt = parse_attempt(file.path)
+    return attempt is not None and attempt.table == d.TABLE

@@ -82,10 +82,10 @@ def _columns(work: RippleWork, inputs: Mapping[str, Input]) -> dict[str, Type]:
 
 
 def _definition(work: RippleWork, columns: Mapping[str, Type]) -> r.ViewDefinition:
-    sql = _code(work).text
-    duck = duck_query(sql)
+    code = _code(work)
+    duck = duck_query(code.text)
     return r.ViewDefinition(
-        sql=sql,
+        sql=code.text,
         shown=duck.text,
         reads=tuple(given.table for given in work.inputs),
         columns=_pairs(columns),

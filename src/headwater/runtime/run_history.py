@@ -47,8 +47,7 @@ UNKNOWN = Cause("demand", "")
 
 @dataclass
 class StartedRun:
-    """A pond run under way. `before` is what an Inlet had published when it began; `requested`: a single request asked
-    for it, and no trigger."""
+    """A pond run under way. `before`: what an Inlet had published at its start; `requested`: by a request, no trigger."""
 
     run_id: str
     trace_id: str | None

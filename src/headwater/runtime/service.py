@@ -26,7 +26,7 @@ from headwater.catalog.wakeups import Waker, changes
 from headwater.freshness.events import Delivered, Effect, RippleCompleted
 from headwater.observe.tracing import shutdown, tracing
 from headwater.runtime.compile import Compiled
-from headwater.runtime.drive import Renewal, patience
+from headwater.runtime.drive import patience
 from headwater.runtime.engine import Engine, open_engine
 from headwater.runtime.trigger_events import CronClock
 from headwater.runtime.worker import Worker
@@ -198,7 +198,6 @@ class Service:
         assert self._waker is not None
         engine.newest = self._newest
         self._landed.set()  # the previous owner may have been killed before it wrote the views
-        renewal = Renewal()
         sweep_at = time.monotonic()
         while not self.ended.is_set():
             with self._lock:
@@ -213,7 +212,7 @@ class Service:
             self._note(engine, effects)
             if effects:
                 workers.poke()
-            renewal.renew(engine)
+            engine.renew()
             if time.monotonic() >= sweep_at:
                 self._sweep()
                 sweep_at = time.monotonic() + limits.SWEEP_SECONDS

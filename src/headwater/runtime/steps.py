@@ -45,8 +45,7 @@ def inlets_reached(facts: EngineFacts, asked: Sequence[str]) -> set[str]:
 
 
 def plan_steps(facts: EngineFacts, asked: Sequence[str], scans: Mapping[str, PipelinePlan], view: CatalogView) -> Plan:
-    """The plan of an apply that asks for these pipelines (and everything that they read), given the scans of its
-    Inlets' sources. Pure."""
+    """The plan of an apply that asks for these pipelines and all that they read, given the scans of Inlets. Pure."""
     demand, chosen = _demand(facts, asked), set(asked)
     most = _play(facts, demand, scans, changes=True)
     least = _play(facts, demand, scans, changes=False)

@@ -163,8 +163,7 @@ class Worker:
         return self.definitions.open(pipeline)
 
     def _run_ripple(self, lease: JobLease, on_control: Callable[[Control], None]) -> None:
-        """Run one ripple of a model. Its commit lands the rows, ends the job and notifies the engine, or does
-        nothing."""
+        """Run one ripple of a model. Its one commit lands the rows, ends the job and notifies the engine."""
         ripple = self._ripple(lease)
         if ripple is None:
             self._give_back(lease)
@@ -191,8 +190,9 @@ class Worker:
     def _ripple(self, lease: JobLease) -> ModelRipple | None:
         """The definition that the job is for. None if neither these definitions nor the current manifest have it: then
         the engine will see the change and cancel the job, or a worker with that definition takes it."""
-        for reload in (lambda: None, self.reload):
-            reload()
+        for is_reloaded in (False, True):
+            if is_reloaded:
+                self.reload()
             pipeline = self.definitions.compiled.pipelines.get(lease.pond)
             for ripple in pipeline.ripples if pipeline is not None else ():
                 if ripple.name == lease.ripple and lease.body.get("definition") in (None, ripple.fingerprint):
