@@ -25,7 +25,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from headwater import __version__
 from headwater.base import limits
 from headwater.base.errors import CODES, HeadwaterError
-from headwater.observe.tracing import Attribute, Span, Tracing
+from headwater.observe.spans import Attribute, Span, Tracing
 
 _PROTOCOLS = {"": "otlp_proto_http", "http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 _W3C = TraceContextTextMapPropagator()

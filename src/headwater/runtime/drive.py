@@ -16,11 +16,8 @@ from headwater.runtime.worker_threads import WorkerThreads
 
 def patience(*wakes_us: int | None) -> float:
     """How long to wait for events before the lease must be renewed, or one of these times has come."""
-    seconds = renew_seconds(ENGINE)
-    for wake_us in wakes_us:
-        if wake_us is not None:
-            seconds = min(seconds, max(0.0, (wake_us - now_us()) / 1e6))
-    return seconds
+    waits = [max(0.0, (wake_us - now_us()) / 1e6) for wake_us in wakes_us if wake_us is not None]
+    return min([renew_seconds(ENGINE), *waits])
 
 
 def drive_until_settled(

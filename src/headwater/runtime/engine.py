@@ -219,9 +219,8 @@ class Engine:
 
     def _record(self, name: str) -> dict[str, Any]:
         """A pond's record, with the cause of its demand."""
-        record = save_pond(self.state, name)
         cause = self.run_history.asked.get(name)
-        return record if cause is None else {**record, "asked": list(cause)}
+        return save_pond(self.state, name) | ({} if cause is None else {"asked": list(cause)})
 
     def _jobs(self, starts: Sequence[StartRipple]) -> tuple[NewJob, ...]:
         """One job for each ripple of a model; one for all tables of an Inlet that start together."""

@@ -123,7 +123,8 @@ class _Attempt:
 
     def land(self, number: int) -> LandedSlice | None:
         """One try: write the slice for the table as it is now, and commit. None if it has found something new."""
-        entry = self._entry()
+        with self.store.catalog.snapshot() as connection:
+            entry = table_entries(connection, [self.ask.name]).get(self.ask.name)
         if self.observed is None and number == 0 and entry is None and not _declares_enough(self.work.table):
             self._observe()
         evolution = evolve_table(entry, self.work.table, shown_to(entry, self.observed, self.ask))
@@ -146,10 +147,6 @@ class _Attempt:
             self.bad.update({item.source_id: item for item in found})
             check_bad_items(self.ask, self.bad.values())
             self.read = read_without(self.read, self.bad)
-
-    def _entry(self) -> TableEntry | None:
-        with self.store.catalog.snapshot() as connection:
-            return table_entries(connection, [self.ask.name]).get(self.ask.name)
 
     def _observe(self) -> None:
         """Ask every partition for its columns, and leave out the bad items that this finds."""

@@ -124,8 +124,7 @@ def _code(work: RippleWork) -> SqlCode:
 
 
 def _places(work: RippleWork) -> tuple[Position, ...]:
-    place = _code(work).position
-    return (place,) if place is not None else ()
+    return tuple(filter(None, [_code(work).position]))
 
 
 def _pairs(columns: Mapping[str, Type]) -> tuple[tuple[str, str], ...]:

@@ -48,11 +48,11 @@ class OpenSources:
         self._lock = threading.Lock()
 
     def put(self, run_id: str, inlet: Inlet, source: Source) -> None:
+        opened = OpenSource(inlet, source, used_at=time.monotonic())
         with self._lock:
-            if run_id not in self._open:
-                self._open[run_id] = OpenSource(inlet, source, used_at=time.monotonic())
-                return
-        source.close()
+            found = self._open.setdefault(run_id, opened)
+        if found is not opened:
+            source.close()
 
     @contextmanager
     def use(self, run_id: str, open_source: Callable[[], tuple[Inlet, Source]]) -> Iterator[OpenSource]:

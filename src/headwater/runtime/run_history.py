@@ -25,7 +25,7 @@ from headwater.freshness.events import (
 )
 from headwater.freshness.explain import origins
 from headwater.freshness.state import Pond, State
-from headwater.observe.tracing import Tracing
+from headwater.observe.spans import Tracing
 
 _ENDS: dict[type[Effect], RunState] = {
     RunCompleted: "success",
@@ -134,13 +134,13 @@ class RunHistory:
     def _close(self, chapter: Chapter, pond: str, run: StartedRun, state: RunState | None) -> None:
         """A run that began in this step and is not worth keeping is never stored."""
         self.tracing.end_run(run.run_id, state)
-        if state is None:
-            before = len(chapter.begun)
-            chapter.begun = [begun for begun in chapter.begun if begun.run_id != run.run_id]
-            if len(chapter.begun) != before:
-                chapter.unwritten.append(RunEnds(run.run_id, None, pond, run.requested))
-                return
-        chapter.ended.append(RunEnds(run.run_id, state, pond, run.requested))
+        ends = RunEnds(run.run_id, state, pond, run.requested)
+        earlier = [begun for begun in chapter.begun if begun.run_id != run.run_id]
+        if state is None and len(earlier) < len(chapter.begun):
+            chapter.begun = earlier
+            chapter.unwritten.append(ends)
+        else:
+            chapter.ended.append(ends)
 
     def _cause(self, state: State, pond: Pond) -> Cause:
         """The outside cause of its demand, else the trigger that is set on it or downstream of it."""

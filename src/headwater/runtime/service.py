@@ -243,11 +243,8 @@ class Service:
 
     def _sweep(self) -> None:
         """Deletes old answers, jobs and runs, and expired triggers."""
-        catalog = self.worker.store.catalog
-        forget_answers(catalog)
-        forget_ended(catalog)
-        forget_history(catalog)
-        forget_expired(catalog)
+        for forget in (forget_answers, forget_ended, forget_history, forget_expired):
+            forget(self.worker.store.catalog)
 
     def _keep_views(self) -> None:
         while not self.ended.is_set():

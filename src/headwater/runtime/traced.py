@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.queue import JobLease
-from headwater.observe.tracing import Attribute, Span, tracing
+from headwater.observe.spans import Attribute, Span
+from headwater.observe.tracing import tracing
 
 if TYPE_CHECKING:
     from headwater.runtime.land_ripple import LandedRipple, RippleWork

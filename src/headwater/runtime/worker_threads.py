@@ -26,15 +26,16 @@ OnError = Callable[[BaseException], bool]
 """Called with errors of a worker itself; returns True if the worker should go on."""
 
 
-def _give_up(_error: BaseException) -> bool:
-    return False
-
-
 class WorkerThreads:
     """Worker threads. If there are several, one takes only small jobs, so that big ones never occupy all of them."""
 
     def __init__(
-        self, worker: Worker, threads: int, *, on_error: OnError = _give_up, reserved: ReservedJobs | None = None
+        self,
+        worker: Worker,
+        threads: int,
+        *,
+        on_error: OnError = lambda _error: False,
+        reserved: ReservedJobs | None = None,
     ):
         self.worker, self.on_error = worker, on_error
         self.reserved = reserved or ReservedJobs(0)
