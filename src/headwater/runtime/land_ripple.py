@@ -134,6 +134,19 @@ def running_code(
     )
 
 
+def commit_outcome(work: RippleWork, landing: Landing, outcome: RippleOutcome) -> LandedRipple:
+    """One commit for all changes of the execution, with those of its run and its job."""
+    closing = work.closing(outcome)
+    seq = landing.commit(
+        changes=closing.changes,
+        requires=work.requires,
+        events=closing.events,
+        ends=closing.ends,
+        send=traced_commit,
+    )
+    return LandedRipple(**vars(outcome), seq=seq)
+
+
 def one_ripple_run(work: RippleWork, *, trigger: str, definition: str) -> RippleWork:
     """The same work as a run of its own, for running a ripple without an engine. Its one commit records the run from
     start to end, with the cut and the parents."""
@@ -280,13 +293,5 @@ class _Result:
             schema_events=evolution.events,
             parent_runs=parent_runs(self.inputs),
         )
-        closing = work.closing(outcome)
         self.control.check()
-        seq = landing.commit(
-            changes=closing.changes,
-            requires=work.requires,
-            events=closing.events,
-            ends=closing.ends,
-            send=traced_commit,
-        )
-        return LandedRipple(**vars(outcome), seq=seq)
+        return commit_outcome(work, landing, outcome)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from headwater.base.errors import HeadwaterError, Position
 from headwater.base.types import Type
 from headwater.catalog import records as r
+from headwater.catalog.landing import Landing
 from headwater.catalog.lookup import table_entries, table_states
 from headwater.duck.ripple_views import Visible, view_cut, view_states
 from headwater.runtime.cut_inputs import cut_of, parent_runs, read_inputs
-from headwater.runtime.land_ripple import LandedRipple, RippleOutcome, RippleWork, running_code
+from headwater.runtime.land_ripple import LandedRipple, RippleOutcome, RippleWork, commit_outcome, running_code
 from headwater.runtime.model_view import duck_query
-from headwater.runtime.traced import traced_commit, traced_ripple
+from headwater.runtime.traced import traced_ripple
 
 if TYPE_CHECKING:
     from headwater.spark.ripples import Input
@@ -40,18 +41,8 @@ def land_view(work: RippleWork) -> LandedRipple:
     changed = before is None or not owned or (before.view.definition, dict(before.reads)) != (definition, reads)
     made = r.ViewSet(view=name, pipeline=work.ripple.pipeline, definition=definition, reads=reads)
     outcome = RippleOutcome(rows=0, bytes=0, changed=changed, schema_events=(), parent_runs=parent_runs(inputs))
-    closing = work.closing(outcome)
-    seq = traced_commit(
-        work.store,
-        r.Commit(
-            changes=(*((made,) if changed else ()), *closing.changes),
-            requires=(*work.requires, r.SchemaIs(table=name, schema_id=0)),
-            actor=work.actor,
-            events=closing.events,
-            ends=closing.ends,
-        ),
-    )
-    return LandedRipple(**vars(outcome), seq=seq)
+    landing = Landing(work.store, work.actor, [made] if changed else [], [r.SchemaIs(table=name, schema_id=0)])
+    return commit_outcome(work, landing, outcome)
 
 
 def _check_name(work: RippleWork) -> None:
