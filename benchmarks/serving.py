@@ -46,8 +46,7 @@ from headwater.freshness.state import NEVER
 from headwater.runtime.compile import Compiled, compile_pipelines
 from headwater.runtime.engine import Engine, open_engine
 from headwater.runtime.inlet_jobs import InletJobs
-from headwater.runtime.service import Service
-from headwater.runtime.service_errors import ServiceErrors
+from headwater.runtime.service import Service, ServiceErrors
 from headwater.runtime.worker import Definitions, Worker
 from measure import Claim, arguments, headwater, machine, report, run_process
 
@@ -191,7 +190,7 @@ def serving(workspace: Workspace, compiled: Compiled) -> Iterator[None]:
         raise AssertionError("no job here looks at a source")
 
     inlets = InletJobs(store, no_spark, actor=ACTOR, trigger="serve")
-    definitions = Definitions(compiled=compiled, root=workspace.project.root, look=no_look, open=no_look, declared={})
+    definitions = Definitions(compiled=compiled, root=workspace.project.root, scan=no_look, open=no_look, declared={})
     worker = NoOps(store, definitions, no_spark, inlets, ACTOR, "serve")
     began = threading.Event()
     service = Service(worker, THREADS, ServiceErrors(problems.append), on_ready=began.set)

@@ -28,7 +28,7 @@ from headwater.connectors.protocol import (
     UnknownColumns,
 )
 from headwater.runtime.bad_items import check_bad_items, read_without
-from headwater.runtime.observed_columns import merge_observed
+from headwater.runtime.inlet import merge_observed
 
 Row = dict[str, Any]
 

@@ -28,12 +28,13 @@ from headwater.catalog.queue import release_job
 from headwater.connectors.protocol import Source, TransientError
 from headwater.manifest.load import LoadedPipeline
 from headwater.runtime import worker
-from headwater.runtime.drive import Drive
+from headwater.runtime.drive import may_go_on
+from headwater.runtime.engine import Engine
 from headwater.runtime.land_ripple import LandedRipple, RippleOutcome, RippleWork
 from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.plan import Plan
 from headwater.runtime.reserved_jobs import ReservedJobs
-from headwater.runtime.worker import ALL
+from headwater.runtime.worker import ALL, Worker
 
 INLETS = ("a", "b", "c")
 MOST_MODELS = 6
@@ -61,23 +62,28 @@ class LocalSpark:
         return LocalFrame(tasks)
 
 
-class DriveHere(Drive):
+def drive_here(
+    engine: Engine,
+    worker: Worker,
+    threads: int,
+    *,
+    stay: Callable[[], bool] = lambda: False,
+    leaves: bool = False,
+) -> None:
     """The engine and its worker in one thread."""
-
-    def until_settled(self, *, stay: Callable[[], bool] = lambda: False) -> None:
-        catalog = self.engine.store.catalog
-        keeper, reserved = LeaseKeeper(catalog), self.engine.reserved or ReservedJobs(0)
-        try:
-            while True:
-                self.engine.advance()
-                while self.worker.work(reserved.holder, keeper, reserved=reserved):
-                    pass
-                if not self.engine.busy() and not self._may_go_on():
-                    return
-        finally:
-            while (lease := reserved.take(ALL)) is not None:
-                release_job(catalog, lease)
-            self.worker.inlets.sources.close_all()
+    catalog = engine.store.catalog
+    keeper, reserved = LeaseKeeper(catalog), engine.reserved or ReservedJobs(0)
+    try:
+        while True:
+            engine.advance()
+            while worker.work(reserved.holder, keeper, reserved=reserved):
+                pass
+            if not engine.busy() and not may_go_on(engine):
+                return
+    finally:
+        while (lease := reserved.take(ALL)) is not None:
+            release_job(catalog, lease)
+        worker.inlets.sources.close_all()
 
 
 @dataclass
@@ -298,7 +304,7 @@ class RandomProject:
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[RandomProject], None]]:
     """Has a project planned and applied in this process alone."""
 
-    monkeypatch.setattr("headwater.app.wait.Drive", DriveHere)
+    monkeypatch.setattr("headwater.app.wait.drive_until_settled", drive_here)
     monkeypatch.setattr("headwater.app.apply.is_current", lambda *_: True)
 
     projects: list[RandomProject] = []

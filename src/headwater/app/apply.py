@@ -17,12 +17,21 @@ from headwater.catalog.engine_state import SavedEngine, load_engine
 from headwater.catalog.inbox import take
 from headwater.catalog.lookup import CatalogView, table_versions
 from headwater.manifest.load import LoadedPipeline
-from headwater.runtime.apply_events import Event, RunBegan, RunFinished, SliceBegan, SliceEnded, SliceRetried, Waiting
 from headwater.runtime.compile import Compiled, compile_pipelines
 from headwater.runtime.engine import resolved
 from headwater.runtime.open_sources import PipelineJob
 from headwater.runtime.plan import Plan, failed_plan
-from headwater.runtime.results import ApplyResult, PipelineResult
+from headwater.runtime.results import (
+    ApplyResult,
+    Event,
+    PipelineResult,
+    RunBegan,
+    RunFinished,
+    SliceBegan,
+    SliceEnded,
+    SliceRetried,
+    Waiting,
+)
 from headwater.runtime.steps import EngineFacts, inlets_reached, plan_steps
 
 if TYPE_CHECKING:

@@ -10,17 +10,17 @@ from headwater.app.inspect_sources import open_inlet
 from headwater.app.workspace import Workspace, actor
 from headwater.catalog.queue import Slots
 from headwater.manifest.secret_values import mask_of, secret_values
-from headwater.runtime.apply_events import Event
 from headwater.runtime.compile import Compiled
-from headwater.runtime.inlet_jobs import InletJobs, Look
-from headwater.runtime.spark_start import measuring
+from headwater.runtime.execution import measuring
+from headwater.runtime.inlet_jobs import InletJobs, ScanSource
+from headwater.runtime.results import Event
 from headwater.runtime.user_output import Mask
 from headwater.runtime.worker import Definitions, Worker
 
 OnEvent = Callable[[Event], None]
 
 
-def definitions_of(workspace: Workspace, compiled: Compiled, look: Look) -> Definitions:
+def definitions_of(workspace: Workspace, compiled: Compiled, scan: ScanSource) -> Definitions:
     project = workspace.project
 
     def mask() -> Mask:
@@ -28,7 +28,7 @@ def definitions_of(workspace: Workspace, compiled: Compiled, look: Look) -> Defi
 
     declared = columns_by_table(workspace)
     return Definitions(
-        compiled=compiled, root=project.root, look=look, open=open_inlet(workspace), declared=declared, mask=mask
+        compiled=compiled, root=project.root, scan=scan, open=open_inlet(workspace), declared=declared, mask=mask
     )
 
 

@@ -22,8 +22,7 @@ from headwater.catalog.queue import Slots
 from headwater.manifest.load import Project
 from headwater.manifest.spec import OtlpSection
 from headwater.runtime.compile import Compiled, compile_pipelines
-from headwater.runtime.service import Service
-from headwater.runtime.service_errors import ServiceErrors
+from headwater.runtime.service import Service, ServiceErrors
 from headwater.runtime.worker import Worker
 from headwater.runtime.worker_threads import WorkerThreads
 

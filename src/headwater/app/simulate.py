@@ -72,7 +72,7 @@ def simulate_project(
     now = now_us()
     compiled = compile_pipelines(workspace.project, now_us=now)
     durations, asked = _remembered(workspace, tuple(compiled.pipelines))
-    own = own_scenario(
+    scenario, unmeasured = own_scenario(
         workspace.project,
         compiled,
         now_us=now,
@@ -83,7 +83,7 @@ def simulate_project(
         with_standing=not alone,
     )
     hint = "shorten `--until`, or let a source rest between two scans: `poll`"
-    return _simulated(own.scenario, own.unmeasured, hint=hint)
+    return _simulated(scenario, unmeasured, hint=hint)
 
 
 def _simulated(

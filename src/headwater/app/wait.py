@@ -25,15 +25,14 @@ from headwater.catalog.wakeups import changes
 from headwater.freshness.explain import explain
 from headwater.freshness.state import State
 from headwater.observe.tracing import tracing
-from headwater.runtime.apply_events import RunBegan, RunFinished, Waiting
 from headwater.runtime.compile import Compiled
-from headwater.runtime.drive import Drive
+from headwater.runtime.drive import drive_until_settled
 from headwater.runtime.engine import Engine, open_engine, restored
-from headwater.runtime.inlet_jobs import Look
+from headwater.runtime.inlet_jobs import ScanSource
 from headwater.runtime.open_sources import PipelineJob
 from headwater.runtime.reserved_jobs import ReservedJobs
-from headwater.runtime.results import PipelineResult
-from headwater.runtime.send_demand import Request, answered_request, direct_demand, outcome, send_demand, window_of
+from headwater.runtime.results import PipelineResult, RunBegan, RunFinished, Waiting
+from headwater.runtime.send_demand import Request, answered_request, direct_demand, is_under_way, send_demand, window_of
 
 Looked = Mapping[str, PipelineJob | HeadwaterError]
 
@@ -95,9 +94,9 @@ class Settling:
 
         try:
             leaves = len(self.demand) <= 1
-            Drive(engine, worker, worker_threads(), leaves=leaves).until_settled(stay=stay)
+            drive_until_settled(engine, worker, worker_threads(), stay=stay, leaves=leaves)
             while self._ask_next(request):
-                Drive(engine, worker, worker_threads()).until_settled(stay=stay)
+                drive_until_settled(engine, worker, worker_threads(), stay=stay)
             request.listen(engine.store.catalog)
             found = {name: worker.result_of(name) for name in self.asked}
             if None in found.values():  # other processes may have landed the last slices
@@ -127,9 +126,9 @@ class Settling:
             if event.pond in self.asked and event.run_id is not None:
                 match event.kind:
                     case "run_started":
-                        self.on_event(RunBegan(event.pond, event.run_id, 1))
+                        self.on_event(RunBegan(event.pond, 1))
                     case "run_completed" | "run_passed" | "run_failed":
-                        self.on_event(RunFinished(event.pond, event.run_id, event.kind.removeprefix("run_")))
+                        self.on_event(RunFinished(event.pond))
         return events[-1].id if events else after
 
     def _seen(self, request: Request, began_us: int) -> dict[str, PipelineResult] | None:
@@ -141,7 +140,7 @@ class Settling:
             saved = load_engine(connection)
         state = restored(self.compiled.ponds, saved)
         for name in request.sent:
-            if request.refused(name) is None and outcome(state, name, request.target(name)) == "under way":
+            if request.refused(name) is None and is_under_way(state, name, request.target(name)):
                 window = self._window(state, request, name)
                 if window is None or self.wait:
                     return None
@@ -178,9 +177,7 @@ class Settling:
         )
 
     def _window(self, state: State, request: Request, name: str) -> tuple[str, int | None] | None:
-        if name not in state.ponds or outcome(state, name, request.target(name)) != "under way":
-            return None
-        return window_of(state, name)
+        return window_of(state, name) if is_under_way(state, name, request.target(name)) else None
 
     def _outcome(self, state: State, request: Request, name: str, found: PipelineResult | None) -> PipelineResult:
         """The outcome of a pipeline: the result of its own runs, or why they never began."""
@@ -200,7 +197,7 @@ class Settling:
         return PipelineResult(name, "unchanged")
 
 
-def _look_first(looked: Looked, look: Look) -> Look:
+def _look_first(looked: Looked, look: ScanSource) -> ScanSource:
     first = dict(looked)
     lock = threading.Lock()
 

@@ -14,6 +14,7 @@ from typing import Self, TypeVar
 
 from headwater.base import limits
 from headwater.base.errors import Conflict, HeadwaterError
+from headwater.base.node import this_node
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
@@ -21,6 +22,7 @@ from headwater.catalog.engine_records import InboxEvent, JobEnd
 from headwater.catalog.evolution import Evolution
 from headwater.catalog.lookup import TableEntry
 from headwater.storage.file_record import FileRecord, LiveFile
+from headwater.storage.layout import attempt_directory
 from headwater.storage.part_writer import discard_files
 
 T = TypeVar("T")
@@ -197,6 +199,12 @@ def until_landed(
         if landed is not None:
             return landed
     raise HeadwaterError("HW-T02", f"rows for `{table}` could not be landed: {reason}", hint=hint, retryable=True)
+
+
+def try_directory(table: str, run_id: str, unit_id: str, attempt: int, *, number: int) -> str:
+    """The directory for the files of one try of `until_landed`."""
+    directory = attempt_directory(table, run_id=run_id, node=this_node(), unit_id=unit_id, attempt=attempt)
+    return directory + (f"/again-{number}" if number else "")
 
 
 def check_owner(entry: TableEntry | None, pipeline: str, *, hint: str) -> None:

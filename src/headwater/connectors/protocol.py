@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.table_schema import TableSchema
@@ -111,8 +111,7 @@ class TableAsk:
     forms: Mapping[str, TextForm] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """A thing that lands as a whole and may change later: a file. `source_id` is what its rows carry as
     `_source_id`; `version` is how a change is recognised (for files: size, mtime_ns, sha256, scanned_at_ns)."""
 

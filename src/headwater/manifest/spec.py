@@ -316,6 +316,10 @@ class ProjectSpec(Spec):
 def definition_fingerprint(spec: PipelineSpec) -> str:
     """`sha256:` and the hash of the pipeline's canonical JSON: equal for TOML and JSON, for any order of keys, and
     whether or not a default is written out."""
-    value = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return fingerprint_of(spec.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+
+
+def fingerprint_of(value: object) -> str:
+    """`sha256:` and the hash of the value's canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -25,7 +25,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from headwater import __version__
 from headwater.base import limits
 from headwater.base.errors import CODES, HeadwaterError
-from headwater.observe.spans import Attribute
+from headwater.observe.spans import Attribute, Span, Tracing
 
 _PROTOCOLS = {"": "otlp_proto_http", "http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 _W3C = TraceContextTextMapPropagator()
@@ -47,22 +47,18 @@ def open_tracing(names: Sequence[str], environ: Mapping[str, str]) -> OtelTracin
         ) from error
 
 
-class RecordedSpan:
+class RecordedSpan(Span):
     def __init__(self, span: trace.Span):
-        self._span = span
+        self._span, self.traceparent = span, _traceparent(span)
 
-    @property
-    def traceparent(self) -> str | None:
-        return _traceparent(self._span)
-
-    def tell(self, attributes: Mapping[str, Attribute]) -> None:
+    def add(self, attributes: Mapping[str, Attribute]) -> None:
         self._span.set_attributes(attributes)
 
     def fail(self, error: BaseException) -> None:
         _mark_failed(self._span, error)
 
 
-class OtelTracing:
+class OtelTracing(Tracing):
     """Owns the provider, the thread that sends, and the spans of runs under way."""
 
     def __init__(self, exporters: Sequence[SpanExporter]):
@@ -185,9 +181,9 @@ def _exporter(name: str) -> SpanExporter:
 
 def _resource() -> Resource:
     """The resource that the environment describes; the service name is ours if it gives none."""
-    said = OTELResourceDetector().detect().attributes
+    given = OTELResourceDetector().detect().attributes
     ours: dict[str, str] = {"service.name": "headwater", "service.version": __version__}
-    return Resource.create({name: value for name, value in ours.items() if name not in said})
+    return Resource.create({name: value for name, value in ours.items() if name not in given})
 
 
 def _traceparent(span: trace.Span) -> str | None:

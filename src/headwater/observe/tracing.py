@@ -12,11 +12,10 @@ import threading
 from collections.abc import Mapping
 
 from headwater.base.errors import HeadwaterError
-from headwater.observe.spans import NoTracing, Tracing
+from headwater.observe.spans import Tracing
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-_OFF = NoTracing()
 
 _lock = threading.Lock()
 _shared: Tracing | None = None
@@ -26,13 +25,10 @@ def tracing() -> Tracing:
     """The tracing of this process, decided at the first call and kept until `shutdown`. Raises HW-U01 if the
     environment asks for something that is not possible: call it once before the work begins."""
     global _shared
-    found = _shared
-    if found is None:
-        with _lock:
-            if _shared is None:
-                _shared = _decide(os.environ)
-            found = _shared
-    return found
+    with _lock:
+        if _shared is None:
+            _shared = _decide(os.environ)
+        return _shared
 
 
 def shutdown() -> None:
@@ -65,7 +61,7 @@ def trace_id_of(traceparent: str | None) -> str | None:
 def _decide(environ: Mapping[str, str]) -> Tracing:
     names = asked_exporters(environ)
     if not names:
-        return _OFF
+        return Tracing()
     try:
         from headwater.observe.otel import open_tracing
     except ImportError as missing:

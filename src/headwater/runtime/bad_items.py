@@ -24,17 +24,20 @@ def check_bad_items(ask: TableAsk, bad: Collection[BadItem]) -> None:
     hint = 'repair or remove them; `on_bad_file = "dead_letter"` lands the others'
     if ask.max_bad_items:
         hint = f"repair or remove them; up to {ask.max_bad_items} of a slice are kept (`max_bad_files`)"
-    shown = sorted(bad, key=lambda item: item.source_id)[: limits.ERRORS_SHOWN]
-    first = shown[0]
+    shown = _shown(bad)
     message = f"{len(bad)} files of `{ask.name}` cannot be read: {_listed(bad)}"
     if len(bad) == 1:
-        message, hint = f"{quoted(first.source_id)} {first.error.detail}", first.hint or hint
+        message, hint = _listed(bad), shown[0].hint or hint
+    files = [
+        {"file": item.source_id, "line": item.error.line, "reason": item.error.reason, "detail": item.error.detail}
+        for item in shown
+    ]
     raise HeadwaterError(
         "HW-C02",
         message,
         hint=hint,
         places=tuple(Position(item.source_id, item.error.line) for item in shown),
-        detail={"table": ask.name, "total": len(bad), "files": [_as_json(item) for item in shown]},
+        detail={"table": ask.name, "total": len(bad), "files": files},
     )
 
 
@@ -44,12 +47,11 @@ def bad_items_warning(bad: Collection[BadItem]) -> str:
     return f"{files} cannot be read and will be kept as dead letters: {_listed(bad)}"
 
 
+def _shown(bad: Collection[BadItem]) -> list[BadItem]:
+    return sorted(bad, key=lambda item: item.source_id)[: limits.ERRORS_SHOWN]
+
+
 def _listed(bad: Collection[BadItem]) -> str:
-    shown = sorted(bad, key=lambda item: item.source_id)[: limits.ERRORS_SHOWN]
-    texts = [f"{quoted(item.source_id)} {item.error.detail}" for item in shown]
-    more = len(bad) - len(shown)
+    texts = [f"{quoted(item.source_id)} {item.error.detail}" for item in _shown(bad)]
+    more = len(bad) - len(texts)
     return "; ".join(texts) + (f"; and {more} more" if more else "")
-
-
-def _as_json(item: BadItem) -> dict[str, object]:
-    return {"file": item.source_id, "line": item.error.line, "reason": item.error.reason, "detail": item.error.detail}

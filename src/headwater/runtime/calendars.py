@@ -13,7 +13,7 @@ with an hour less or more makes no overlap.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from heapq import merge
@@ -66,11 +66,7 @@ def cron_times(at: str, timezone: str, *, after_us: int) -> Iterator[int]:
     cron = parse_cron(at)
     every_hour = len(cron.hours) == 24
     ticks = _instants(timezone, _cron_marks(cron), lambda _: every_hour, since_us=after_us, begin_us=after_us)
-    last = after_us
-    for tick in ticks:
-        if tick > last:
-            last = tick
-            yield tick
+    return (tick for tick, _ in groupby(ticks) if tick > after_us)
 
 
 def _windows_of_one(spec: WindowSpec, after_us: int) -> Iterator[tuple[int, int]]:
@@ -153,13 +149,7 @@ def _stretches(zone: ZoneInfo, begin_us: int) -> Iterator[_Stretch]:
 def _first_with_other_offset(zone: ZoneInfo, low: int, high: int) -> int:
     """The instant at which the clock changes, once, between the two."""
     was = _offset(zone, low)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _offset(zone, middle) == was:
-            low = middle
-        else:
-            high = middle
-    return high
+    return low + bisect_left(range(low, high), True, key=lambda instant: _offset(zone, instant) != was)
 
 
 def _offset(zone: ZoneInfo, instant_us: int) -> int:

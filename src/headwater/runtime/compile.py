@@ -82,51 +82,39 @@ def compile_pipelines(project: Project, *, now_us: int) -> Compiled:
         ripples, wrong = read_ripples(loaded, root=project.root, tables=tables)
         errors += wrong
         triggers, crons = triggers_of(spec)
-        pond = _inlet(spec, now_us) if spec.is_inlet else _model(spec, ripples)
-        pipelines[spec.id] = CompiledPipeline(spec.id, pond, triggers, crons, ripples)
+        pipelines[spec.id] = CompiledPipeline(spec.id, _pond(spec, ripples, now_us), triggers, crons, ripples)
     raise_all(errors)
     return Compiled(pipelines)
 
 
-def _inlet(spec: PipelineSpec, now_us: int) -> PondSpec:
-    return _pond(
-        spec,
-        ripples=tuple(
-            RippleNode(name=table.table, reads=(), fingerprint=landing_fingerprint(spec, table))
-            for table in spec.tables
-        ),
+def _pond(spec: PipelineSpec, ripples: tuple[ModelRipple, ...], now_us: int) -> PondSpec:
+    if spec.is_inlet:
+        nodes = [
+            RippleNode(table.table, reads=(), fingerprint=landing_fingerprint(spec, table)) for table in spec.tables
+        ]
+    else:
+        nodes = [_node(spec, ripple) for ripple in ripples]
+    interval = duration_us(spec.poll) if spec.poll else POLL_US
+    return PondSpec(
+        name=spec.id,
+        ripples=tuple(nodes),
+        required=tuple(source.pipeline for source in spec.sources if source.required),
+        optional=tuple(source.pipeline for source in spec.sources if not source.required),
         windows=Windows(windows_of(spec.windows, after_us=now_us)) if spec.windows else None,
-        min_interval=duration_us(spec.poll) if spec.poll else POLL_US,
+        min_interval=interval if spec.is_inlet else 1,
+        retry_immediately=spec.retry.immediately if spec.retry else 0,
+        retry_on_change=spec.retry.on_change if spec.retry else 0,
+        always_run=spec.always_run,
     )
 
 
-def _model(spec: PipelineSpec, ripples: tuple[ModelRipple, ...]) -> PondSpec:
-    return _pond(spec, ripples=tuple(_step(spec, ripple) for ripple in ripples))
-
-
-def _step(spec: PipelineSpec, ripple: ModelRipple) -> RippleNode:
+def _node(spec: PipelineSpec, ripple: ModelRipple) -> RippleNode:
     read = {item.source for item in ripple.inputs}
     return RippleNode(
         name=ripple.name,
         after=ripple.after,
         reads=tuple(source.pipeline for source in spec.sources if source.pipeline in read),
         fingerprint=ripple.fingerprint,
-    )
-
-
-def _pond(
-    spec: PipelineSpec, *, ripples: tuple[RippleNode, ...], windows: Windows | None = None, min_interval: int = 1
-) -> PondSpec:
-    return PondSpec(
-        name=spec.id,
-        ripples=ripples,
-        required=tuple(source.pipeline for source in spec.sources if source.required),
-        optional=tuple(source.pipeline for source in spec.sources if not source.required),
-        windows=windows,
-        min_interval=min_interval,
-        retry_immediately=spec.retry.immediately if spec.retry else 0,
-        retry_on_change=spec.retry.on_change if spec.retry else 0,
-        always_run=spec.always_run,
     )
 
 

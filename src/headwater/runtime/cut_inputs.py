@@ -67,18 +67,15 @@ class _InputReader:
             found.update({state.name: state for state in table_states(self.connection, names, as_of=seq)})
         read: dict[str, Input] = {}
         for given in inputs:
-            cut = self._view(given)
+            cut = None
+            if given.table in self.views and given.as_of_seq is not None:
+                cut = view_cut(self.connection, given.table, as_of=given.as_of_seq)
             if cut is not None:
                 read[given.table] = self._behind(cut, since_seq=given.since_seq)
             else:
                 state = found.get(given.table) or _no_table(reader, given)
                 read[given.table] = TableInput(self.root, state, given.since_seq)
         return read
-
-    def _view(self, given: CutInput) -> ViewCut | None:
-        if given.table not in self.views or given.as_of_seq is None:
-            return None
-        return view_cut(self.connection, given.table, as_of=given.as_of_seq)
 
     def _behind(self, cut: ViewCut, *, since_seq: int | None) -> Input:
         """The view over the tables as they were when it landed, whatever has landed since."""

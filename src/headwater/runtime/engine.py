@@ -6,19 +6,22 @@ is killed, its successor finds state and inbox as before the step or as after it
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from headwater.base import limits
+from headwater.base.clock import now_us
 from headwater.base.errors import Conflict, LeaseLost
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_lease import claim_engine, engine_owner
-from headwater.catalog.engine_records import INLET_JOB, RIPPLE_JOB, EngineEvent, NewJob, RunEnds, RunState, Step
+from headwater.catalog.engine_records import INLET_JOB, RIPPLE_JOB, EngineEvent, NewJob, RunEnds, Step
 from headwater.catalog.engine_state import SavedEngine, is_busy, load_engine, store_step
 from headwater.catalog.history import newest_runs, pond_runs
 from headwater.catalog.inbox import Arrived, take
-from headwater.catalog.lease import ENGINE, Lease, release
+from headwater.catalog.lease import ENGINE, Lease, release, renew
 from headwater.catalog.log import write_unlogged
 from headwater.catalog.lookup import table_versions
 from headwater.catalog.queue import OPEN, jobs, take_over
@@ -31,16 +34,37 @@ from headwater.freshness.state import State
 from headwater.observe.counters import COUNTERS
 from headwater.observe.tracing import tracing
 from headwater.runtime.compile import Compiled
-from headwater.runtime.engine_clock import EngineClock
+from headwater.runtime.leases import renew_seconds
 from headwater.runtime.reserved_jobs import ReservedJobs
 from headwater.runtime.run_history import Cause, RunHistory, StartedRun, answers
 from headwater.runtime.trigger_events import sleeping, trigger_changes
 
-RUNNING: tuple[RunState, ...] = ("running",)
-
 WAITS = "waits"
 """Marks, among an event's ids, the sender that waits for an answer; `CAUSE` says what made it ask."""
 CAUSE = "cause"
+SLOWER = 2
+"""How much slower the engine's clock goes while it is ahead of the system's."""
+
+
+@dataclass
+class EngineClock:
+    """Always moves forward. If the system's clock is set back, the engine's continues from its last time at half the
+    speed until the system's has caught up: nothing runs twice, and nothing waits for a day."""
+
+    last_us: int = 0
+    _ticked: float = field(default_factory=time.monotonic)
+
+    def now_us(self) -> int:
+        ticked = time.monotonic()
+        slowly = self.last_us + int((ticked - self._ticked) * 1e6) // SLOWER
+        self.last_us, self._ticked = max(now_us(), slowly), ticked
+        return self.last_us
+
+    def on_the_system(self, moment_us: int) -> int:
+        """The system's time at which the engine's clock will show this time."""
+        ours = self.now_us()
+        now = now_us()
+        return now + (moment_us - ours) * (SLOWER if ours > now else 1)
 
 
 @dataclass
@@ -67,6 +91,7 @@ class Engine:
     left: bool = False
     answered: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     """The answers to requests that were sent to this engine directly."""
+    renewed_us: int = field(default_factory=now_us)
     newest: Callable[[], Compiled | None] = lambda: None
     """A new graph, if the manifest has changed: the sender of demand means the manifest as it is now."""
 
@@ -78,28 +103,30 @@ class Engine:
 
     def advance(
         self,
-        told: Sequence[Event] = (),
+        own: Sequence[Event] = (),
         *,
         causes: Mapping[str, Cause] | None = None,
         news: Sequence[EngineEvent] = (),
         asked: Sequence[Arrived] = (),
     ) -> list[Effect]:
-        """One step: the events of the inbox, and those of the owner. `causes` gives the origin of the owner's own
+        """One step: the events of the inbox, and the owner's own. `causes` gives the origin of the owner's own
         demand, by pond; `news` is for listeners; `asked` are requests that did not come through the inbox."""
         with self.store.catalog.snapshot() as connection:
             arrived = [*take(connection), *asked]
             completed = {each.event.ripple for each in arrived if isinstance(each.event, Completed)}
             versions = table_versions(connection, completed) if completed else {}
         if any(isinstance(each.event, Demand) for each in arrived) and (compiled := self.newest()) is not None:
-            return [*self.change_graph(compiled), *self.advance(told, causes=causes, news=news, asked=asked)]
-        events = [*told, *resolved(arrived, versions)]
+            return [*self.change_graph(compiled), *self.advance(own, causes=causes, news=news, asked=asked)]
+        events = [*own, *resolved(arrived, versions)]
         if self.runs_triggers and any(each.kind == CHANGED for each in arrived):
             events += self.trigger_changes()
         self.run_history.asked.update(causes or {})
-        self._note_causes(arrived)
-        senders = self._senders(told, arrived)
+        for each in arrived:
+            if isinstance(each.event, Demand):
+                self.run_history.asked[each.event.pond] = Cause(each.ids.get(CAUSE, each.event.kind), each.actor)
+        senders = self._senders(own, arrived)
         effects, touched = step(self.state, events, self.clock.now_us())
-        removed = tuple(name for event in told if isinstance(event, GraphChanged) for name in event.removed)
+        removed = tuple(name for event in own if isinstance(event, GraphChanged) for name in event.removed)
         if touched or arrived or removed or news:
             self._store(effects, touched, arrived, removed=removed, senders=senders, news=news)
         return effects
@@ -123,23 +150,24 @@ class Engine:
         with self.store.catalog.snapshot() as connection:
             return is_busy(connection)
 
+    def renew(self) -> None:
+        """Renew the lease between steps. It renews by the clock, not at every wake-up: the renewal itself wakes SQLite's
+        waker, which would never rest."""
+        if now_us() >= self.renewed_us + renew_seconds(ENGINE) * 1e6:
+            renew(self.store.catalog, self.owner)
+            self.renewed_us = now_us()
+
     def release(self) -> None:
         """Let another process own the engine."""
         if not self.left:
             release(self.store.catalog, self.owner)
 
-    def _note_causes(self, arrived: Sequence[Arrived]) -> None:
-        for each in arrived:
-            if isinstance(each.event, Demand):
-                cause = Cause(each.ids.get(CAUSE, each.event.kind), each.actor)
-                self.run_history.asked[each.event.pond] = cause
-
-    def _senders(self, told: Sequence[Event], arrived: Sequence[Arrived]) -> list[int | None]:
+    def _senders(self, own: Sequence[Event], arrived: Sequence[Arrived]) -> list[int | None]:
         """The ids of the demands that the step will take, in its order; None where no sender waits for an answer.
         Demand for a pond that does not exist, or no longer exists when it is taken, is not taken."""
         known = set(self.state.ponds)
         found: list[int | None] = []
-        for event in told:
+        for event in own:
             if isinstance(event, GraphChanged):
                 known = (known | {spec.name for spec in event.ponds}) - set(event.removed)
             elif isinstance(event, Demand) and event.pond in known:
@@ -162,9 +190,9 @@ class Engine:
         cancelled = [effect for effect in effects if isinstance(effect, CancelRipple)]
         chapter = self.run_history.note(self.state, effects, (*touched, *removed))
         self.ended += [*chapter.unwritten, *chapter.ended]
-        said = answers(senders, effects)
-        said |= {each.id: {"unknown": True} for each in arrived if WAITS in each.ids and each.id not in said}
-        self.answered |= {event_id: answer for event_id, answer in said.items() if event_id < 0}
+        replies = answers(senders, effects)
+        replies |= {each.id: {"unknown": True} for each in arrived if WAITS in each.ids and each.id not in replies}
+        self.answered |= {event_id: answer for event_id, answer in replies.items() if event_id < 0}
         leaves = self.may_leave()
         stored = store_step(
             self.store.catalog,
@@ -174,12 +202,12 @@ class Engine:
                 ponds={name: self._record(name) for name in touched if name in self.state.ponds},
                 removed=removed,
                 consumed=tuple(each.id for each in arrived if each.id > 0),
-                answers={event_id: answer for event_id, answer in said.items() if event_id > 0},
+                answers={event_id: answer for event_id, answer in replies.items() if event_id > 0},
                 new_jobs=self._jobs([effect for effect in effects if isinstance(effect, StartRipple)]),
                 cancelled=self._unwanted(cancelled) if cancelled else (),
                 begun=tuple(chapter.begun),
                 ended=tuple(chapter.ended),
-                told=(*news, *chapter.told),
+                told=(*news, *chapter.events),
                 follows=self.follows,
                 leaves=leaves,
                 logged=write_unlogged(self.store.catalog, self.store.layout)[0] if leaves else None,
@@ -191,23 +219,20 @@ class Engine:
 
     def _record(self, name: str) -> dict[str, Any]:
         """A pond's record, with the cause of its demand."""
-        record = save_pond(self.state, name)
         cause = self.run_history.asked.get(name)
-        return record if cause is None else {**record, "asked": list(cause)}
+        return save_pond(self.state, name) | ({} if cause is None else {"asked": list(cause)})
 
     def _jobs(self, starts: Sequence[StartRipple]) -> tuple[NewJob, ...]:
-        """One job for each ripple of a model; one for all tables of an Inlet that start together: one scan serves
-        all."""
-        looks: dict[tuple[str, int], list[StartRipple]] = {}
+        """One job for each ripple of a model; one for all tables of an Inlet that start together."""
+        scans: dict[tuple[str, int], list[StartRipple]] = {}
         found = []
         for start in starts:
             if self.state.ponds[start.pond].is_inlet:
-                looks.setdefault((start.pond, start.freshness), []).append(start)
+                scans.setdefault((start.pond, start.freshness), []).append(start)
             else:
                 found.append(self._job(RIPPLE_JOB, start, ripple=start.ripple, body=self._ripple_body(start)))
-        for together in looks.values():
-            body = {"ripples": [start.ripple for start in together]}
-            found.append(self._job(INLET_JOB, together[0], body=body))
+        for together in scans.values():
+            found.append(self._job(INLET_JOB, together[0], body={"ripples": [start.ripple for start in together]}))
         return tuple(found)
 
     def _job(self, kind: str, start: StartRipple, *, body: Mapping[str, object], ripple: str = "") -> NewJob:
@@ -227,10 +252,7 @@ class Engine:
     def _ripple_body(self, start: StartRipple) -> dict[str, object]:
         """What the execution reads: the version of every table of its sources and of its parents (None where a source
         has never completed a run), and the definition of the ripple."""
-        reads: dict[str, object] = {}
-        for part in start.cut:
-            reads.update(dict(part.versions or ()))
-        reads.update(dict(start.parents))
+        reads = dict(chain(*(part.versions or () for part in start.cut), start.parents))
         ripples = self.state.ponds[start.pond].ripples
         definition = next(ripple.spec.fingerprint for ripple in ripples if ripple.spec.name == start.ripple)
         return {"reads": reads, "attempt": start.attempt, "definition": definition}
@@ -261,17 +283,17 @@ def open_engine(
     """Become the owner with the first step: it brings the stored state to the graph that the manifest declares now, and
     takes the events in `asked`; the jobs that it makes go to the `reserved` workers. None while another process owns
     the engine. Jobs whose workers are gone are queued again."""
-    heard = tracing()  # raises for bad settings, before this process owns the engine
+    traced = tracing()  # raises for bad settings, before this process owns the engine
     for _ in range(limits.CLAIM_TRIES):
         with store.catalog.snapshot() as connection:
             owner = engine_owner(connection)
             if owner is not None and owner.held and owner.holder != holder:
                 return None
             saved = load_engine(connection)
-            under_way = pond_runs(connection, states=RUNNING, limit=None)
+            under_way = pond_runs(connection, states=["running"], limit=None)
             newest = newest_runs(connection)
         state = restored(compiled.ponds, saved)
-        kept = RunHistory(trace=heard.begin_run, on_end=heard.end_run)
+        kept = RunHistory(tracing=traced)
         for run in under_way:
             published = state.ponds[run.pond].published if run.pond in state.ponds else None
             kept.open.setdefault(run.pond, {})[run.freshness_us] = StartedRun(run.run_id, run.trace_id, published)
@@ -294,9 +316,9 @@ def open_engine(
     return None
 
 
-def _take_engine(engine: Engine, told: Sequence[Event], asked: Sequence[Arrived]) -> bool:
+def _take_engine(engine: Engine, own: Sequence[Event], asked: Sequence[Arrived]) -> bool:
     """Claim the engine with its first step, or without one if there is nothing to store."""
-    engine.advance(told, asked=asked)
+    engine.advance(own, asked=asked)
     if engine.owner.epoch:
         return True
     owner = claim_engine(engine.store.catalog, holder=engine.owner.holder)
@@ -317,8 +339,7 @@ def restored(ponds: Iterable[PondSpec], saved: SavedEngine) -> State:
 
 
 def opening(state: State, ponds: Iterable[PondSpec], *, runs_triggers: bool = False) -> list[Event]:
-    """The first events for a restored engine: the declared graph, and that triggers sleep unless the owner runs
-    them."""
+    """The first events for a restored engine: the declared graph; triggers sleep unless the owner runs them."""
     change = graph_change(state, ponds)
     return [*([change] if change is not None else []), *([] if runs_triggers else sleeping(state))]
 

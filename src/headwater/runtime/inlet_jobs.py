@@ -17,7 +17,7 @@ from headwater.base.errors import CatalogUnreachable, Conflict, HeadwaterError, 
 from headwater.base.ids import RunId
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
-from headwater.catalog.engine_records import INLET_JOB, JobEnd, JobOutput
+from headwater.catalog.engine_records import INLET_JOB, InboxEvent, JobEnd, JobOutput
 from headwater.catalog.inbox import message
 from headwater.catalog.job_output import keep_output
 from headwater.catalog.lookup import run_record, table_states
@@ -27,11 +27,19 @@ from headwater.catalog.stored_dead_letters import dead_letters_by_run
 from headwater.connectors.protocol import BadRows, SliceGone, Source, TransientError
 from headwater.duck.unique_keys import stored_keys
 from headwater.freshness.events import Completed, Failed
-from headwater.runtime.apply_events import Event, RunBegan, RunFinished, SliceBegan, SliceEnded, SliceRetried
+from headwater.runtime.execution import SparkStart
 from headwater.runtime.inlet import Inlet
 from headwater.runtime.open_sources import OpenSource, OpenSources, PipelineJob
-from headwater.runtime.results import PipelineResult, no_answer
-from headwater.runtime.spark_start import SparkStart
+from headwater.runtime.results import (
+    Event,
+    PipelineResult,
+    RunBegan,
+    RunFinished,
+    SliceBegan,
+    SliceEnded,
+    SliceRetried,
+    no_answer,
+)
 from headwater.runtime.stored_slices import (
     begin_run,
     evolve_tables,
@@ -46,12 +54,17 @@ if TYPE_CHECKING:
     from headwater.runtime.land_slice import LandedSlice
     from headwater.spark.write_frame import SparkSession
 
-Look = Callable[[str], PipelineJob]
+ScanSource = Callable[[str], PipelineJob]
 """Scans the source of an Inlet. Raises HeadwaterError if it cannot be scanned."""
 OpenInlet = Callable[[str], tuple[Inlet, Source]]
 """Opens the source of an Inlet without scanning for new data."""
-Done = tuple[PipelineResult | None, JobLease | None]
-"""The result of a pipeline, if the job was the last of its run; and the next job of the worker."""
+
+
+def job_events(lease: JobLease, kind: type[Completed | Failed], actor: str) -> list[InboxEvent]:
+    """The events that report the end of a job to the engine: one for each ripple that it was for."""
+    ripples = [str(name) for name in lease.body.get("ripples", [lease.ripple])]
+    ids = {"job": lease.job_id}
+    return [message(kind(lease.pond, name, lease.freshness_us), actor=actor, ids=ids) for name in ripples]
 
 
 class InletJobs:
@@ -76,9 +89,11 @@ class InletJobs:
 
     # --- the scan of the source
 
-    def plan(self, lease: JobLease, look: Look, *, holder: str | None) -> Done:
-        """Scan the source and store new data as jobs; the job of the Inlet waits for them. If nothing is new, or the
-        source cannot be scanned, the job ends."""
+    def plan(
+        self, lease: JobLease, scan: ScanSource, *, holder: str | None
+    ) -> tuple[PipelineResult | None, JobLease | None]:
+        """Scan the source and store new data as jobs; the job of the Inlet waits for them. Also returns a job that was
+        claimed for `holder`. If nothing is new, or the source cannot be scanned, the job ends, with a result."""
         with traced_inlet(lease) as span:
             end = JobEnd(
                 held=lease.fence, state="waiting", rows=lease.rows, bytes=lease.bytes, trace_id=span.traceparent
@@ -86,15 +101,14 @@ class InletJobs:
             error: HeadwaterError | None = None
             evolved: tuple[str, ...] = ()
             try:
-                job = look(lease.pond)
+                job, begins = scan(lease.pond), False
                 try:
-                    run_id, claimed = self._begin(end, job, holder)
-                except BaseException:
-                    job.source.close()
-                    raise
-                if run_id is not None:
+                    begins, claimed = self._begin(end, job, holder)
+                finally:
+                    if not begins:
+                        job.source.close()
+                if begins:
                     return None, claimed
-                job.source.close()
                 evolved = job.evolved
             except TransientError as found:
                 error = no_answer(lease.pond, found)
@@ -104,13 +118,20 @@ class InletJobs:
                 error = found
             if error is not None:
                 span.fail(error)
-        changed = bool(evolved) or lease.landed_run_id is not None
-        self._end_inlet(lease, replace(end, landed_run_id=lease.landed_run_id, changed=changed), error)
+        end = replace(
+            end,
+            state="done" if error is None else "failed",
+            error=None if error is None else error.as_json(),
+            landed_run_id=lease.landed_run_id,
+            changed=bool(evolved) or lease.landed_run_id is not None,
+        )
+        events = job_events(lease, Completed if error is None else Failed, self.actor)
+        finish_job(self.store.catalog, end, events=events)
         state = "failed" if error is not None else "success" if evolved else "unchanged"
         return PipelineResult(lease.pond, state, evolved=evolved, error=error), None
 
-    def _begin(self, end: JobEnd, job: PipelineJob, holder: str | None) -> tuple[RunId | None, JobLease | None]:
-        """Store the slices of a run, or join the run that is open; None if there is nothing to land."""
+    def _begin(self, end: JobEnd, job: PipelineJob, holder: str | None) -> tuple[bool, JobLease | None]:
+        """Store the slices of a run, or join the run that is open; False if there is nothing to land."""
         for _ in range(limits.REPLANS + 1):
             plan = job.planned.plan
             try:
@@ -124,7 +145,7 @@ class InletJobs:
                     job.evolved += evolve_tables(self.store, job.planned, actor=self.actor)
                     if not any(table.slices for table in job.planned.tables):
                         note_touched(self.store, job.planned, actor=self.actor)
-                        return None, None
+                        return False, None
                     run_id, claimed = begin_run(
                         self.store, job.planned, trigger=self.trigger, actor=self.actor, ends=end, holder=holder
                     )
@@ -133,20 +154,8 @@ class InletJobs:
                 continue
             self._note_begun(job.pipeline, run_id, job.evolved)
             self.sources.put(run_id, job.planned.inlet, job.source)
-            return run_id, claimed
+            return True, claimed
         raise HeadwaterError("HW-T02", f"other processes keep changing `{job.pipeline}`", retryable=True)
-
-    def _end_inlet(self, lease: JobLease, end: JobEnd, error: HeadwaterError | None) -> None:
-        told = None if error is None else error.as_json()
-        end = replace(end, state="done" if error is None else "failed", error=told)
-        events = [
-            Completed(lease.pond, str(name), lease.freshness_us)
-            if error is None
-            else Failed(lease.pond, str(name), lease.freshness_us)
-            for name in lease.body.get("ripples", ())
-        ]
-        told_of = [message(event, actor=self.actor, ids={"job": lease.job_id}) for event in events]
-        finish_job(self.store.catalog, end, events=told_of)
 
     def _note_begun(self, pipeline: str, run_id: str, evolved: tuple[str, ...] = ()) -> None:
         """Reports each run that this process works on, once, before any other report about it."""
@@ -156,18 +165,18 @@ class InletJobs:
         if not known:
             with self.store.catalog.snapshot() as connection:
                 slices = sum(table.slices for table in tables_of_run(connection, run_id))
-            self.on_event(RunBegan(pipeline, run_id, slices))
+            self.on_event(RunBegan(pipeline, slices))
 
     # --- a slice
 
-    def land(self, lease: JobLease, open_inlet: OpenInlet) -> Done:
-        """Do one claimed slice to its end: landed, failed, or gone. Raises HW-T03 if another worker has it."""
+    def land(self, lease: JobLease, open_inlet: OpenInlet) -> PipelineResult | None:
+        """Do one claimed slice to its end: landed, failed, or gone. Returns the result of its run, if that has ended.
+        Raises HW-T03 if another worker has the slice."""
         crash_point("unit.after_lease")
         with self.store.catalog.snapshot() as connection:
             slice_ = slice_lease(connection, lease)
         self._note_begun(slice_.pipeline, slice_.run_id)
-        what = stored_slice(slice_.payload).slice
-        self.on_event(SliceBegan(slice_.pipeline, slice_.table, slice_.ordinal, what.describe, what.estimated_bytes))
+        self.on_event(SliceBegan(slice_.pipeline, stored_slice(slice_.payload).slice.describe))
         try:
             landed = self._land_patiently(lease, slice_, open_inlet)
         except SliceGone:
@@ -180,17 +189,17 @@ class InletJobs:
             return self.fail(lease, error)
         else:
             seq = landed.seq
-            self.on_event(SliceEnded(slice_.pipeline, slice_.table, slice_.ordinal, landed.rows, landed.bytes))
-        return self._result(slice_, seq), None
+            self.on_event(SliceEnded(slice_.pipeline, landed.rows, landed.bytes))
+        return self._result(slice_, seq)
 
-    def fail(self, lease: JobLease, error: HeadwaterError) -> Done:
+    def fail(self, lease: JobLease, error: HeadwaterError) -> PipelineResult | None:
         """End a slice that failed for good."""
         with self.store.catalog.snapshot() as connection:
             slice_ = slice_lease(connection, lease)
         self._errors.setdefault(slice_.run_id, error)
         end = replace(lease.failed(error.as_json()), landed_run_id=slice_.run_id)
         seq = fail_table(self.store, slice_.run_id, slice_.table, error=error, actor=self.actor, ends=end)
-        return self._result(slice_, seq), None
+        return self._result(slice_, seq)
 
     def _land_patiently(self, lease: JobLease, slice_: SliceLease, open_inlet: OpenInlet) -> LandedSlice:
         """Land a slice; a transient failure of the source is retried after growing pauses."""
@@ -203,14 +212,14 @@ class InletJobs:
                 if tries == limits.SOURCE_RETRIES:
                     hint = f"it was asked {tries + 1} times; run the same command again when it is back"
                     raise no_answer(slice_.table, error, hint=hint) from error
-                self.on_event(SliceRetried(slice_.pipeline, slice_.table, slice_.ordinal, str(error)))
+                self.on_event(SliceRetried(slice_.pipeline, str(error)))
             if self.stopping.wait(delay):
                 raise KeyboardInterrupt
             delay = min(delay * 2, limits.RETRY_MAX_SECONDS)
         raise AssertionError("the last try returns or raises")
 
     def _land_once(self, lease: JobLease, slice_: SliceLease, opened: OpenSource, start: SparkStart) -> LandedSlice:
-        from headwater.runtime.land_slice import UnitWork, bad_rows_error, land_unit
+        from headwater.runtime.land_slice import SliceWork, bad_rows_error, land_slice
 
         table = next((each for each in opened.inlet.tables if each.ask.name == slice_.table), None)
         if table is None or opened.inlet.definition != slice_.definition:
@@ -218,7 +227,7 @@ class InletJobs:
         with opened.lock:
             read = opened.source.read(table.ask, stored_slice(slice_.payload).slice)
         try:
-            return land_unit(UnitWork(self.store, slice_, table, read, self.spark, self.actor, lease, start))
+            return land_slice(SliceWork(self.store, slice_, table, read, self.spark, self.actor, lease, start))
         except BadRows as error:
             raise bad_rows_error(table.ask, error) from error
 
@@ -234,7 +243,7 @@ class InletJobs:
             tables, bad = tables_of_run(connection, run_id), dead_letters_by_run(connection, [run_id])
         self.sources.close(run_id)
         state, error = str(record["state"]), self._errors.pop(run_id, None)
-        self.on_event(RunFinished(slice_.pipeline, run_id, state))
+        self.on_event(RunFinished(slice_.pipeline))
         if state == "superseded":
             return None
         if error is None and state in ("failed", "partial"):
@@ -252,8 +261,10 @@ class InletJobs:
             not_in_source=self._not_in_source(tables) if error is None else {},
             error=error,
         )
-        if result.notes:
-            self._keep_notes(run_id, result)
+        if result.notes:  # stored for the user with the job that planned the run
+            with self.store.catalog.transaction(durable=False) as connection:
+                of = (t.job.c.landed_run_id == run_id) & (t.job.c.kind == INLET_JOB)
+                keep_output(connection, JobOutput(output="\n".join(result.notes)), of)
         return result
 
     def _not_in_source(self, tables: Sequence[TableOfRun]) -> dict[str, int]:
@@ -264,9 +275,3 @@ class InletJobs:
             states = table_states(connection, counts) if counts else []
         found = {state.name: stored_keys(self.store.root, state) - counts[state.name] for state in states}
         return {table: rows for table, rows in found.items() if rows > 0}
-
-    def _keep_notes(self, run_id: str, result: PipelineResult) -> None:
-        """Store the notes for the user with the job that planned the run."""
-        with self.store.catalog.transaction(durable=False) as connection:
-            of = (t.job.c.landed_run_id == run_id) & (t.job.c.kind == INLET_JOB)
-            keep_output(connection, JobOutput(output="\n".join(result.notes)), of)

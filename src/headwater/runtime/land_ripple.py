@@ -8,17 +8,18 @@ require (the lease of the job) and contain (the end of the job).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headwater.base.clock import now_us
-from headwater.base.node import this_node
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_records import InboxEvent, JobEnd
 from headwater.catalog.evolution import DeclaredColumn, Evolution, Shown, evolve
-from headwater.catalog.landing import Landing, check_owner, until_landed
+from headwater.catalog.landing import Landing, check_owner, try_directory, until_landed
 from headwater.catalog.lookup import TableEntry, table_entries, table_states
 from headwater.catalog.schema_decisions import refuse_change
 from headwater.catalog.table_state import TableState
@@ -26,7 +27,6 @@ from headwater.duck.unique_keys import current_hashes
 from headwater.observe.tracing import trace_id_of
 from headwater.runtime.cut_inputs import CutInput, cut_of, parent_runs, read_inputs
 from headwater.runtime.traced import traced_commit, traced_ripple
-from headwater.storage.layout import attempt_directory
 from headwater.storage.part_writer import write_manifest
 
 if TYPE_CHECKING:
@@ -107,23 +107,44 @@ def land_ripple(work: RippleWork) -> LandedRipple:
     for a schema change that needs a decision, HW-R03 if its time was up, HW-T03 if the lease was lost, `TransientError`
     if Spark went away. Nothing has changed then. The start of Spark does not count towards the timeout."""
     from headwater.spark.job_control import controlled
-    from headwater.spark.ripples import running
 
     inputs = read_inputs(work.store, work.ripple.table, work.inputs)
     spark = work.spark()
     with controlled(spark, work.ripple.table, timeout_seconds=work.timeout_seconds) as control:
         work.on_control(control)
-        with running(
-            spark,
-            work.ripple.table,
-            work.ripple.code,
-            inputs=inputs,
-            freshness_us=work.freshness_us,
-            previous_freshness_us=work.previous_freshness_us,
-        ) as frame:
+        with running_code(work, inputs, spark) as frame:
             result = _Result(work, frame, inputs, control)
             # A retry does not help if the caller's requirement fails; a table that has changed is read again.
             return until_landed(work.ripple.table, result.land, moved=result.table_moved)
+
+
+def running_code(
+    work: RippleWork, inputs: Mapping[str, Input], spark: SparkSession
+) -> AbstractContextManager[DataFrame]:
+    """`spark.ripples.running` for this work."""
+    from headwater.spark.ripples import running
+
+    return running(
+        spark,
+        work.ripple.table,
+        work.ripple.code,
+        inputs=inputs,
+        freshness_us=work.freshness_us,
+        previous_freshness_us=work.previous_freshness_us,
+    )
+
+
+def commit_outcome(work: RippleWork, landing: Landing, outcome: RippleOutcome) -> LandedRipple:
+    """One commit for all changes of the execution, with those of its run and its job."""
+    closing = work.closing(outcome)
+    seq = landing.commit(
+        changes=closing.changes,
+        requires=work.requires,
+        events=closing.events,
+        ends=closing.ends,
+        send=traced_commit,
+    )
+    return LandedRipple(**vars(outcome), seq=seq)
 
 
 def one_ripple_run(work: RippleWork, *, trigger: str, definition: str) -> RippleWork:
@@ -132,7 +153,7 @@ def one_ripple_run(work: RippleWork, *, trigger: str, definition: str) -> Ripple
     asked = work.closing
 
     def closing(outcome: RippleOutcome) -> Closing:
-        told = asked(outcome)
+        rest = asked(outcome)
         run: list[r.Change] = [
             r.RunStarted(
                 run_id=work.run_id,
@@ -154,7 +175,7 @@ def one_ripple_run(work: RippleWork, *, trigger: str, definition: str) -> Ripple
         ]
         if outcome.parent_runs:
             run.append(r.LineageAdded(child_run_id=work.run_id, parent_run_ids=outcome.parent_runs))
-        return replace(told, changes=(*run, *told.changes))
+        return replace(rest, changes=(*run, *rest.changes))
 
     return replace(work, closing=closing)
 
@@ -163,9 +184,7 @@ class _Result:
     """A result on its way into its table. It is computed once for each time that it is written."""
 
     def __init__(self, work: RippleWork, frame: DataFrame, inputs: Mapping[str, Input], control: Control):
-        self.work, self.ripple, self.frame, self.inputs = work, work.ripple, frame, inputs
-        self.control = control
-        self.exact: DataFrame | None = None
+        self.work, self.ripple, self.frame, self.inputs, self.control = work, work.ripple, frame, inputs, control
         self.base: tuple[TableEntry | None, TableState | None] = (None, None)
 
     def land(self, number: int) -> LandedRipple:
@@ -204,10 +223,8 @@ class _Result:
             modes=(entry.mode, self.ripple.mode) if entry is not None else None,
         )
         if evolution.refused:
-            work, made = self.work, self.ripple
-            raise refuse_change(
-                work.store, made.table, evolution, mode=made.mode, actor=work.actor, declared=made.declared
-            )
+            store, actor, made = self.work.store, self.work.actor, self.ripple
+            raise refuse_change(store, made.table, evolution, mode=made.mode, actor=actor, declared=made.declared)
         return evolution
 
     def _write(self, evolution: Evolution, live: TableState | None, *, number: int) -> Written:
@@ -216,18 +233,12 @@ class _Result:
         from headwater.spark.small_runs import is_small
         from headwater.spark.write_frame import WriteTarget, write_frame
 
-        directory = attempt_directory(
-            self.ripple.table,
-            run_id=self.work.run_id,
-            node=this_node(),
-            unit_id=self.work.job_id,
-            attempt=self.work.attempt,
-        )
+        work = self.work
         target = WriteTarget(
-            root=self.work.store.root,
-            directory=directory + (f"/again-{number}" if number else ""),
+            root=work.store.root,
+            directory=try_directory(self.ripple.table, work.run_id, work.job_id, work.attempt, number=number),
             schema=evolution.schema,
-            run_id=self.work.run_id,
+            run_id=work.run_id,
             ingested_at_us=now_us(),
             known_hashes=self._known_rows(evolution.schema, live),
         )
@@ -235,24 +246,22 @@ class _Result:
         # Nothing decides which of two rows with one key would win, so an upsert with such rows is refused.
         unique_key = self.ripple.primary_key if self.ripple.mode == "upsert" else ()
         small = is_small(tables_of(self.inputs.values()))
-        return write_frame(landing_frame(self._exact(), types, unique_key=unique_key), target, is_small=small)
+        return write_frame(landing_frame(self._exact, types, unique_key=unique_key), target, is_small=small)
 
+    @cached_property
     def _exact(self) -> DataFrame:
         """The result with the nanoseconds of times that it passes on; its names have been checked before."""
         from headwater.spark.carried_times import exact_frame
 
-        if self.exact is None:
-            self.exact = exact_frame(self.frame)
-        return self.exact
+        return exact_frame(self.frame)
 
     def _known_rows(self, schema: TableSchema, live: TableState | None) -> bytes:
         """The hashes of rows that an upsert need not write again, because the table shows them already. Not if a column
         has a default: it is shown where a row holds nothing, and the hash is the same for both."""
         if live is None or not live.files or self.ripple.mode != "upsert":
             return b""
-        if any(column.default is not None for column in schema.columns):
-            return b""
-        if sum(file.rows for file in live.files) > COMPARED_ROWS:
+        has_defaults = any(column.default is not None for column in schema.columns)
+        if has_defaults or sum(file.rows for file in live.files) > COMPARED_ROWS:
             return b""
         return current_hashes(self.work.store.root, live, self.ripple.primary_key[0], None)
 
@@ -284,13 +293,5 @@ class _Result:
             schema_events=evolution.events,
             parent_runs=parent_runs(self.inputs),
         )
-        closing = work.closing(outcome)
         self.control.check()
-        seq = landing.commit(
-            changes=closing.changes,
-            requires=work.requires,
-            events=closing.events,
-            ends=closing.ends,
-            send=traced_commit,
-        )
-        return LandedRipple(**vars(outcome), seq=seq)
+        return commit_outcome(work, landing, outcome)

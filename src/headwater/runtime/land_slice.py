@@ -3,6 +3,9 @@
 The schema is decided before the rows are written and committed with them. If the rows have unknown columns, or another
 slice changed the schema meanwhile, the slice is written again with the newer schema; no commit names the files of the
 first try.
+
+Dead letters belong to what is in the table: when a file is read again its older dead letters are removed, and when a
+table is replaced those of the previous run are, in the same commit.
 """
 
 from __future__ import annotations
@@ -14,40 +17,37 @@ from typing import TYPE_CHECKING
 from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError, Position
-from headwater.base.node import this_node
 from headwater.base.table_schema import TableSchema
+from headwater.catalog import dead_letters as d
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
-from headwater.catalog.dead_letters import TABLE as LETTERS
-from headwater.catalog.dead_letters import add_dead_letters
 from headwater.catalog.evolution import Evolution
-from headwater.catalog.landing import Landing, until_landed
+from headwater.catalog.landing import Landing, try_directory, until_landed
 from headwater.catalog.lookup import TableEntry, staged_files, table_entries, table_states
 from headwater.catalog.queue import JobLease
 from headwater.catalog.schema_decisions import refuse_change
 from headwater.catalog.slice_jobs import SliceLease
+from headwater.catalog.stored_dead_letters import dead_letter_files, read_dead_letters, take_out, take_out_all
 from headwater.catalog.table_state import TableState
+from headwater.coerce.row_errors import BadRow
 from headwater.connectors.protocol import (
     ArrowRead,
     BadItem,
     BadRows,
     CursorKind,
-    Observed,
     SparkScan,
     TableAsk,
 )
 from headwater.duck.unique_keys import current_hashes, keys_are_unique
 from headwater.observe.counters import COUNTERS
 from headwater.runtime.bad_items import check_bad_items, read_without
-from headwater.runtime.inlet import InletTable
-from headwater.runtime.observed_columns import merge_observed, shown_to
+from headwater.runtime.execution import SparkStart
+from headwater.runtime.inlet import InletTable, merge_observed, shown_to
 from headwater.runtime.plan import evolve_table
-from headwater.runtime.slice_dead_letters import is_dead_letters, take_out_older, write_bad_rows
-from headwater.runtime.spark_start import SparkStart
 from headwater.runtime.stored_slices import stored_slice
 from headwater.runtime.traced import traced_commit, traced_slice
 from headwater.storage.file_record import FileRecord
-from headwater.storage.layout import attempt_directory
+from headwater.storage.layout import parse_attempt
 from headwater.storage.part_writer import rewrite_without, write_manifest
 
 if TYPE_CHECKING:
@@ -61,13 +61,10 @@ class LandedSlice:
     rows: int
     bytes: int
     seq: int
-    bad_rows: int = 0
-    bad_files: int = 0
-    """The files that were kept as dead letters."""
 
 
 @dataclass(frozen=True)
-class UnitWork:
+class SliceWork:
     """All that is needed to land one claimed slice."""
 
     store: Store
@@ -81,13 +78,12 @@ class UnitWork:
 
 
 @traced_slice
-def land_unit(work: UnitWork) -> LandedSlice:
+def land_slice(work: SliceWork) -> LandedSlice:
     """Read, write and commit one slice. Raises `TransientError` or `SliceGone`, which the caller handles, HW-T03 if the
     lease was lost, and any other error for good."""
-    observed = work.read.observed if isinstance(work.read, ArrowRead) else None
-    unit = _Unit(work, observed)
-    unit.leave_out(observed.bad_items if observed is not None else ())
-    return until_landed(work.table.ask.name, unit.land)
+    attempt = _Attempt(work)
+    attempt.leave_out(attempt.observed.bad_items if attempt.observed is not None else ())
+    return until_landed(work.table.ask.name, attempt.land)
 
 
 def bad_rows_error(ask: TableAsk, error: BadRows) -> HeadwaterError:
@@ -115,20 +111,20 @@ def _declares_enough(table: InletTable) -> bool:
     return bool(table.declared) and table.declared.keys() >= set(table.ask.primary_key)
 
 
-class _Unit:
-    """A claimed slice on its way into its table, with the columns and the unreadable items that its tries have
-    found."""
+class _Attempt:
+    """A claimed slice on its way into its table, with the columns and the unreadable items found so far."""
 
-    def __init__(self, work: UnitWork, observed: Observed | None):
-        self.work, self.observed = work, observed
-        self.store, self.ask, self.lease = work.store, work.table.ask, work.lease
+    def __init__(self, work: SliceWork):
+        self.work, self.store, self.ask, self.lease = work, work.store, work.table.ask, work.lease
         self.read = work.read
+        self.observed = self.read.observed if isinstance(self.read, ArrowRead) else None
         self.stored = stored_slice(work.lease.payload)
         self.bad: dict[str, BadItem] = {}
 
     def land(self, number: int) -> LandedSlice | None:
         """One try: write the slice for the table as it is now, and commit. None if it has found something new."""
-        entry = self._entry()
+        with self.store.catalog.snapshot() as connection:
+            entry = table_entries(connection, [self.ask.name]).get(self.ask.name)
         if self.observed is None and number == 0 and entry is None and not _declares_enough(self.work.table):
             self._observe()
         evolution = evolve_table(entry, self.work.table, shown_to(entry, self.observed, self.ask))
@@ -136,7 +132,7 @@ class _Unit:
             ask, actor, declared = self.ask, self.work.actor, self.work.table.declared
             raise refuse_change(self.store, ask.name, evolution, mode=ask.mode, actor=actor, declared=declared)
         with Landing(self.store, self.work.actor) as landing:
-            written = self._write(landing, evolution.schema, entry, number=number)
+            written = self._write(landing, evolution.schema, number=number)
             if written.bad_items or written.unknown:
                 self.leave_out(written.bad_items)
                 if written.unknown or self.observed is not None:
@@ -152,10 +148,6 @@ class _Unit:
             check_bad_items(self.ask, self.bad.values())
             self.read = read_without(self.read, self.bad)
 
-    def _entry(self) -> TableEntry | None:
-        with self.store.catalog.snapshot() as connection:
-            return table_entries(connection, [self.ask.name]).get(self.ask.name)
-
     def _observe(self) -> None:
         """Ask every partition for its columns, and leave out the bad items that this finds."""
         from headwater.spark.write_frame import observe_read
@@ -166,14 +158,12 @@ class _Unit:
             self.observed = merge_observed(found)
             self.leave_out(self.observed.bad_items)
 
-    def _write(self, landing: Landing, schema: TableSchema, entry: TableEntry | None, *, number: int) -> Written:
+    def _write(self, landing: Landing, schema: TableSchema, *, number: int) -> Written:
         from headwater.spark.write_frame import WriteTarget, check_written, write_read
 
-        known = b""
-        if isinstance(self.read, ArrowRead) and self.read.key_filter_column is not None and entry is not None:
-            known = current_hashes(
-                self.store.root, self._state(), self.read.key_filter_column, self.read.key_filter_from
-            )
+        known, read = b"", self.read
+        if isinstance(read, ArrowRead) and read.key_filter_column is not None and (state := self._state()) is not None:
+            known = current_hashes(self.store.root, state, read.key_filter_column, read.key_filter_from)
         target = WriteTarget(
             root=self.store.root,
             directory=self._directory(self.ask.name, number),
@@ -182,7 +172,7 @@ class _Unit:
             ingested_at_us=now_us(),
             known_hashes=known,
         )
-        written = write_read(self.work.spark(), self.read, target)
+        written = write_read(self.work.spark(), read, target)
         landing.files += written.files
         check_written(written, max_bad_rows=self.ask.max_bad_rows)
         if written.cursor is not None and not self.stored.is_last and self.stored.cursor_kind == OPAQUE_TOKEN:
@@ -193,15 +183,11 @@ class _Unit:
     def _directory(self, table: str, number: int) -> str:
         """The directory for a table's files of this try."""
         lease = self.lease
-        directory = attempt_directory(
-            table, run_id=lease.run_id, node=this_node(), unit_id=lease.unit_id, attempt=lease.attempt
-        )
-        return directory + (f"/again-{number}" if number else "")
+        return try_directory(table, lease.run_id, lease.unit_id, lease.attempt, number=number)
 
-    def _state(self) -> TableState:
+    def _state(self) -> TableState | None:
         with self.store.catalog.snapshot() as connection:
-            (state,) = table_states(connection, [self.ask.name])
-        return state
+            return next(iter(table_states(connection, [self.ask.name])), None)
 
     def _commit(
         self, landing: Landing, entry: TableEntry | None, evolution: Evolution, written: Written, *, number: int
@@ -229,7 +215,7 @@ class _Unit:
                 if ask.mode == "append" and schema_id:
                     self._retire(landing, number=number)
             self._take_out_older(landing, number=number)
-            add_dead_letters(landing, letters, run_id=run_id)
+            d.add_dead_letters(landing, letters, run_id=run_id)
         versions = {**written.items, **{item.source_id: item.version for item in self.bad.values()}}
         items = {item.source_id: versions.get(item.source_id, item.version) for item in stored.slice.items}
         if items:
@@ -260,42 +246,52 @@ class _Unit:
             COUNTERS.add("rows_dead_lettered", ask.name, times=len(written.bad))
         if self.bad:
             COUNTERS.add("files_dead_lettered", ask.name, times=len(self.bad))
-        return LandedSlice(written.rows, written.bytes, seq, len(written.bad), len(self.bad))
+        return LandedSlice(written.rows, written.bytes, seq)
 
     def _write_letters(self, landing: Landing, written: Written, *, number: int) -> tuple[FileRecord, ...]:
+        """The files of the slice's bad rows and items."""
         if not written.bad and not self.bad:
             return ()
         assert isinstance(self.read, ArrowRead)
-        letters = write_bad_rows(
-            self.store,
-            written.bad,
-            tuple(self.bad.values()),
-            table=self.ask.name,
-            pipeline=self.lease.pipeline,
-            format_=self.read.format,
-            directory=self._directory(LETTERS, number),
-            run_id=self.lease.run_id,
-        )
-        landing.files += letters
-        return letters
+        rows = [(row, row.error.place, self.read.format) for row in written.bad]
+        items = [(BadRow(item.error, b""), item.source_id, d.WHOLE_FILE) for item in self.bad.values()]
+        letters = [
+            d.dead_letter_of(row, table=self.ask.name, pipeline=self.lease.pipeline, place=place, format_=format_)
+            for row, place, format_ in (*rows, *items)
+        ]
+        directory = self._directory(d.TABLE, number)
+        files = d.write_dead_letters(self.store.root, directory, letters, run_id=self.lease.run_id, number=0)
+        landing.files += files
+        return files
 
     def _take_out_older(self, landing: Landing, *, number: int) -> None:
-        """Replace the older dead letters of the slice's files, or of the whole table, by those of this slice. A file
-        that cannot be read leaves the rows of its last readable version in the table, and so their dead letters."""
-        bad, items = self.bad.keys(), self.stored.slice.items
-        places = None if self.ask.mode == "replace" else {item.source_id for item in items} - bad
-        take_out_older(landing, self.ask.name, places=places, items=bad, directory=self._directory(LETTERS, number))
+        """Remove the dead letters that those of this slice replace: all of the table if it is replaced, else those of
+        the slice's files. A file that cannot be read leaves the rows of its last readable version in the table, and so
+        their dead letters; only those for the whole file are removed."""
+        with self.store.catalog.snapshot() as connection:
+            letters = dead_letter_files(connection, self.ask.name)
+        if letters is None:
+            return
+        if self.ask.mode == "replace":
+            take_out_all(landing, letters)
+            return
+        places = {item.source_id for item in self.stored.slice.items} - self.bad.keys()
+        gone = {
+            (kept.path, kept.row)
+            for kept in read_dead_letters(self.store.root, letters)
+            if kept.letter.place in places or (kept.letter.format == d.WHOLE_FILE and kept.letter.place in self.bad)
+        }
+        take_out(landing, letters, gone, directory=self._directory(d.TABLE, number))
 
     def _retire(self, landing: Landing, *, number: int) -> None:
         """Remove the rows of replaced items: files that hold nothing else leave the table, the others are rewritten."""
         gone = set(self.stored.slice.replaces) - self.bad.keys()
-        state = self._state() if gone and self._entry() is not None else None
-        files = state.files if state is not None else ()
+        state = self._state() if gone else None
+        if state is None:
+            return
         hit = []
-        for place, file in enumerate(f for f in files if f.source_count or gone & f.sources.keys()):
-            if state is None or (
-                file.sources and file.sources.keys() <= gone and sum(file.sources.values()) == file.rows
-            ):
+        for place, file in enumerate(f for f in state.files if f.source_count or gone & f.sources.keys()):
+            if file.sources and file.sources.keys() <= gone and sum(file.sources.values()) == file.rows:
                 hit.append(file)
                 continue
             kept = rewrite_without(
@@ -321,8 +317,14 @@ class _Unit:
         name = self.ask.name
         with self.store.catalog.snapshot() as connection:
             earlier = staged_files(connection, self.lease.run_id, name)
-            states = table_states(connection, [name])
-        groups = [(staged.schema_id, [f for f in staged.files if not is_dead_letters(f)]) for staged in earlier]
+        state = self._state()
+        groups = [(staged.schema_id, [f for f in staged.files if not _is_dead_letters(f)]) for staged in earlier]
         groups = [(id_, staged) for id_, staged in [*groups, (schema_id, list(files))] if staged]
-        landing.replace_files(name, states[0].files if states else (), groups, run_id=self.lease.run_id)
-        return tuple(file for staged in earlier for file in staged.files if is_dead_letters(file))
+        landing.replace_files(name, state.files if state is not None else (), groups, run_id=self.lease.run_id)
+        return tuple(file for staged in earlier for file in staged.files if _is_dead_letters(file))
+
+
+def _is_dead_letters(file: FileRecord) -> bool:
+    """Whether a file that waits for the end of its run holds dead letters, not rows of the table."""
+    attempt = parse_attempt(file.path)
+    return attempt is not None and attempt.table == d.TABLE

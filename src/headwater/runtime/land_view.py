@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from headwater.base.errors import HeadwaterError, Position
 from headwater.base.types import Type
 from headwater.catalog import records as r
+from headwater.catalog.landing import Landing
 from headwater.catalog.lookup import table_entries, table_states
 from headwater.duck.ripple_views import Visible, view_cut, view_states
 from headwater.runtime.cut_inputs import cut_of, parent_runs, read_inputs
-from headwater.runtime.land_ripple import LandedRipple, RippleOutcome, RippleWork
+from headwater.runtime.land_ripple import LandedRipple, RippleOutcome, RippleWork, commit_outcome, running_code
 from headwater.runtime.model_view import duck_query
-from headwater.runtime.traced import traced_commit, traced_ripple
+from headwater.runtime.traced import traced_ripple
 
 if TYPE_CHECKING:
     from headwater.spark.ripples import Input
@@ -40,18 +41,8 @@ def land_view(work: RippleWork) -> LandedRipple:
     changed = before is None or not owned or (before.view.definition, dict(before.reads)) != (definition, reads)
     made = r.ViewSet(view=name, pipeline=work.ripple.pipeline, definition=definition, reads=reads)
     outcome = RippleOutcome(rows=0, bytes=0, changed=changed, schema_events=(), parent_runs=parent_runs(inputs))
-    closing = work.closing(outcome)
-    seq = traced_commit(
-        work.store,
-        r.Commit(
-            changes=(*((made,) if changed else ()), *closing.changes),
-            requires=(*work.requires, r.SchemaIs(table=name, schema_id=0)),
-            actor=work.actor,
-            events=closing.events,
-            ends=closing.ends,
-        ),
-    )
-    return LandedRipple(**vars(outcome), seq=seq)
+    landing = Landing(work.store, work.actor, [made] if changed else [], [r.SchemaIs(table=name, schema_id=0)])
+    return commit_outcome(work, landing, outcome)
 
 
 def _check_name(work: RippleWork) -> None:
@@ -67,18 +58,10 @@ def _check_name(work: RippleWork) -> None:
 def _columns(work: RippleWork, inputs: Mapping[str, Input]) -> dict[str, Type]:
     """The columns that Spark finds for the query. If some are declared, all declared ones must have their types."""
     from headwater.spark.frame_schema import frame_columns
-    from headwater.spark.ripples import running
 
     ripple = work.ripple
     declared = {name: column.type for name, column in ripple.declared.items()}
-    with running(
-        work.spark(),
-        ripple.table,
-        ripple.code,
-        inputs=inputs,
-        freshness_us=work.freshness_us,
-        previous_freshness_us=work.previous_freshness_us,
-    ) as frame:
+    with running_code(work, inputs, work.spark()) as frame:
         found = frame_columns(frame.schema, subject=ripple.table, known=declared)
     for name, type_ in declared.items():
         if found.get(name) != type_:
@@ -90,10 +73,10 @@ def _columns(work: RippleWork, inputs: Mapping[str, Input]) -> dict[str, Type]:
 
 
 def _definition(work: RippleWork, columns: Mapping[str, Type]) -> r.ViewDefinition:
-    sql = _code(work).text
-    duck = duck_query(sql)
+    code = _code(work)
+    duck = duck_query(code.text)
     return r.ViewDefinition(
-        sql=sql,
+        sql=code.text,
         shown=duck.text,
         reads=tuple(given.table for given in work.inputs),
         columns=_pairs(columns),
@@ -132,8 +115,7 @@ def _code(work: RippleWork) -> SqlCode:
 
 
 def _places(work: RippleWork) -> tuple[Position, ...]:
-    place = _code(work).position
-    return (place,) if place is not None else ()
+    return tuple(filter(None, [_code(work).position]))
 
 
 def _pairs(columns: Mapping[str, Type]) -> tuple[tuple[str, str], ...]:

@@ -10,8 +10,13 @@ from types import TracebackType
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.catalog.database import Catalog
-from headwater.catalog.lease import lease_seconds, renew
+from headwater.catalog.lease import JOB, Kind, lease_seconds, renew
 from headwater.catalog.queue import JobLease, lost_jobs
+
+
+def renew_seconds(kind: Kind = JOB) -> float:
+    """How often a lease is renewed."""
+    return lease_seconds(kind) * limits.LEASE_RENEW_SECONDS / limits.LEASE_SECONDS
 
 
 class LeaseKeeper:
@@ -47,7 +52,7 @@ class LeaseKeeper:
         with self._lock:
             return set(self._leases)
 
-    def look_for_lost_jobs(self) -> None:
+    def drop_lost_jobs(self) -> None:
         """Ask the catalog which jobs were cancelled or taken over, long before their leases would be renewed."""
         with self._lock:
             held = [lease for lease, _ in self._leases.values()]
@@ -58,8 +63,7 @@ class LeaseKeeper:
                 self._drop(job_id)
 
     def _run(self) -> None:
-        share = limits.LEASE_RENEW_SECONDS / limits.LEASE_SECONDS
-        while not self._ended.wait(lease_seconds() * share):
+        while not self._ended.wait(renew_seconds()):
             with self._lock:
                 leases = [lease for lease, _ in self._leases.values()]
             for lease in leases:

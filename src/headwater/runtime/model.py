@@ -26,6 +26,7 @@ from headwater.runtime.model_text import ModelText, SqlFault, python_text, sql_t
 from headwater.runtime.model_view import duck_query
 from headwater.runtime.ripple_fingerprint import declared_columns, ripple_fingerprint
 
+Kind = Literal["sql", "python", "view"]
 PlaceOf = Callable[[], Position]
 """The position of something, computed when it is needed."""
 
@@ -46,12 +47,11 @@ class ModelRipple:
     execution; None: no limit."""
 
     name: str
-    kind: Literal["sql", "python", "view"]
+    kind: Kind
     text: str
     file: str
     is_inline: bool
     function: str | None
-    takes_context: bool
     inputs: tuple[RippleInput, ...]
     after: tuple[str, ...]
     mode: Mode
@@ -187,28 +187,24 @@ def _ripple(
     reading: _RippleText, inputs: tuple[RippleInput, ...], after: tuple[str, ...], *, timeout: str | None
 ) -> ModelRipple:
     spec, text, function = reading.spec, reading.text, reading.function
-    kind: Literal["sql", "python", "view"] = "python" if function else "sql"
-    if spec.materialize == "view":
-        kind = "view"
+    kind: Kind = "view" if spec.materialize == "view" else "python" if function else "sql"
     # By default a ripple's table is exactly the result of its text: rows of an earlier run that are no longer in the
     # result are removed.
     mode: Mode = spec.mode or "replace"
+    name = function.name if function else None
     return ModelRipple(
         name=spec.name,
         kind=kind,
         text=text.text,
         file=text.file,
         is_inline=text.is_inline,
-        function=function.name if function else None,
-        takes_context=function is not None and function.takes_context,
+        function=name,
         inputs=inputs,
         after=after,
         mode=mode,
         primary_key=spec.primary_key,
         columns=declared_columns(spec),
-        fingerprint=ripple_fingerprint(
-            spec, kind=kind, text=text.text, function=function.name if function else None, mode=mode
-        ),
+        fingerprint=ripple_fingerprint(spec, kind=kind, text=text.text, function=name, mode=mode),
         timeout_seconds=duration_us(timeout) / SECOND_US if timeout else None,
         position_of=partial(Position, text.file, function.line, 1) if function else partial(text.position, 0),
     )

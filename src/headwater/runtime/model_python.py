@@ -23,7 +23,6 @@ class PythonFunction:
     name: str
     line: int
     tables: tuple[tuple[str, int, int], ...]
-    takes_context: bool
 
 
 class PythonFault(Exception):
@@ -71,13 +70,9 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, lines
         if argument.arg != CONTEXT:
             message = f"the parameter `{argument.arg}` of `{node.name}` has a default; every parameter is a table"
             raise _at(argument, lines, message, "remove the default, or make it a constant of the file")
-    parameters = [*asked.args, *asked.kwonlyargs]
-    return PythonFunction(
-        name=node.name,
-        line=node.lineno,
-        tables=tuple((item.arg, item.lineno, _column(item, lines)) for item in parameters if item.arg != CONTEXT),
-        takes_context=any(item.arg == CONTEXT for item in parameters),
-    )
+    named = [argument for argument in (*asked.args, *asked.kwonlyargs) if argument.arg != CONTEXT]
+    tables = tuple((argument.arg, argument.lineno, _column(argument, lines)) for argument in named)
+    return PythonFunction(node.name, node.lineno, tables)
 
 
 def _no_such_function(tree: ast.Module, function: str) -> PythonFault:

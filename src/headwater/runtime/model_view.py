@@ -32,8 +32,8 @@ class DuckQuery:
 
 @lru_cache(maxsize=limits.VIEWS_CACHED)
 def duck_query(sql: str) -> DuckQuery:
-    """The query in DuckDB's SQL. Raises SqlFault for one that DuckDB cannot run, and for a column without a name: Spark
-    and DuckDB would name it differently."""
+    """The query in DuckDB's SQL. Raises SqlFault for one that DuckDB cannot run, and for a column without a name, which
+    Spark and DuckDB would name differently."""
     from sqlglot import ErrorLevel, exp
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import UnsupportedError

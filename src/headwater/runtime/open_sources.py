@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from headwater.base import limits
 from headwater.connectors.protocol import Source
 from headwater.runtime.inlet import Inlet
 from headwater.runtime.plan import Planned
@@ -49,11 +48,11 @@ class OpenSources:
         self._lock = threading.Lock()
 
     def put(self, run_id: str, inlet: Inlet, source: Source) -> None:
+        opened = OpenSource(inlet, source, used_at=time.monotonic())
         with self._lock:
-            if run_id not in self._open:
-                self._open[run_id] = OpenSource(inlet, source, used_at=time.monotonic())
-                return
-        source.close()
+            found = self._open.setdefault(run_id, opened)
+        if found is not opened:
+            source.close()
 
     @contextmanager
     def use(self, run_id: str, open_source: Callable[[], tuple[Inlet, Source]]) -> Iterator[OpenSource]:
@@ -78,18 +77,16 @@ class OpenSources:
 
     def close(self, run_id: str) -> None:
         """Close the source of a run that is over."""
-        self._close(lambda each, _: each == run_id)
+        self._close(lambda found: found is self._open.get(run_id))
 
-    def close_idle(self) -> None:
-        before = time.monotonic() - limits.SOURCE_IDLE_SECONDS
-        self._close(lambda _, found: found.used_at < before)
+    def close_all(self, *, idle_seconds: float = 0.0) -> None:
+        """Close the sources that no slice has used for so long."""
+        before = time.monotonic() - idle_seconds
+        self._close(lambda found: found.used_at <= before)
 
-    def close_all(self) -> None:
-        self._close(lambda _run_id, _found: True)
-
-    def _close(self, chosen: Callable[[str, OpenSource], bool]) -> None:
+    def _close(self, chosen: Callable[[OpenSource], bool]) -> None:
         with self._lock:
-            gone = [each for each, found in self._open.items() if not found.users and chosen(each, found)]
+            gone = [each for each, found in self._open.items() if not found.users and chosen(found)]
             closed = [self._open.pop(run_id) for run_id in gone]
         for found in closed:
             found.source.close()

@@ -20,8 +20,7 @@ from headwater.catalog.lookup import CatalogView, OpenRun, TableEntry
 from headwater.catalog.records import SchemaEvent
 from headwater.connectors.protocol import Cursor, CursorKind, Item, Observed, Slice, Source, TableAsk
 from headwater.runtime.bad_items import bad_items_warning, check_bad_items
-from headwater.runtime.inlet import Inlet, InletTable
-from headwater.runtime.observed_columns import shown_to
+from headwater.runtime.inlet import Inlet, InletTable, shown_to
 
 Reason = Literal["new", "definition changed", "inputs changed", "always_run", "under way"]
 """Why a ripple is executed."""
@@ -103,13 +102,18 @@ class PlannedTable:
 
     table: InletTable
     identity: str
-    cursor: Cursor | None
+    cursor_version: int
+    """0 if nothing has landed yet."""
     cursor_kind: CursorKind
     slices: tuple[Slice, ...]
     touched: tuple[Item, ...]
     schema_id: int = 0
     evolution: Evolution | None = None
     """The probable effect of landing on the schema."""
+
+    @property
+    def name(self) -> str:
+        return self.table.ask.name
 
     @property
     def evolves(self) -> bool:
@@ -132,9 +136,8 @@ def plan_inlet(inlet: Inlet, source: Source, view: CatalogView) -> Planned:
     is_new = inlet.pipeline not in view.last_runs
     if open_run is not None and open_run.is_planned and open_run.definition == inlet.definition:
         return Planned(_resume(inlet, open_run), inlet)
-    looked = [_plan_table(table, source, view, inlet.pipeline) for table in inlet.tables]
-    planned = tuple(p for p, _ in looked)
-    tables = tuple(shown for _, shown in looked)
+    pairs = [_plan_table(table, source, view, inlet.pipeline) for table in inlet.tables]
+    planned, tables = tuple(table for table, _ in pairs), tuple(shown for _, shown in pairs)
     if any(t.refused for t in tables):
         action = "refuse"
     elif any(t.slices for t in tables) or open_run is not None:
@@ -189,9 +192,8 @@ def _resume(inlet: Inlet, open_run: OpenRun) -> PipelinePlan:
 
 
 def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: str) -> tuple[PlannedTable, TablePlan]:
-    ask = table.ask
-    hint = 'give the table another name in the store: `as = "..."`'
-    check_owner(view.tables.get(ask.name), pipeline, hint=hint)
+    ask, entry = table.ask, view.tables.get(table.ask.name)
+    check_owner(entry, pipeline, hint='give the table another name in the store: `as = "..."`')
     identity = source.identity(ask)
     stored = view.cursors.get((pipeline, ask.name))
     if stored is not None and stored.source_identity != identity:
@@ -201,11 +203,8 @@ def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: 
             hint="if it was replaced on purpose, give the table another name with `as`, or point the pipeline back",
             detail={"cursor_identity": stored.source_identity, "source_identity": identity},
         )
-    cursor = None
-    if stored is not None:
-        cursor = Cursor(CursorKind(stored.kind), stored.version, stored.source_identity, stored.value)
+    cursor = None if stored is None else Cursor(CursorKind(stored.kind), stored.version, identity, stored.value)
     slice_plan = source.slices(ask, cursor, source.bound(ask), view.items.get((pipeline, ask.name), {}))
-    entry = view.tables.get(ask.name)
     observed = _observed(table, slice_plan.slices, source)
     bad = observed.bad_items if observed is not None else ()
     check_bad_items(ask, bad)
@@ -213,7 +212,7 @@ def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: 
     planned = PlannedTable(
         table=table,
         identity=identity,
-        cursor=cursor,
+        cursor_version=cursor.version if cursor is not None else 0,
         cursor_kind=source.backfill_hint().cursor_kind,
         slices=slice_plan.slices,
         touched=slice_plan.touched,
@@ -228,7 +227,7 @@ def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: 
 def _show_table(planned: PlannedTable, warnings: tuple[str, ...], *, sure: bool, is_new: bool) -> TablePlan:
     evolution = planned.evolution
     return TablePlan(
-        table=planned.table.ask.name,
+        table=planned.name,
         mode=planned.table.ask.mode,
         is_new=is_new,
         slices=len(planned.slices),
@@ -294,9 +293,5 @@ def _change(event: SchemaEvent, *, sure: bool) -> SchemaChange:
 
 def _fingerprint(inlet: Inlet, tables: tuple[PlannedTable, ...]) -> str:
     """A hash of everything that decides what would be done: definition, state of the catalog, slices."""
-    parts: list[Any] = [inlet.definition]
-    for planned in tables:
-        version = planned.cursor.version if planned.cursor else 0
-        specs = [s.spec for s in planned.slices]
-        parts.append([planned.table.ask.name, planned.schema_id, version, planned.identity, specs])
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    parts = [[t.name, t.schema_id, t.cursor_version, t.identity, [s.spec for s in t.slices]] for t in tables]
+    return hashlib.sha256(json.dumps([inlet.definition, *parts], sort_keys=True).encode()).hexdigest()

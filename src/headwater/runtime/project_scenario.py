@@ -48,13 +48,6 @@ class WhatIf:
     limit_us: int = 0
 
 
-@dataclass(frozen=True)
-class OwnScenario:
-    scenario: Scenario
-    unmeasured: tuple[str, ...]
-    """The ripples whose duration is a guess."""
-
-
 def own_scenario(
     project: Project,
     compiled: Compiled,
@@ -65,9 +58,9 @@ def own_scenario(
     asked: Sequence[Standing] = (),
     what_if: Sequence[WhatIf] = (),
     with_standing: bool = True,
-) -> OwnScenario:
-    """The project from `now_us` on, for `until_us`. `asked` are the triggers that users set; `what_if` is added to the
-    triggers, or replaces them."""
+) -> tuple[Scenario, tuple[str, ...]]:
+    """The project from `now_us` on, for `until_us`, and the ripples whose duration is a guess. `asked` are the triggers
+    that users set; `what_if` is added to the triggers, or replaces them."""
     unmeasured: list[str] = []
     pipelines = tuple(
         _pipeline(project, each, now_us, until_us, durations, unmeasured) for each in compiled.pipelines.values()
@@ -78,10 +71,10 @@ def own_scenario(
             events += _declared(each, now_us, until_us)
         for trigger in asked:
             events += _set_by_user(trigger, now_us) if trigger.pond in compiled.pipelines else []
-    tried: list[ScenarioEvent] = [
-        ScenarioEvent(0, one.kind, one.pipeline, max_staleness=one.limit_us, trigger_id=_trying(one)) for one in what_if
-    ]
-    return OwnScenario(Scenario(pipelines, (*events, *tried), until_us), tuple(unmeasured))
+    for one in what_if:
+        name = f"what if: {one.kind} {one.limit_us}" if one.kind in ("wave", "tide") else ""  # no other trigger has it
+        events.append(ScenarioEvent(0, one.kind, one.pipeline, max_staleness=one.limit_us, trigger_id=name))
+    return Scenario(pipelines, tuple(events), until_us), tuple(unmeasured)
 
 
 def _pipeline(
@@ -134,8 +127,3 @@ def _set_by_user(trigger: Standing, now_us: int) -> list[ScenarioEvent]:
         return [begins]
     expires = max(0, trigger.expires_us - now_us)
     return [begins, ScenarioEvent(expires, "untrigger", trigger.pond, trigger_id=trigger.trigger_id)]
-
-
-def _trying(one: WhatIf) -> str:
-    """A name that no other trigger has."""
-    return f"what if: {one.kind} {one.limit_us}" if one.kind in ("wave", "tide") else ""

@@ -1,4 +1,4 @@
-"""The result of a pipeline, and of a command: what `apply` and `run` answer with."""
+"""What `apply` and `run` report: events while they work, for the interface that shows them, and results at the end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,44 @@ from typing import Any
 
 from headwater.base.errors import Exit, HeadwaterError
 from headwater.connectors.protocol import TransientError
+
+
+@dataclass(frozen=True)
+class RunBegan:
+    pipeline: str
+    units: int
+
+
+@dataclass(frozen=True)
+class SliceBegan:
+    pipeline: str
+    describe: str
+
+
+@dataclass(frozen=True)
+class SliceRetried:
+    pipeline: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SliceEnded:
+    pipeline: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    pipeline: str
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Other processes hold all the work that is left."""
+
+
+Event = RunBegan | SliceBegan | SliceRetried | SliceEnded | RunFinished | Waiting
 
 
 @dataclass(frozen=True)
@@ -49,6 +87,7 @@ class PipelineResult:
 
     def following(self, earlier: PipelineResult) -> PipelineResult:
         """This result, including what an earlier run of the same pipeline landed."""
+        seconds = [each.seconds for each in (earlier, self) if each.seconds is not None]
         return replace(
             self,
             rows=earlier.rows + self.rows,
@@ -56,13 +95,11 @@ class PipelineResult:
             slices=earlier.slices + self.slices,
             bad_rows=dict(Counter(earlier.bad_rows) + Counter(self.bad_rows)),
             not_in_source={**earlier.not_in_source, **self.not_in_source},
-            seconds=_sum(earlier.seconds, self.seconds),
+            seconds=sum(seconds) if seconds else None,
         )
 
     def as_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {k: v for k, v in self.__dict__.items() if k != "error"}
-        found["error"] = self.error.as_json() if self.error is not None else None
-        return found
+        return vars(self) | {"error": self.error.as_json() if self.error is not None else None}
 
 
 @dataclass(frozen=True)
@@ -89,7 +126,3 @@ class ApplyResult:
 def no_answer(name: str, error: TransientError, *, hint: str = "") -> HeadwaterError:
     """The error for a source that failed for a moment and was not retried."""
     return HeadwaterError("HW-C03", f"the source of `{name}` did not answer: {error}", hint=hint, retryable=True)
-
-
-def _sum(first: float | None, second: float | None) -> float | None:
-    return second if first is None else first if second is None else first + second

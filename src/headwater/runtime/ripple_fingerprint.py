@@ -3,41 +3,36 @@ types; it changes with the text, the mode, the key or the columns. When the ripp
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 
 from headwater.base.text_form import TextForm
 from headwater.base.types import parse_type
 from headwater.catalog.evolution import DeclaredColumn
-from headwater.manifest.spec import ColumnSpec, PipelineSpec, TableSettings, TableSpec
+from headwater.manifest.spec import PipelineSpec, TableSettings, TableSpec, fingerprint_of
 
 
 def declared_columns(table: TableSettings) -> dict[str, DeclaredColumn]:
     """The columns that the manifest declares, by name."""
+    forms = {
+        name: TextForm(column.format, column.timezone, column.decimal or ".") for name, column in table.columns.items()
+    }
     return {
         name: DeclaredColumn(
             type=parse_type(column.type),
             nullable=column.nullable is not False,
             default=None if column.default is None else json.dumps(column.default),
             renamed_from=column.renamed_from,
-            form=form_of(column),
+            form=None if forms[name] == TextForm() else forms[name],
         )
         for name, column in table.columns.items()
     }
 
 
-def form_of(column: ColumnSpec) -> TextForm | None:
-    """How a column's texts are written, if the manifest says so."""
-    form = TextForm(column.format, column.timezone, column.decimal or ".")
-    return None if form == TextForm() else form
-
-
 def landing_fingerprint(spec: PipelineSpec, table: TableSpec) -> str:
     """The fingerprint of one table of an Inlet: its source and how it lands. Secrets are in it by reference only."""
     assert spec.source is not None
-    return _fingerprint(
+    return fingerprint_of(
         {
             "connector": spec.source.connector,
             "config": spec.source.config,
@@ -57,7 +52,7 @@ def landing_fingerprint(spec: PipelineSpec, table: TableSpec) -> str:
 
 def ripple_fingerprint(table: TableSettings, *, kind: str, text: str, function: str | None, mode: str) -> str:
     """The fingerprint of one ripple of a model. A Python file counts as a whole: its functions may share code."""
-    return _fingerprint({"kind": kind, "text": text.strip(), "function": function, **_lands(table, mode)})
+    return fingerprint_of({"kind": kind, "text": text.strip(), "function": function, **_lands(table, mode)})
 
 
 def _lands(table: TableSettings, mode: str) -> dict[str, object]:
@@ -71,8 +66,3 @@ def _lands(table: TableSettings, mode: str) -> dict[str, object]:
         for name, column in declared_columns(table).items()
     }
     return {"mode": mode, "primary_key": table.primary_key, "columns": columns}
-
-
-def _fingerprint(definition: Mapping[str, object]) -> str:
-    text = json.dumps(definition, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from headwater.freshness.events import (
 )
 from headwater.freshness.explain import origins
 from headwater.freshness.state import Pond, State
+from headwater.observe.spans import Tracing
 
 _ENDS: dict[type[Effect], RunState] = {
     RunCompleted: "success",
@@ -46,8 +47,7 @@ UNKNOWN = Cause("demand", "")
 
 @dataclass
 class StartedRun:
-    """A pond run under way. `before` is what an Inlet had published when it began; `requested`: a single request asked
-    for it, and no trigger."""
+    """A pond run under way. `before`: what an Inlet had published at its start; `requested`: by a request, no trigger."""
 
     run_id: str
     trace_id: str | None
@@ -61,23 +61,20 @@ class Chapter:
 
     begun: list[RunBegins] = field(default_factory=list)
     ended: list[RunEnds] = field(default_factory=list)
-    told: list[EngineEvent] = field(default_factory=list)
+    events: list[EngineEvent] = field(default_factory=list)
     unwritten: list[RunEnds] = field(default_factory=list)
     """Runs that began and passed within the step: nothing is stored of them."""
 
 
 @dataclass
 class RunHistory:
-    """`trace` gives a new run its trace id, if tracing is on. `ended` is called with every run that is over."""
-
     open: dict[str, dict[int, StartedRun]] = field(default_factory=dict)
     """By pond and freshness."""
     asked: dict[str, Cause] = field(default_factory=dict)
     """The outside cause of a pond's demand, until its run for that has ended."""
     failed: set[str] = field(default_factory=set)
     """The ponds whose last run failed: the next run is stored, whatever it finds."""
-    trace: Callable[[str, str], str | None] = lambda _pond, _run_id: None
-    on_end: Callable[[str, RunState | None], None] = lambda _run_id, _state: None
+    tracing: Tracing = field(default_factory=Tracing)
 
     def run_at(self, pond: str, freshness: int) -> StartedRun | None:
         return self.open.get(pond, {}).get(freshness)
@@ -89,7 +86,7 @@ class RunHistory:
             if isinstance(effect, PondRunStarted):
                 self._begin(chapter, state, state.ponds[effect.pond], effect.freshness)
             if not isinstance(effect, WakeAt | CancelRipple):
-                chapter.told.append(self._told(effect))
+                chapter.events.append(self._event(effect))
             if isinstance(effect, RunCompleted | RunPassed | RunFailed | RunSuperseded):
                 self._end(chapter, state.ponds[effect.pond], effect)
         for name in touched:
@@ -99,20 +96,17 @@ class RunHistory:
     def _begin(self, chapter: Chapter, state: State, pond: Pond, freshness: int) -> None:
         cause = self._cause(state, pond)
         run_id = uuid7()
-        trace_id = self.trace(pond.name, run_id)
-        self.open.setdefault(pond.name, {})[freshness] = StartedRun(
-            run_id, trace_id, pond.published, requested=cause in self.asked.values()
+        begins = RunBegins(
+            run_id=run_id,
+            pond=pond.name,
+            freshness_us=freshness,
+            cause=cause.cause,
+            actor=cause.actor,
+            trace_id=self.tracing.begin_run(pond.name, run_id),
         )
-        chapter.begun.append(
-            RunBegins(
-                run_id=run_id,
-                pond=pond.name,
-                freshness_us=freshness,
-                cause=cause.cause,
-                actor=cause.actor,
-                trace_id=trace_id,
-            )
-        )
+        chapter.begun.append(begins)
+        requested = cause in self.asked.values()
+        self.open.setdefault(pond.name, {})[freshness] = StartedRun(run_id, begins.trace_id, pond.published, requested)
 
     def _end(self, chapter: Chapter, pond: Pond, effect: RunCompleted | RunPassed | RunFailed | RunSuperseded) -> None:
         run = self.open.get(pond.name, {}).pop(effect.freshness, None)
@@ -139,14 +133,14 @@ class RunHistory:
 
     def _close(self, chapter: Chapter, pond: str, run: StartedRun, state: RunState | None) -> None:
         """A run that began in this step and is not worth keeping is never stored."""
-        self.on_end(run.run_id, state)
-        if state is None:
-            before = len(chapter.begun)
-            chapter.begun = [begun for begun in chapter.begun if begun.run_id != run.run_id]
-            if len(chapter.begun) != before:
-                chapter.unwritten.append(RunEnds(run.run_id, None, pond, run.requested))
-                return
-        chapter.ended.append(RunEnds(run.run_id, state, pond, run.requested))
+        self.tracing.end_run(run.run_id, state)
+        ends = RunEnds(run.run_id, state, pond, run.requested)
+        earlier = [begun for begun in chapter.begun if begun.run_id != run.run_id]
+        if state is None and len(earlier) < len(chapter.begun):
+            chapter.begun = earlier
+            chapter.unwritten.append(ends)
+        else:
+            chapter.ended.append(ends)
 
     def _cause(self, state: State, pond: Pond) -> Cause:
         """The outside cause of its demand, else the trigger that is set on it or downstream of it."""
@@ -159,7 +153,7 @@ class RunHistory:
                 return Cause(trigger.id, trigger.owner)
         return UNKNOWN
 
-    def _told(self, effect: Effect) -> EngineEvent:
+    def _event(self, effect: Effect) -> EngineEvent:
         values: dict[str, Any] = effect._asdict()
         pond = str(values.pop("pond"))
         freshness = values.get("freshness")
@@ -174,20 +168,18 @@ class RunHistory:
 def answers(senders: Sequence[int | None], effects: Sequence[Effect]) -> dict[int, Mapping[str, Any]]:
     """The answers to the senders of demand: the freshness that their pulse asks for, or why it was refused. `senders`
     are the ids of the events of each Tap and Pulse that the step took, in order; None where no sender waits."""
-    said = [
+    taken = [
         effect
         for effect in effects
         if isinstance(effect, DemandRefused) or (isinstance(effect, Demanded) and effect.kind in ("tap", "pulse"))
     ]
-    found: dict[int, Mapping[str, Any]] = {}
-    for event_id, effect in zip(senders, said, strict=True):
-        if event_id is None:
-            continue
-        if isinstance(effect, DemandRefused):
-            found[event_id] = {"refused": True, "because": effect.because}
-        else:
-            found[event_id] = {"refused": False, "target": effect.target}
-    return found
+    return {
+        event_id: {"refused": True, "because": effect.because}
+        if isinstance(effect, DemandRefused)
+        else {"refused": False, "target": effect.target}
+        for event_id, effect in zip(senders, taken, strict=True)
+        if event_id is not None
+    }
 
 
 def _in_flight(pond: Pond, freshness: int) -> bool:

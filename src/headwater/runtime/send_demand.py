@@ -15,8 +15,6 @@ from headwater.freshness.explain import explain
 from headwater.freshness.state import NEVER, State
 from headwater.runtime.engine import CAUSE, WAITS
 
-PondOutcome = Literal["reached", "failed", "blocked", "under way"]
-
 
 @dataclass
 class Request:
@@ -98,18 +96,16 @@ def _events(
     return events + [message(Demand(name, kind, target_us), actor=actor, ids=ids) for name in pipelines]
 
 
-def outcome(state: State, name: str, target: int | None) -> PondOutcome:
-    """The outcome of demand for a pipeline: with the target of a pulse, or None for a tap."""
+def is_under_way(state: State, name: str, target: int | None) -> bool:
+    """Whether demand for a pipeline may still be met: with the target of a pulse, or None for a tap."""
     pond = state.ponds.get(name)
-    if pond is None or pond.failed:
-        return "failed"
-    if pond.blocked:
-        return "blocked"
+    if pond is None or pond.failed or pond.blocked:
+        return False
+    is_needed = pond.needed_freshness is not None or pond.is_running
     if target is None:
-        return "under way" if pond.needed_freshness is not None or pond.is_running else "reached"
+        return is_needed
     # A pond that was changed since then is due, and stays so until new demand comes.
-    unfinished = pond.is_due and (pond.needed_freshness is not None or pond.is_running)
-    return "reached" if pond.end_freshness != NEVER and pond.end_freshness >= target and not unfinished else "under way"
+    return pond.end_freshness == NEVER or pond.end_freshness < target or (pond.is_due and is_needed)
 
 
 def window_of(state: State, name: str) -> tuple[str, int | None] | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from headwater.base import limits
 from headwater.base.clock import now_us
+from headwater.base.errors import HeadwaterError, as_headwater
 from headwater.base.holder import new_holder
 from headwater.catalog.engine_records import EngineEvent
 from headwater.catalog.engine_state import last_step_us
@@ -22,16 +23,73 @@ from headwater.catalog.inbox import forget_answers
 from headwater.catalog.queue import forget_ended
 from headwater.catalog.standing_triggers import forget_expired
 from headwater.catalog.wakeups import Waker, changes
-from headwater.freshness.events import Effect, RippleCompleted
+from headwater.freshness.events import Delivered, Effect, RippleCompleted
 from headwater.observe.tracing import shutdown, tracing
 from headwater.runtime.compile import Compiled
-from headwater.runtime.deliveries import Deliveries
-from headwater.runtime.drive import Renewal, patience
+from headwater.runtime.drive import patience
 from headwater.runtime.engine import Engine, open_engine
-from headwater.runtime.service_errors import ServiceErrors
 from headwater.runtime.trigger_events import CronClock
 from headwater.runtime.worker import Worker
 from headwater.runtime.worker_threads import WorkerThreads
+
+
+class ServiceErrors:
+    """Reports errors; a repeated one, while a catalog is unreachable, once a minute. Any thread may call it."""
+
+    def __init__(self, report: Callable[[HeadwaterError], None]):
+        self._report = report
+        self._lock = threading.Lock()
+        self._reported_at: dict[str, float] = {}
+
+    def __call__(self, error: BaseException) -> bool:
+        """Report the error. True if the calling thread should go on."""
+        reported = as_headwater(error)
+        with self._lock:
+            now = time.monotonic()
+            is_new = (
+                reported.message not in self._reported_at
+                or now >= self._reported_at[reported.message] + limits.SWEEP_SECONDS
+            )
+            if is_new:
+                self._reported_at = {
+                    text: at for text, at in self._reported_at.items() if at + limits.SWEEP_SECONDS > now
+                }
+                self._reported_at[reported.message] = now
+        if is_new:
+            self._report(reported)
+        return isinstance(error, Exception)
+
+
+class Deliveries:
+    """Rows that are pushed in this process wake the engine, at a limited rate. Any thread may `add`; the thread that
+    steps the engine takes. This is a hint: if it is lost, because the process ends or another one runs the engine, the
+    pushed rows are found by the next scan of the pushed pipeline (`poll`)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pipelines: set[str] = set()
+        self._next_at = 0.0
+
+    def add(self, pipeline: str) -> bool:
+        """Note pushed rows. True if the engine must be woken for them."""
+        with self._lock:
+            first = not self._pipelines
+            self._pipelines.add(pipeline)
+            return first
+
+    def take(self) -> list[Delivered]:
+        """The events that are due for the engine now."""
+        with self._lock:
+            if not self._pipelines or time.monotonic() < self._next_at:
+                return []
+            found, self._pipelines = sorted(self._pipelines), set()
+            self._next_at = time.monotonic() + limits.DELIVERY_SECONDS
+            return [Delivered(name) for name in found]
+
+    def wait_seconds(self, most: float) -> float:
+        """How long to wait, at most, until the next event is due."""
+        with self._lock:
+            return min(most, max(0.0, self._next_at - time.monotonic())) if self._pipelines else most
 
 
 @dataclass
@@ -83,25 +141,26 @@ class Service:
     def stop(self) -> None:
         """May be called by any thread, but not by a signal handler: it takes locks."""
         self.ended.set()
-        if self._waker is not None:
-            self._waker.poke()
+        self._wake()
 
     def offer(self, compiled: Compiled) -> None:
         """Continue with another graph, at the next step."""
         with self._lock:
             self._offered = compiled
-        if self._waker is not None:
-            self._waker.poke()
+        self._wake()
 
     def deliver(self, pipeline: str) -> None:
         """Rows were pushed to a pipeline: its consumers need not wait for the next scan."""
-        if self._deliveries.add(pipeline) and self._waker is not None:
-            self._waker.poke()
+        if self._deliveries.add(pipeline):
+            self._wake()
 
     def announce(self, event: EngineEvent) -> None:
         """Report an event to listeners, with the next step."""
         with self._lock:
             self._news.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._waker is not None:
             self._waker.poke()
 
@@ -110,7 +169,9 @@ class Service:
         assert self._waker is not None
         try:
             engine = self._open()
-            self._ready()
+            if not self._is_ready:
+                self._is_ready = True
+                self.on_ready()
             if engine is None:
                 self._waker.wait(limits.WAKE_RETRY_SECONDS)
                 return
@@ -121,11 +182,6 @@ class Service:
         except Exception as error:
             self.complain(error)
             self.ended.wait(limits.WAKE_RETRY_SECONDS)
-
-    def _ready(self) -> None:
-        if not self._is_ready:
-            self._is_ready = True
-            self.on_ready()
 
     def _open(self) -> Engine | None:
         with self._lock:
@@ -142,7 +198,6 @@ class Service:
         assert self._waker is not None
         engine.newest = self._newest
         self._landed.set()  # the previous owner may have been killed before it wrote the views
-        renewal = Renewal()
         sweep_at = time.monotonic()
         while not self.ended.is_set():
             with self._lock:
@@ -153,12 +208,11 @@ class Service:
                 effects += engine.change_graph(offered)
                 self._crons.set(offered, after_us=now_us())
             pulses, causes = self._crons.due(now_us())
-            told = [*pulses, *self._deliveries.take()]
-            effects += engine.advance(told, causes=causes, news=news)
+            effects += engine.advance([*pulses, *self._deliveries.take()], causes=causes, news=news)
             self._note(engine, effects)
             if effects:
                 workers.poke()
-            renewal.renew(engine)
+            engine.renew()
             if time.monotonic() >= sweep_at:
                 self._sweep()
                 sweep_at = time.monotonic() + limits.SWEEP_SECONDS
@@ -189,11 +243,8 @@ class Service:
 
     def _sweep(self) -> None:
         """Deletes old answers, jobs and runs, and expired triggers."""
-        catalog = self.worker.store.catalog
-        forget_answers(catalog)
-        forget_ended(catalog)
-        forget_history(catalog)
-        forget_expired(catalog)
+        for forget in (forget_answers, forget_ended, forget_history, forget_expired):
+            forget(self.worker.store.catalog)
 
     def _keep_views(self) -> None:
         while not self.ended.is_set():

@@ -44,13 +44,12 @@ def inlets_reached(facts: EngineFacts, asked: Sequence[str]) -> set[str]:
     return {name for name in played.ponds if played.state.ponds[name].is_inlet}
 
 
-def plan_steps(facts: EngineFacts, asked: Sequence[str], looked: Mapping[str, PipelinePlan], view: CatalogView) -> Plan:
-    """The plan of an apply that asks for these pipelines (and everything that they read), given the scans of its
-    Inlets' sources. Pure."""
+def plan_steps(facts: EngineFacts, asked: Sequence[str], scans: Mapping[str, PipelinePlan], view: CatalogView) -> Plan:
+    """The plan of an apply that asks for these pipelines and all that they read, given the scans of Inlets. Pure."""
     demand, chosen = _demand(facts, asked), set(asked)
-    most = _play(facts, demand, looked, changes=True)
-    least = _play(facts, demand, looked, changes=False)
-    plans = [_unless_it_waits(plan, most) for plan in looked.values()]
+    most = _play(facts, demand, scans, changes=True)
+    least = _play(facts, demand, scans, changes=False)
+    plans = [_unless_it_waits(plan, most) for plan in scans.values()]
     for name, pipeline in facts.compiled.pipelines.items():
         if pipeline.ripples and (name in chosen or name in most.ponds):
             plans.append(_model(pipeline, most, least, view))
@@ -118,7 +117,7 @@ class _Played:
 
     state: State
     now: int
-    looked: Mapping[str, PipelinePlan]
+    scans: Mapping[str, PipelinePlan]
     versions: Mapping[str, int]
     changes: bool
     started: dict[tuple[str, str], Reason] = field(default_factory=dict)
@@ -129,7 +128,7 @@ class _Played:
         """The ponds of which something began."""
         return {pond for pond, _ in self.started}
 
-    def tell(self, events: Sequence[Event]) -> None:
+    def play(self, events: Sequence[Event]) -> None:
         """Play everything that follows from these events, until only a window or more demand could bring more."""
         ripples = [ripple for pond in self.state.ponds.values() for ripple in pond.ripples if ripple.running]
         before = [(ripple, ripple.start_freshness) for ripple in ripples]
@@ -154,7 +153,7 @@ class _Played:
         """How the execution ends. A source that could not be scanned may be available when a retry scans it."""
         execution = pond.name, ripple
         self.started.setdefault(execution, reason)
-        action = self.looked[pond.name].action if pond.name in self.looked else "run"
+        action = self.scans[pond.name].action if pond.name in self.scans else "run"
         if action in ("fail", "refuse") and not (self.changes and execution in self.failed):
             self.failed.add(execution)
             return Failed(pond.name, ripple, freshness)
@@ -163,16 +162,16 @@ class _Played:
 
 
 def _play(
-    facts: EngineFacts, demand: Sequence[Sequence[str]], looked: Mapping[str, PipelinePlan], *, changes: bool
+    facts: EngineFacts, demand: Sequence[Sequence[str]], scans: Mapping[str, PipelinePlan], *, changes: bool
 ) -> _Played:
     # Apply waits for the minimum time between two scans of a source; here that takes no time.
     ponds = [replace(pond, min_interval=1) for pond in facts.compiled.ponds]
     state = restored(ponds, facts.saved)
-    played = _Played(state, max(facts.now_us, state.now), looked, facts.versions, changes)
+    played = _Played(state, max(facts.now_us, state.now), scans, facts.versions, changes)
     first, target = [*opening(state, ponds), *facts.arrived], played.now + 1
     for names in demand:
         cleared = [Cleared(name) for name in names]
-        played.tell([*first, *cleared, *(Demand(name, "pulse", target) for name in names)])
+        played.play([*first, *cleared, *(Demand(name, "pulse", target) for name in names)])
         first = []
     return played
 

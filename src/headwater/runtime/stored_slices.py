@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec.structs import replace as replace_field
+import msgspec
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -18,7 +18,7 @@ from headwater.catalog.engine_records import JobEnd
 from headwater.catalog.landing import Landing
 from headwater.catalog.queue import JobLease
 from headwater.catalog.slice_jobs import done_units
-from headwater.connectors.protocol import CursorKind, Item, Slice
+from headwater.connectors.protocol import CursorKind, Slice
 from headwater.observe.tracing import trace_id_of
 from headwater.runtime.plan import Planned, PlannedTable
 
@@ -47,11 +47,10 @@ def begin_run(
     run is open."""
     inlet = planned.inlet
     run_id = RunId(uuid7())
-    units = [unit for table in planned.tables for unit in _units_of(table)]
-    units.sort(key=lambda unit: (unit.ordinal, unit.table))
-    units = [
-        replace_field(unit, unit_id=UnitId(uuid7())) for unit in units
-    ]  # slices are claimed in the order of their ids
+    # Slices are claimed in the order of their ids.
+    order = sorted((ordinal, table.name) for table in planned.tables for ordinal in range(len(table.slices)))
+    tables = {table.name: table for table in planned.tables}
+    units = [_unit(tables[name], ordinal) for ordinal, name in order]
     size = limits.PLAN_PART_SLICES
     parts = [tuple(units[i : i + size]) for i in range(0, len(units), size)]
     changes: list[r.Change] = [
@@ -67,10 +66,7 @@ def begin_run(
     ]
     requires: list[r.Requirement] = [r.NoOpenRun(pipeline=inlet.pipeline)]
     requires += [
-        r.CursorIs(
-            pipeline=inlet.pipeline, table=t.table.ask.name, version=t.cursor.version if t.cursor is not None else 0
-        )
-        for t in planned.tables
+        r.CursorIs(pipeline=inlet.pipeline, table=table.name, version=table.cursor_version) for table in planned.tables
     ]
     crash_point("plan.before_commit")
     for part in parts[:-1]:
@@ -92,10 +88,10 @@ def evolve_tables(store: Store, planned: Planned, *, actor: str) -> tuple[str, .
     landing = Landing(store, actor)
     for table in tables:
         assert table.evolution is not None
-        landing.set_schema(table.table.ask.name, table.schema_id, table.evolution.schema, table.evolution.events)
+        landing.set_schema(table.name, table.schema_id, table.evolution.schema, table.evolution.events)
     if tables:
         landing.commit()
-    return tuple(table.table.ask.name for table in tables)
+    return tuple(table.name for table in tables)
 
 
 def note_touched(store: Store, planned: Planned, *, actor: str) -> None:
@@ -131,9 +127,7 @@ def _forgotten(store: Store, run_id: RunId, table: str | None = None) -> list[r.
     done = [(unit, stored_slice(unit.payload)) for unit in units]
     whole = {unit.table for unit, stored in done if stored.is_last}
     return [
-        r.ItemsLanded(
-            pipeline=unit.pipeline, table=unit.table, items={item.source_id: None for item in stored.slice.items}
-        )
+        r.ItemsLanded(pipeline=unit.pipeline, table=unit.table, items=dict.fromkeys(dict(stored.slice.items)))
         for unit, stored in done
         if stored.waits and stored.slice.items and unit.table not in whole
     ]
@@ -150,69 +144,28 @@ def _end(
 
 
 def stored_slice(payload: dict[str, Any]) -> StoredSlice:
-    value = payload["slice"]
-    return StoredSlice(
-        slice=Slice(
-            start=value["start"],
-            end=value["end"],
-            spec=value["spec"],
-            describe=value["describe"],
-            estimated_rows=value["estimated_rows"],
-            estimated_bytes=value["estimated_bytes"],
-            items=tuple(Item(source_id, version) for source_id, version in value["items"]),
-            replaces=tuple(value["replaces"]),
-        ),
-        identity=payload["identity"],
-        cursor_kind=payload["cursor_kind"],
-        is_last=payload["is_last"],
-        waits=payload["waits"],
+    """The slice in the payload that `_unit` made."""
+    return msgspec.convert(payload, StoredSlice)
+
+
+def _unit(planned: PlannedTable, ordinal: int) -> r.UnitSpec:
+    mode, is_last = planned.table.ask.mode, ordinal == len(planned.slices) - 1
+    waits = mode == "replace" and not is_last
+    slice_ = StoredSlice(planned.slices[ordinal], planned.identity, planned.cursor_kind, is_last=is_last, waits=waits)
+    return r.UnitSpec(
+        unit_id=UnitId(uuid7()),
+        table=planned.name,
+        ordinal=ordinal,
+        # Only slices of disjoint keys may land in any order. Otherwise a later slice must win, or a gap would be read
+        # twice.
+        serial=mode != "upsert" or planned.cursor_kind not in _SIDE_BY_SIDE,
+        payload=msgspec.to_builtins(slice_),
     )
-
-
-def _units_of(planned: PlannedTable) -> list[r.UnitSpec]:
-    mode = planned.table.ask.mode
-    # Only slices of disjoint keys may land in any order. Otherwise a later slice must win, or a gap would be read
-    # twice.
-    serial = mode != "upsert" or planned.cursor_kind not in _SIDE_BY_SIDE
-    last = len(planned.slices) - 1
-    return [
-        r.UnitSpec(
-            unit_id="",
-            table=planned.table.ask.name,
-            ordinal=ordinal,
-            serial=serial,
-            payload={
-                "slice": _slice_json(slice_),
-                "identity": planned.identity,
-                "cursor_kind": str(planned.cursor_kind),
-                "is_last": ordinal == last,
-                "waits": mode == "replace" and ordinal != last,
-            },
-        )
-        for ordinal, slice_ in enumerate(planned.slices)
-    ]
-
-
-def _slice_json(slice_: Slice) -> dict[str, Any]:
-    return {
-        "start": slice_.start,
-        "end": slice_.end,
-        "spec": slice_.spec,
-        "describe": slice_.describe,
-        "estimated_rows": slice_.estimated_rows,
-        "estimated_bytes": slice_.estimated_bytes,
-        "items": [[item.source_id, item.version] for item in slice_.items],
-        "replaces": list(slice_.replaces),
-    }
 
 
 def _touched(planned: Planned) -> list[r.Change]:
     return [
-        r.ItemsLanded(
-            pipeline=planned.inlet.pipeline,
-            table=t.table.ask.name,
-            items={item.source_id: item.version for item in t.touched},
-        )
-        for t in planned.tables
-        if t.touched
+        r.ItemsLanded(pipeline=planned.inlet.pipeline, table=table.name, items=dict(table.touched))
+        for table in planned.tables
+        if table.touched
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import wraps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
@@ -15,14 +15,16 @@ from headwater.observe.tracing import tracing
 
 if TYPE_CHECKING:
     from headwater.runtime.land_ripple import LandedRipple, RippleWork
-    from headwater.runtime.land_slice import LandedSlice, UnitWork
+    from headwater.runtime.land_slice import LandedSlice, SliceWork
+
+Work = TypeVar("Work")
+Landed = TypeVar("Landed", bound="LandedSlice | LandedRipple")
 
 
-def traced_slice(land: Callable[[UnitWork], LandedSlice]) -> Callable[[UnitWork], LandedSlice]:
+def traced_slice(land: Callable[[SliceWork], LandedSlice]) -> Callable[[SliceWork], LandedSlice]:
     """A span for each try to land a slice. It does not contain the slice's bounds, which are values of rows."""
 
-    @wraps(land)
-    def traced(work: UnitWork) -> LandedSlice:
+    def span_of(work: SliceWork) -> AbstractContextManager[Span]:
         lease = work.lease
         about: dict[str, Attribute] = {
             "headwater.pipeline": lease.pipeline,
@@ -31,19 +33,15 @@ def traced_slice(land: Callable[[UnitWork], LandedSlice]) -> Callable[[UnitWork]
             "headwater.slice": lease.ordinal,
             "headwater.attempt": lease.attempt,
         }
-        with tracing().span("slice", about, parent=work.job.trace_id) as span:
-            landed = land(work)
-            span.tell({"headwater.rows": landed.rows, "headwater.bytes": landed.bytes})
-            return landed
+        return tracing().span("slice", about, parent=work.job.trace_id)
 
-    return traced
+    return _traced(land, span_of)
 
 
 def traced_ripple(land: Callable[[RippleWork], LandedRipple]) -> Callable[[RippleWork], LandedRipple]:
     """A span for each try to land an execution of a ripple: a child of the run that its job belongs to."""
 
-    @wraps(land)
-    def traced(work: RippleWork) -> LandedRipple:
+    def span_of(work: RippleWork) -> AbstractContextManager[Span]:
         about: dict[str, Attribute] = {
             "headwater.pipeline": work.ripple.pipeline,
             "headwater.ripple": work.ripple.table,
@@ -51,18 +49,9 @@ def traced_ripple(land: Callable[[RippleWork], LandedRipple]) -> Callable[[Rippl
             "headwater.job_id": work.job_id,
             "headwater.attempt": work.attempt,
         }
-        with tracing().span("ripple", about, parent=work.trace) as span:
-            landed = land(work)
-            span.tell(
-                {
-                    "headwater.rows": landed.rows,
-                    "headwater.bytes": landed.bytes,
-                    "headwater.changed": landed.changed,
-                }
-            )
-            return landed
+        return tracing().span("ripple", about, parent=work.trace)
 
-    return traced
+    return _traced(land, span_of)
 
 
 def traced_inlet(lease: JobLease) -> AbstractContextManager[Span]:
@@ -80,5 +69,19 @@ def traced_commit(store: Store, commit: r.Commit) -> int:
     """`store.commit` in a span of its own."""
     with tracing().span("commit", {"headwater.changes": len(commit.changes)}) as span:
         seq = store.commit(commit)
-        span.tell({"headwater.seq": seq})
+        span.add({"headwater.seq": seq})
         return seq
+
+
+def _traced(
+    land: Callable[[Work], Landed], span_of: Callable[[Work], AbstractContextManager[Span]]
+) -> Callable[[Work], Landed]:
+    @wraps(land)
+    def traced(work: Work) -> Landed:
+        with span_of(work) as span:
+            landed = land(work)
+            facts = vars(landed)
+            span.add({f"headwater.{name}": facts[name] for name in ("rows", "bytes", "changed") if name in facts})
+            return landed
+
+    return traced

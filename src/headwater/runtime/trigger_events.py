@@ -62,19 +62,12 @@ class CronClock:
 
     def due(self, now_us: int) -> tuple[list[Event], dict[str, Cause]]:
         """The pulses whose time has come, and their causes."""
-        events: list[Event] = []
         causes: dict[str, Cause] = {}
-        due: dict[str, None] = {}
         while self._next and self._next[0][0] <= now_us:
             _, key = heappop(self._next)
-            due[key] = None
+            causes.setdefault(self._crons[key].pipeline, Cause(self._crons[key].id, OWNER))
             self._push(key)
-        for key in due:
-            cron = self._crons[key]
-            if cron.pipeline not in causes:
-                events.append(Demand(cron.pipeline, "pulse"))
-                causes[cron.pipeline] = Cause(cron.id, OWNER)
-        return events, causes
+        return [Demand(pipeline, "pulse") for pipeline in causes], causes
 
     def _push(self, key: str) -> None:
         tick = next(self._ticks[key], None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
@@ -18,18 +19,16 @@ from headwater.base.errors import CatalogUnreachable, HeadwaterError, LeaseLost,
 from headwater.base.ids import uuid7
 from headwater.base.types import Type
 from headwater.catalog.commit import Store
-from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, Weight
-from headwater.catalog.inbox import message
+from headwater.catalog.engine_records import SLICE_JOB, JobEnd, Weight
 from headwater.catalog.lookup import last_success
 from headwater.catalog.queue import JobLease, Slots, claim_job, finish_job, release_job
 from headwater.connectors.protocol import Source, TransientError
 from headwater.freshness.events import Completed, Failed
-from headwater.runtime.apply_events import Event, RunBegan, RunFinished
 from headwater.runtime.compile import Compiled
 from headwater.runtime.cut_inputs import CutInput
 from headwater.runtime.execution import Execution
 from headwater.runtime.inlet import Inlet
-from headwater.runtime.inlet_jobs import Done, InletJobs, Look, OpenInlet
+from headwater.runtime.inlet_jobs import InletJobs, OpenInlet, ScanSource, job_events
 from headwater.runtime.land_ripple import (
     Closing,
     LandedRipple,
@@ -43,7 +42,7 @@ from headwater.runtime.land_view import land_view
 from headwater.runtime.leases import LeaseKeeper
 from headwater.runtime.model import ModelRipple
 from headwater.runtime.reserved_jobs import ReservedJobs
-from headwater.runtime.results import PipelineResult
+from headwater.runtime.results import Event, PipelineResult, RunBegan, RunFinished
 from headwater.runtime.user_output import Mask
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class Definitions:
 
     compiled: Compiled
     root: Path
-    look: Look
+    scan: ScanSource
     open: OpenInlet
     declared: Mapping[str, Mapping[str, Type]]
     mask: Callable[[], Mask] = lambda: str
@@ -123,15 +122,12 @@ class Worker:
                 if self.inlets.stopping.is_set():
                     return None
                 raise
-            except Exception as error:
-                if self.inlets.stopping.is_set():
+            except BaseException as error:
+                if not isinstance(error, Exception) or self.inlets.stopping.is_set():
                     self._give_back(lease)
                     raise
                 self._fail(lease, as_headwater(error))
                 return None
-            except BaseException:
-                self._give_back(lease)
-                raise
 
     def _give_back(self, lease: JobLease) -> None:
         """Return the job to the queue at once. If the catalog is unreachable, wait for it: other workers would not know
@@ -148,24 +144,18 @@ class Worker:
     def _do(self, lease: JobLease, on_control: Callable[[Control], None], holder: str) -> JobLease | None:
         match lease.kind:
             case "inlet":
-                return self._keep_done(self.inlets.plan(lease, self.definitions.look, holder=self._may_claim(holder)))
+                # A worker continues with a job that its commit queues, unless slots limit the running jobs.
+                claims = None if self.slots.bound else holder
+                result, claimed = self.inlets.plan(lease, self.definitions.scan, holder=claims)
+                self._keep(result)
+                return claimed
             case "slice":
-                return self._keep_done(self.inlets.land(lease, self._open))
+                self._keep(self.inlets.land(lease, self._open))
             case "ripple":
                 self._run_ripple(lease, on_control)
-                return None
             case kind:
                 raise AssertionError(f"there is no job of the kind {kind}")
-
-    def _may_claim(self, holder: str) -> str | None:
-        """A worker continues with a job that its commit queues, unless slots limit the running jobs."""
-        return None if self.slots.bound else holder
-
-    def _keep_done(self, done: Done) -> JobLease | None:
-        result, claimed = done
-        if result is not None:
-            self._keep(result)
-        return claimed
+        return None
 
     def _open(self, pipeline: str) -> tuple[Inlet, Source]:
         if pipeline not in self.definitions.compiled.pipelines:
@@ -173,8 +163,7 @@ class Worker:
         return self.definitions.open(pipeline)
 
     def _run_ripple(self, lease: JobLease, on_control: Callable[[Control], None]) -> None:
-        """Run one ripple of a model. Its commit lands the rows, ends the job and notifies the engine, or does
-        nothing."""
+        """Run one ripple of a model. Its one commit lands the rows, ends the job and notifies the engine."""
         ripple = self._ripple(lease)
         if ripple is None:
             self._give_back(lease)
@@ -182,7 +171,7 @@ class Worker:
             return
         execution = Execution(self.definitions.mask())
         work = replace(self._work(lease, ripple, execution), on_control=on_control)
-        self.on_event(RunBegan(lease.pond, work.run_id, 1))
+        self.on_event(RunBegan(lease.pond, 1))
         try:
             with execution.noted():
                 landed = self._land_patiently(work, ripple)
@@ -193,31 +182,30 @@ class Worker:
                 self._give_back(lease)  # a cancelled job has not failed
                 return
             self._fail_ripple(lease, error, execution, work.ripple.code)
-            self.on_event(RunFinished(lease.pond, work.run_id, "failed"))
+            self.on_event(RunFinished(lease.pond))
             return
         self._keep(_result(lease, work, landed, execution), lease.ripple)
-        self.on_event(RunFinished(lease.pond, work.run_id, "success"))
+        self.on_event(RunFinished(lease.pond))
 
     def _ripple(self, lease: JobLease) -> ModelRipple | None:
         """The definition that the job is for. None if neither these definitions nor the current manifest have it: then
         the engine will see the change and cancel the job, or a worker with that definition takes it."""
-        for is_last in (False, True):
+        for is_reloaded in (False, True):
+            if is_reloaded:
+                self.reload()
             pipeline = self.definitions.compiled.pipelines.get(lease.pond)
             for ripple in pipeline.ripples if pipeline is not None else ():
                 if ripple.name == lease.ripple and lease.body.get("definition") in (None, ripple.fingerprint):
                     return ripple
-            if not is_last:
-                self.reload()
         return None
 
     def _fail(self, lease: JobLease, error: HeadwaterError, end: JobEnd | None = None) -> None:
         """End a job as failed, and report it to the engine."""
         if lease.kind == SLICE_JOB:
-            self._keep_done(self.inlets.fail(lease, error))
+            self._keep(self.inlets.fail(lease, error))
             return
         self._keep(PipelineResult(lease.pond, "failed", error=error), lease.ripple)
-        ripples = [str(name) for name in lease.body.get("ripples", [lease.ripple])]
-        events = [self._message(Failed(lease.pond, name, lease.freshness_us), lease) for name in ripples]
+        events = job_events(lease, Failed, self.actor)
         finish_job(self.store.catalog, end or lease.failed(error.as_json()), events=events)
 
     def _fail_ripple(self, lease: JobLease, error: HeadwaterError, execution: Execution, code: Code) -> None:
@@ -258,10 +246,9 @@ class Worker:
         run_id = uuid7()
 
         def closing(outcome: RippleOutcome) -> Closing:
-            done = Completed(lease.pond, ripple.name, lease.freshness_us)
             end = lease.done(rows=outcome.rows, bytes=outcome.bytes, landed_run_id=run_id)
             end = replace(execution.ended(end), changed=outcome.changed)
-            return Closing(events=(self._message(done, lease),), ends=end)
+            return Closing(events=tuple(job_events(lease, Completed, self.actor)), ends=end)
 
         return RippleWork(
             store=self.store,
@@ -299,16 +286,15 @@ class Worker:
             case _:
                 assert_never(ripple.kind)
 
-    def _message(self, event: Completed | Failed, lease: JobLease) -> InboxEvent:
-        return message(event, actor=self.actor, ids={"job": lease.job_id})
-
     def result_of(self, pipeline: str) -> PipelineResult | None:
         """All results of a pipeline as one; None if there are none."""
         with self.lock:
             found = list(self.results.get(pipeline, {}).values())
         return _together(found) if found else None
 
-    def _keep(self, result: PipelineResult, ripple: str = "") -> None:
+    def _keep(self, result: PipelineResult | None, ripple: str = "") -> None:
+        if result is None:
+            return
         with self.lock:
             of_pipeline = self.results.setdefault(result.pipeline, {})
             of_pipeline[ripple] = _merged(of_pipeline.get(ripple), result)
@@ -316,17 +302,10 @@ class Worker:
 
 def _result(lease: JobLease, work: RippleWork, landed: LandedRipple, execution: Execution) -> PipelineResult:
     """A result equal to what the table held already is no change, although it was computed."""
+    result = PipelineResult(lease.pond, "unchanged", seconds=execution.seconds)
     if not landed.changed:
-        return PipelineResult(lease.pond, "unchanged", seconds=execution.seconds)
-    return PipelineResult(
-        lease.pond,
-        "success",
-        run_id=work.run_id,
-        rows=landed.rows,
-        bytes=landed.bytes,
-        slices=1,
-        seconds=execution.seconds,
-    )
+        return result
+    return replace(result, state="success", run_id=work.run_id, rows=landed.rows, bytes=landed.bytes, slices=1)
 
 
 def _merged(earlier: PipelineResult | None, later: PipelineResult) -> PipelineResult:
@@ -340,9 +319,6 @@ def _merged(earlier: PipelineResult | None, later: PipelineResult) -> PipelineRe
 
 def _together(results: Sequence[PipelineResult]) -> PipelineResult:
     """Several ripples as one result: failed if one of them is, and unchanged if all are."""
-    told = next((each for each in results if each.error is not None), None)
-    told = told or next((each for each in results if each.state != "unchanged"), results[0])
-    for each in results:
-        if each is not told:
-            told = told.following(each)
-    return told
+    leading = max(results, key=lambda each: (each.error is not None, each.state != "unchanged"))
+    others = (each for each in results if each is not leading)
+    return reduce(PipelineResult.following, others, leading)

@@ -26,15 +26,16 @@ OnError = Callable[[BaseException], bool]
 """Called with errors of a worker itself; returns True if the worker should go on."""
 
 
-def _give_up(_error: BaseException) -> bool:
-    return False
-
-
 class WorkerThreads:
     """Worker threads. If there are several, one takes only small jobs, so that big ones never occupy all of them."""
 
     def __init__(
-        self, worker: Worker, threads: int, *, on_error: OnError = _give_up, reserved: ReservedJobs | None = None
+        self,
+        worker: Worker,
+        threads: int,
+        *,
+        on_error: OnError = lambda _error: False,
+        reserved: ReservedJobs | None = None,
     ):
         self.worker, self.on_error = worker, on_error
         self.reserved = reserved or ReservedJobs(0)
@@ -43,7 +44,7 @@ class WorkerThreads:
         self._over = False
         self.error: BaseException | None = None
         self._news = threading.Condition()
-        self._heard = 0
+        self._wakeups = 0
         self._keeper = LeaseKeeper(worker.store.catalog)
         self._waker = changes(worker.store.catalog)
         weights = [SMALL if number == 1 else ALL for number in range(threads)]
@@ -51,11 +52,11 @@ class WorkerThreads:
             threading.Thread(target=self._work, args=(weight,), name=f"worker-{number}", daemon=True)
             for number, weight in enumerate(weights)
         ]
-        self._ear = threading.Thread(target=self._listen, name="worker-ear", daemon=True)
+        self._listener = threading.Thread(target=self._listen, name="worker-listener", daemon=True)
 
     def __enter__(self) -> WorkerThreads:
         self._keeper.__enter__()
-        for thread in (*self._workers, self._ear):
+        for thread in (*self._workers, self._listener):
             thread.start()
         return self
 
@@ -78,7 +79,7 @@ class WorkerThreads:
                 if give_back:
                     self.worker.cancel()  # repeatedly: a thread may be just about to begin its Spark job
                 thread.join(limits.RETRY_FIRST_SECONDS)
-        self._ear.join()
+        self._listener.join()
         self._waker.close()
         self._keeper.__exit__(None, None, None)
         while (lease := self.reserved.take(ALL)) is not None:
@@ -93,16 +94,16 @@ class WorkerThreads:
     def poke(self) -> None:
         """Wake the workers: there may be a job."""
         with self._news:
-            self._heard += 1
+            self._wakeups += 1
             self._news.notify_all()
 
     def _listen(self) -> None:
         """Wakes the workers, and every few seconds finds jobs whose workers are gone, or that were cancelled."""
-        look_at = time.monotonic() + limits.TAKE_OVER_SECONDS
+        scan_at = time.monotonic() + limits.TAKE_OVER_SECONDS
         while not self.ended.is_set():
-            self._waker.wait(max(0.0, look_at - time.monotonic()))
-            if time.monotonic() >= look_at:
-                look_at = time.monotonic() + limits.TAKE_OVER_SECONDS
+            self._waker.wait(max(0.0, scan_at - time.monotonic()))
+            if time.monotonic() >= scan_at:
+                scan_at = time.monotonic() + limits.TAKE_OVER_SECONDS
                 self._take_over()
             self.poke()
             if self.worker.store.catalog.is_sqlite:
@@ -112,16 +113,16 @@ class WorkerThreads:
     def _take_over(self) -> None:
         try:
             COUNTERS.add("lease_takeovers", times=len(take_over(self.worker.store.catalog)))
-            self._keeper.look_for_lost_jobs()
+            self._keeper.drop_lost_jobs()
             give_back_strays(self.worker.store.catalog, self.holder, self._keeper.kept())
-            self.worker.inlets.sources.close_idle()
+            self.worker.inlets.sources.close_all(idle_seconds=limits.SOURCE_IDLE_SECONDS)
         except HeadwaterError as error:  # the catalog is unreachable: the workers notice it themselves
             if not self.on_error(error):
                 self.error = self.error or error
 
     def _work(self, weights: Collection[Weight]) -> None:
         while not self.ended.is_set():
-            heard = self._heard
+            seen = self._wakeups
             try:
                 if self.worker.work(self.holder, self._keeper, weights, self.reserved):
                     continue
@@ -134,4 +135,4 @@ class WorkerThreads:
                 self.ended.wait(limits.WAKE_RETRY_SECONDS)
                 continue
             with self._news:
-                self._news.wait_for(lambda h=heard: self._heard != h or self.ended.is_set())  # type: ignore[misc]
+                self._news.wait_for(lambda h=seen: self._wakeups != h or self.ended.is_set())  # type: ignore[misc]

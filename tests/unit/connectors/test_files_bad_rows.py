@@ -18,7 +18,7 @@ from headwater.catalog.evolution import DeclaredColumn, evolve
 from headwater.coerce.row_errors import BadRow
 from headwater.connectors.protocol import ArrowRead, BadRows, TableAsk
 from headwater.connectors.registry import open_source
-from headwater.runtime.observed_columns import merge_observed, shown_to
+from headwater.runtime.inlet import merge_observed, shown_to
 
 
 def landed(root: Path, data: str | bytes, *, name: str = "a.ndjson", room: int = 100, **declared: Type) -> Table:

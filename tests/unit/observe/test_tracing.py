@@ -76,7 +76,7 @@ from headwater.observe.tracing import shutdown, tracing
 
 def use():
     with tracing().span("ripple", {"headwater.rows": 1}, parent=None) as span:
-        span.tell({"headwater.rows": 2})
+        span.add({"headwater.rows": 2})
         span.fail(ValueError())
     tracing().end_run("r", "success")
     made = tracing().begin_run("orders", "r")
@@ -142,7 +142,7 @@ def test_a_thread_is_in_its_own_span_and_begins_a_trace_if_it_is_in_none(receive
         thread.start()
         thread.join()
         with tracing().span("inner", {}) as inner:
-            inner.tell({"headwater.rows": 3})
+            inner.add({"headwater.rows": 3})
         tracing().begin_run("orders", "r")
     shutdown()
     outer = receiver.named("outer")
@@ -228,7 +228,7 @@ def test_a_run_that_is_not_sampled_takes_its_spans_along(receiver: Receiver, mon
     parent = tracing().begin_run("orders", "r")
     assert parent is not None
     with tracing().span("ripple", {}, parent=parent) as span:
-        span.tell({"headwater.rows": 1})
+        span.add({"headwater.rows": 1})
     with tracing().span("sampled elsewhere", {}, parent=TRACEPARENT):
         pass
     tracing().end_run("r", "failed")

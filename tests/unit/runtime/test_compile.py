@@ -202,7 +202,7 @@ def test_what_a_python_ripple_needs_to_be_called(tmp_path: Path) -> None:
         f"{FILE}:2:1",
         "revenue",
     )
-    assert ripple.takes_context and ripple.text == "\ndef revenue(context, orders):\n    return orders\n"
+    assert ripple.text == "\ndef revenue(context, orders):\n    return orders\n"
     assert [(name, str(column.type)) for name, column in ripple.columns.items()] == [("id", "long")]
     assert (ripple.mode, ripple.primary_key) == ("upsert", ("id",))
 
@@ -211,7 +211,7 @@ def test_what_a_sql_ripple_needs_to_be_run(tmp_path: Path) -> None:
     (ripple,) = compiled(tmp_path, {"headwater.toml": model(SQL)}).pipelines["daily"].ripples
     assert (ripple.text, ripple.file) == ("select id, amount from orders", "headwater.toml")
     assert (str(ripple.position), ripple.is_inline) == ("headwater.toml:6:8", True)
-    assert (ripple.function, ripple.takes_context) == (None, False)
+    assert ripple.function is None
     files = {"headwater.toml": model('sql = "models/revenue.sql"'), "models/revenue.sql": ["select * from orders"]}
     (ripple,) = compiled(tmp_path, files).pipelines["daily"].ripples
     assert (str(ripple.position), ripple.is_inline) == ("models/revenue.sql:1:1", False)

@@ -6,7 +6,7 @@ import pytest
 
 from headwater.base import limits
 from headwater.freshness.events import Delivered
-from headwater.runtime.deliveries import Deliveries
+from headwater.runtime.service import Deliveries
 
 
 def test_who_comes_first_wakes_and_all_are_told_once() -> None:

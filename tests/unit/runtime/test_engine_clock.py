@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.base.clock import now_us
-from headwater.runtime.engine_clock import EngineClock
+from headwater.runtime.engine import EngineClock
 
 DAY_US = 86_400_000_000
 

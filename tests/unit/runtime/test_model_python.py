@@ -8,30 +8,30 @@ from headwater.runtime.model_python import PythonFault, python_parameters
 
 
 @pytest.mark.parametrize(
-    ("text", "tables", "takes_context"),
+    ("text", "tables"),
     [
-        ("def f(): ...", [], False),
-        ("def f(orders): ...", ["orders"], False),
-        ("def f(orders, refunds): ...", ["orders", "refunds"], False),
-        ("def f(orders: DataFrame, *, refunds: DataFrame) -> DataFrame: ...", ["orders", "refunds"], False),
-        ("def f(*, orders): ...", ["orders"], False),
-        ("def f(orders, context): ...", ["orders"], True),
-        ("def f(context, orders): ...", ["orders"], True),
-        ("def f(orders, context=None): ...", ["orders"], True),
-        ("def f(orders, *, context: Context | None = None, refunds): ...", ["orders", "refunds"], True),
-        ("@cache\ndef f(orders): ...", ["orders"], False),
+        ("def f(): ...", []),
+        ("def f(orders): ...", ["orders"]),
+        ("def f(orders, refunds): ...", ["orders", "refunds"]),
+        ("def f(orders: DataFrame, *, refunds: DataFrame) -> DataFrame: ...", ["orders", "refunds"]),
+        ("def f(*, orders): ...", ["orders"]),
+        ("def f(orders, context): ...", ["orders"]),
+        ("def f(context, orders): ...", ["orders"]),
+        ("def f(orders, context=None): ...", ["orders"]),
+        ("def f(orders, *, context: Context | None = None, refunds): ...", ["orders", "refunds"]),
+        ("@cache\ndef f(orders): ...", ["orders"]),
         # the last one counts
-        ("def f(a): ...\ndef f(b): ...", ["b"], False),
+        ("def f(a): ...\ndef f(b): ...", ["b"]),
         # inside something else it is another one
-        ("class A:\n    def f(a): ...\ndef f(b):\n    def f(c): ...", ["b"], False),
+        ("class A:\n    def f(a): ...\ndef f(b):\n    def f(c): ...", ["b"]),
         # none of it runs
-        ("import nothing_of_that_name\n1 / 0\ndef f(orders): ...", ["orders"], False),
+        ("import nothing_of_that_name\n1 / 0\ndef f(orders): ...", ["orders"]),
     ],
 )
-def test_the_parameters_of_a_function(text: str, tables: list[str], takes_context: bool) -> None:
+def test_the_parameters_of_a_function(text: str, tables: list[str]) -> None:
     found = python_parameters(text, "f")
     assert [name for name, _, _ in found.tables] == tables
-    assert (found.name, found.takes_context) == ("f", takes_context)
+    assert found.name == "f"
 
 
 def test_lines_and_columns_count_characters_from_one() -> None:

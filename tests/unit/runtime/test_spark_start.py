@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import copy_context
 from threading import Thread
 
-from headwater.runtime.spark_start import LEAST_US, SparkStart, measuring
+from headwater.runtime.execution import LEAST_US, SparkStart, measuring
 
 SECOND = 1_000_000
 
