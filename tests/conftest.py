@@ -57,6 +57,7 @@ LONG = (
     "contract/test_ingest_bad_rows.py",
     "contract/test_written.py",
     "unit/connectors/test_postgres_slices.py",
+    "unit/interfaces/test_terminals.py",
     "unit/interfaces/test_timeline_svg.py",
     "unit/interfaces/http/test_attacks.py",
     "unit/interfaces/http/test_slow_clients.py",
