@@ -12,8 +12,15 @@ from headwater.catalog.commit import Store
 
 HERE = Path(__file__).parent
 
-POSTGRES_LATER = ("test_checkpoints.py", "test_file_lives.py", "test_formats.py", "test_reading.py")
-"""Files whose many tests make, change and rebuild whole stores: the fast part runs them on SQLite, the long part on
+POSTGRES_LATER = (
+    "test_checkpoints.py",
+    "test_cursor_read.py",
+    "test_file_lives.py",
+    "test_formats.py",
+    "test_job_files.py",
+    "test_reading.py",
+)
+"""Files whose tests make, rebuild or kill whole stores: the fast part runs them on SQLite, the long part on
 PostgreSQL."""
 
 
@@ -24,9 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _place(item: pytest.Item) -> object:
-    return (
-        item.callspec.params.get("place") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
-    )
+    call = getattr(item, "callspec", None)
+    return call.params.get("place") if call is not None else None
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
