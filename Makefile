@@ -9,6 +9,9 @@ ENV := .venv
 BIN := $(ENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-build-isolation
 
+# Tests start many processes: each would compile the package again if it could not keep what it compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-fast test-fast-all soak check bench dist lock clean
 
 demo: $(ENV)/.run

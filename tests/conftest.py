@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 """Tests of OTLP run in the process of others, which start programs by a fork: gRPC would wait there for its threads."""
 
-PLUGINS = str(Path(__file__).parent / "plugins")
+HERE = Path(__file__).parent
+PLUGINS = str(HERE / "plugins")
 """The connector `flaky`, installed as a package would be: also for the processes that tests start."""
 sys.path.append(PLUGINS)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), PLUGINS)))
@@ -56,6 +57,7 @@ LONG = (
     "contract/test_ingest_bad_rows.py",
     "contract/test_written.py",
     "unit/connectors/test_postgres_slices.py",
+    "unit/interfaces/test_terminals.py",
     "unit/interfaces/test_timeline_svg.py",
     "unit/interfaces/http/test_attacks.py",
     "unit/interfaces/http/test_slow_clients.py",
@@ -79,6 +81,12 @@ LONG = (
     "property/test_api_fuzz.py",
 )
 """Files whose tests run after the fast part: it is to be over in a minute."""
+
+SPARK = ("spark", "serve", "crash")
+"""Folders whose tests all need Spark."""
+
+FAST = "not spark and not long"
+"""What `make test-fast` selects by."""
 
 FIRST = (
     "serve/test_soak.py",
@@ -153,6 +161,14 @@ def warm(spark: SparkSession) -> Iterator[Warm]:
     processes = Warm()
     yield processes
     processes.close()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The fast part does not even import what it would not run: that takes seconds in each of its processes."""
+    if config.option.markexpr != FAST:
+        return None
+    is_spark = collection_path.parent == HERE and collection_path.name in SPARK
+    return True if is_spark or collection_path.as_posix().endswith(LONG) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

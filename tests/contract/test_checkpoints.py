@@ -310,6 +310,7 @@ def test_checkpoints_and_commits_at_once_leave_a_whole_log(store: Store, place: 
     assert (dump(store.catalog), verify(store).problems) == (before, ())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", CRASH_POINTS)
 def test_a_gc_that_was_killed_at_its_checkpoint_is_finished_by_the_next(place: Place, point: str) -> None:
     store = place.open()

@@ -103,6 +103,7 @@ def test_every_deed_and_its_keys_are_documented() -> None:
     assert set(column(section, "key")) == {"at", "do", "pipeline", *own}
 
 
+@pytest.mark.long
 def test_every_key_of_an_answer_is_documented() -> None:
     section = sections("scenarios.md")["Answer"]
     documented = {event: row for row in rows(section) for event in re.findall(r"`(\w+)`", row[0])}

@@ -67,10 +67,12 @@ def prose(path: Path, text: str) -> str:
 def found(path: Path, text: str) -> Iterator[tuple[int, str, str]]:
     """Line, what is there, and what to write instead."""
     idioms = IDIOMS | (PAGE_IDIOMS if path.suffix == ".md" else {})
-    for number, line in enumerate(prose(path, text).splitlines(), start=1):
-        named = _PERSON.sub("", line)
-        for pattern, instead in idioms.items():
-            for match in re.finditer(pattern, named, re.IGNORECASE):
+    present = {pattern: instead for pattern, instead in idioms.items() if re.search(pattern, text, re.IGNORECASE)}
+    if not present:
+        return  # to find the prose of a module takes much longer
+    for number, line in enumerate(_PERSON.sub("", prose(path, text)).splitlines(), start=1):
+        for pattern, instead in present.items():
+            for match in re.finditer(pattern, line, re.IGNORECASE):
                 yield number, match[0], instead
 
 

@@ -356,6 +356,7 @@ def test_two_circles_are_two_problems() -> None:
     assert len(problems({"pipelines": both})) == 2
 
 
+@pytest.mark.long
 def test_a_circle_of_twenty_thousand_is_told_in_one_line() -> None:
     names = [f"p{number}" for number in range(20_000)]
     circle = {name: {"sources": [names[number - 1]], "ripples": RIPPLES} for number, name in enumerate(names)}

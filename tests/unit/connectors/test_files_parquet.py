@@ -6,7 +6,6 @@ import datetime as dt
 import decimal
 import hashlib
 import os
-import struct
 import time
 import uuid
 from dataclasses import replace
@@ -14,55 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from by_hand import Table
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema
-from headwater.base.text_form import TextForm
-from headwater.base.types import DYNAMIC, INT, LONG, REAL, STRING, TIMESTAMP, Type, parse_type, vector
+from headwater.base.types import DYNAMIC, INT, LONG, REAL, STRING, parse_type, vector
 from headwater.connectors.files.convert_columns import convert_typed
-from headwater.connectors.protocol import ArrowRead, BadRows, Observed, SliceGone, Source, TableAsk, UnknownColumns
+from headwater.connectors.protocol import ArrowRead, BadRows, Observed, SliceGone, TableAsk, UnknownColumns
 from headwater.connectors.registry import open_source
+from unit.connectors.parquet_files import ASK, FAR, declared, landed, lists_of, opened, read_of, write
 
-ASK = TableAsk("t", "t", "append")
-
-
-def opened(root: Path) -> Source:
-    return open_source("files", {"path": "*.parquet"}, root=root, resolve=str, pipeline="t")
-
-
-def write(root: Path, name: str, columns: dict[str, pa.Array], **options: Any) -> Path:
-    pq.write_table(pa.table(columns), root / name, **options)
-    return root / name
-
-
-def read_of(root: Path, ask: TableAsk = ASK) -> ArrowRead:
-    source = opened(root)
-    (slice_,) = source.slices(ask, None, source.bound(ask), {}).slices
-    read = source.read(ask, slice_)
-    assert isinstance(read, ArrowRead)
-    return read
-
-
-def landed(root: Path, ask: TableAsk = ASK) -> Table:
-    table = Table(ask)
-    table.land(opened(root))
-    return table
-
-
-def declared(**columns: Type) -> TableAsk:
-    return TableAsk("t", "t", "append", declared=columns)
-
-
-def lists_of(values: list[int], storage: pa.DataType, item: pa.DataType) -> pa.Array:
-    """Lists of one item each."""
-    return pa.ListArray.from_arrays(pa.array(range(len(values) + 1), pa.int32()), pa.array(values, storage).view(item))
-
-
-UTC = dt.UTC
 UUID = uuid.UUID(int=7)
 
 
@@ -108,95 +69,6 @@ def test_every_type_arrives_exactly(tmp_path: Path, column: pa.Array, type_: str
     assert [row["c"] for row in table.rows] == values
 
 
-@pytest.mark.parametrize("type_", [pa.timestamp("ms"), pa.timestamp("us", "Europe/Berlin"), pa.timestamp("ns")])
-def test_times_become_utc_nanoseconds(tmp_path: Path, type_: pa.DataType) -> None:
-    write(tmp_path, "a.parquet", {"t": pa.array([1, -1], pa.int64()).cast(type_)})
-    read = read_of(tmp_path)
-    assert read.observed == Observed({"t": TIMESTAMP}, complete=True)
-    schema = TableSchema().added("t", TIMESTAMP)
-    batch = next(iter(read.read(read.partitions[0], schema)))
-    scale = {"ms": 10**6, "us": 10**3, "ns": 1}[type_.unit]
-    assert isinstance(batch, pa.RecordBatch)
-    assert batch.column("t").cast(pa.int64()).to_pylist() == [scale, -scale]
-
-
-def test_a_time_that_nanoseconds_cannot_hold_is_a_bad_row_with_its_number(tmp_path: Path) -> None:
-    far = 10**18
-    write(tmp_path, "a.parquet", {"t": pa.array([0, 1, far, 2], pa.timestamp("us"))}, row_group_size=2)
-    with pytest.raises(BadRows) as error:
-        landed(tmp_path)
-    assert [(bad.line, bad.column, bad.reason) for bad in error.value.errors] == [(3, "t", "timestamp_out_of_range")]
-
-
-def int96(root: Path, *julian: tuple[int, int] | None) -> None:
-    """A file of INT96 times, each a Julian day and the nanoseconds of that day: its pages are written here by hand,
-    because Arrow writes only those that nanoseconds since 1970 hold."""
-    column = pa.array([None if moment is None else place for place, moment in enumerate(julian, 1)], pa.timestamp("ns"))
-    write(
-        root, "a.parquet", {"t": column}, use_deprecated_int96_timestamps=True, use_dictionary=False, compression="none"
-    )
-    data = (root / "a.parquet").read_bytes()
-    for place, moment in enumerate(julian, 1):
-        if moment is not None:
-            old = struct.pack("<qI", place, 2_440_588)
-            assert data.count(old) == 1
-            data = data.replace(old, struct.pack("<qI", moment[1], moment[0]))
-    (root / "a.parquet").write_bytes(data)
-
-
-DAY_9999 = (5_373_484, 0)
-"""9999-12-31 as a Julian day."""
-
-
-def test_int96_times_keep_their_nanoseconds(tmp_path: Path) -> None:
-    int96(tmp_path, (2_440_588, 123_456_789), None, (2_440_587, 86_399_999_999_999))
-    table = landed(tmp_path)
-    values = [row["t"] and row["t"].value for row in table.rows]
-    assert values == [123_456_789, None, -1]
-
-
-@pytest.mark.parametrize("far", [DAY_9999, (4_186_876_759, 0), (1, 0)], ids=["9999", "wraps", "4713 BC"])
-def test_int96_times_beyond_nanoseconds_are_bad_rows(tmp_path: Path, far: tuple[int, int]) -> None:
-    int96(tmp_path, (2_440_588, 1), far, (2_440_588, 3))
-    table = landed(tmp_path, replace(ASK, max_bad_rows=1))
-    assert [row["t"].value for row in table.rows] == [1, 3]
-    (bad,) = table.bad
-    assert (bad.error.line, bad.error.column, bad.error.reason) == (2, "t", "timestamp_out_of_range")
-    assert (b"\\ud800 no text" in bad.source) is (far[0] == 4_186_876_759)
-    assert (bad.source == b'{"t":"9999-12-31 00:00:00.000000"}') is (far == DAY_9999)
-
-
-def test_int96_times_declared_as_text_are_exact_or_bad_rows(tmp_path: Path) -> None:
-    int96(tmp_path, (2_440_588, 1_000), DAY_9999, (4_186_876_759, 0))
-    table = landed(tmp_path, replace(declared(t=STRING), max_bad_rows=1))
-    assert [row["t"] for row in table.rows] == ["1970-01-01 00:00:00.000001", "9999-12-31 00:00:00.000000"]
-    (bad,) = table.bad
-    assert (bad.error.line, bad.error.reason, bad.source) == (3, "timestamp_out_of_range", b'{"t":"\\ud800 no text"}')
-
-
-FAR = 9_223_372_036_854_775_806
-
-
-@pytest.mark.parametrize(
-    ("column", "texts"),
-    [
-        (pa.array([253_402_214_400_000_000, FAR], pa.timestamp("us")), ["9999-12-31 00:00:00.000000"]),
-        (pa.array([-62_135_596_800_000_000, -FAR], pa.timestamp("us", "UTC")), ["0001-01-01 00:00:00.000000Z"]),
-        (pa.array([253_402_300_800_000, FAR], pa.timestamp("ms", "UTC")), ["10000-01-01 00:00:00.000Z"]),
-        (pa.array([0, FAR], pa.timestamp("ms", "Europe/Berlin")), ["1970-01-01 01:00:00.000+0100"]),
-        (pa.array([2_932_896, 2**31 - 1], pa.date32()), ["9999-12-31"]),
-        (pa.array([[0], [1, FAR]], pa.list_(pa.timestamp("us"))), [["1970-01-01 00:00:00.000000"]]),
-    ],
-    ids=["us", "us utc", "ms", "zone", "date", "list"],
-)
-def test_a_time_declared_as_text_is_its_text_or_a_bad_row(tmp_path: Path, column: pa.Array, texts: list[Any]) -> None:
-    write(tmp_path, "a.parquet", {"t": column})
-    type_ = parse_type("list<string>") if pa.types.is_list(column.type) else STRING
-    table = landed(tmp_path, replace(declared(t=type_), max_bad_rows=1))
-    assert [row["t"] for row in table.rows] == texts
-    assert [(bad.error.line, bad.error.reason) for bad in table.bad] == [(2, "timestamp_out_of_range")]
-
-
 @pytest.mark.parametrize(
     ("column", "type_", "reason"),
     [
@@ -228,15 +100,6 @@ def test_a_bad_item_makes_only_its_own_row_bad(
 def test_one_list_of_a_slice_is_judged_by_itself() -> None:
     lists = pa.array([[2**40], [1], [2**40]]).slice(1, 1)
     assert convert_typed(lists, parse_type("list<int>")) == (pa.array([[1]], pa.list_(pa.int32())), [])
-
-
-@pytest.mark.parametrize("value", [2**63 - 1, -(2**63), -(2**63) + 1])
-def test_nanoseconds_that_readers_take_for_infinity_are_bad_rows(tmp_path: Path, value: int) -> None:
-    for column in (pa.array([1, value, 2], pa.int64()), pa.array([1, value, 2], pa.timestamp("ns", "UTC"))):
-        write(tmp_path, "a.parquet", {"t": column})
-        table = landed(tmp_path, replace(declared(t=TIMESTAMP), max_bad_rows=1))
-        assert [row["t"].value for row in table.rows] == [1, 2]
-        assert [(bad.error.line, bad.error.reason) for bad in table.bad] == [(2, "timestamp_out_of_range")]
 
 
 def test_observed_is_complete_and_joins_the_columns_of_all_files(tmp_path: Path) -> None:
@@ -382,22 +245,6 @@ def test_a_declared_type_takes_what_has_no_type_of_its_own(
     assert [row["c"] for row in table.rows] == values
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array([1, 86_400, -1], pa.int32()).view(pa.time32("s")),
-        pa.array([1, 2**62, -1], pa.int64()).view(pa.time64("us")),
-        lists_of([1, 86_400, -1], pa.int32(), pa.time32("s")),
-    ],
-)
-def test_a_time_that_no_day_has_is_a_bad_row(tmp_path: Path, column: pa.Array) -> None:
-    reason = "time_out_of_range"
-    write(tmp_path, "a.parquet", {"t": column})
-    with pytest.raises(BadRows) as error:
-        landed(tmp_path)
-    assert [(bad.line, bad.reason) for bad in error.value.errors] == [(2, reason), (3, reason)]
-
-
 def test_a_decimal_of_too_many_digits_says_what_to_declare(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", {"d": pa.array([WIDE], pa.decimal256(76, 10))})
     with pytest.raises(HeadwaterError) as error:
@@ -492,40 +339,3 @@ def test_a_column_that_is_called_json_is_checked(tmp_path: Path) -> None:
     with pytest.raises(BadRows) as raised:
         landed(tmp_path)
     assert [(error.line, error.column, error.reason) for error in raised.value.errors] == [(4, "v", "invalid_json")]
-
-
-@pytest.mark.parametrize(
-    ("column", "type_", "form", "values"),
-    [
-        (pa.array(["2010/01/02", None]), TIMESTAMP, TextForm("%Y/%m/%d"), [1_262_390_400 * 10**9, None]),
-        (pa.array([20_100_102]), TIMESTAMP, TextForm("%Y%m%d"), [1_262_390_400 * 10**9]),
-        (pa.array([1_700_000_000]), TIMESTAMP, TextForm("%s"), [1_700_000_000 * 10**9]),
-        (
-            pa.array([0, None, 15_638_400 * 10**6], pa.timestamp("us")),
-            TIMESTAMP,
-            TextForm(timezone="Europe/Berlin"),
-            [-3_600 * 10**9, None, (15_638_400 - 3_600) * 10**9],
-        ),
-        (pa.array([0], pa.timestamp("us", "UTC")), TIMESTAMP, TextForm(timezone="Europe/Berlin"), [0]),
-    ],
-)
-def test_texts_and_times_of_a_file_are_read_by_the_declared_form(
-    tmp_path: Path, column: pa.Array, type_: Type, form: TextForm, values: list[int | None]
-) -> None:
-    write(tmp_path, "a.parquet", {"c": column})
-    ask = TableAsk("t", "t", "append", declared={"c": type_}, forms={"c": form})
-    read = read_of(tmp_path, ask)
-    batch = next(iter(read.read(read.partitions[0], TableSchema().added("c", type_))))
-    assert isinstance(batch, pa.RecordBatch)
-    assert batch.column("c").cast(pa.int64()).to_pylist() == values
-
-
-def test_a_time_that_a_zone_skips_is_a_bad_row(tmp_path: Path) -> None:
-    skipped = dt.datetime(2026, 3, 29, 2, 30)
-    write(tmp_path, "a.parquet", {"c": pa.array([skipped, None], pa.timestamp("us"))})
-    ask = TableAsk("t", "t", "append", declared={"c": TIMESTAMP}, forms={"c": TextForm(timezone="Europe/Berlin")})
-    with pytest.raises(BadRows) as error:
-        landed(tmp_path, ask)
-    assert [(bad.line, bad.reason, bad.detail) for bad in error.value.errors] == [
-        (1, "bad_timestamp", "no such time in Europe/Berlin")
-    ]

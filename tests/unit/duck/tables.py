@@ -37,6 +37,11 @@ def ask(root: Path, state: TableState, sql: str = "SELECT * FROM t") -> list[tup
         return connection.execute(sql).fetchall()
 
 
+def plan(root: Path, state: TableState, sql: str) -> str:
+    """How a question to the view `t` was answered."""
+    return str(ask(root, state, f"EXPLAIN ANALYZE {sql}")[0][1])
+
+
 class HandMade:
     """One table under `root`. Each `commit` takes the next sequence."""
 

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 import typer
 
+import commands_once
 from headwater.interfaces.cli.main import app
 from unit.interfaces.landed import refuse_a_change
 from unit.interfaces.played import keep_a_run
 
+TESTS = str(Path(commands_once.__file__).parent)
 HEAVY = ("pyarrow", "pyspark", "sqlalchemy", "duckdb", "numpy", "pandas", "headwater.manifest")
 """Not pydantic: typer itself uses it to read the arguments of a command."""
 
@@ -99,7 +101,8 @@ def test_an_error_is_the_same_object_in_json(words: tuple[str, ...], tmp_path: P
 
 def test_help_of_every_command_imports_nothing_heavy() -> None:
     code = (
-        "import json, sys; from headwater.interfaces.cli.main import main\n"
+        f"import json, sys; sys.path.append({TESTS!r}); from commands_once import make_commands_once\n"
+        "from headwater.interfaces.cli.main import main; make_commands_once()\n"
         "codes = [main([*words, '--help']) for words in json.loads(sys.argv[1])]\n"
         f"print(codes, sorted(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)"
     )

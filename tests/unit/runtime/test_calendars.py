@@ -178,8 +178,10 @@ def test_cron_ticks(at: str, zone: str, after: str, ticks: list[str]) -> None:
 
 # Beside a naive reading of the clock.
 
-Reading = tuple[int, datetime, int | None]
-"""When the clock shows it, what it shows, and, if that is for the second time, by how much it was set back."""
+MONDAY = datetime(1970, 1, 5)
+Reading = tuple[int, datetime, int, int | None]
+"""When the clock shows it, what it shows, how long that is after a Monday, and, if the clock shows it for the second
+time, by how much it was set back."""
 
 
 @cache
@@ -190,20 +192,20 @@ def readings(zone: str, day: str) -> list[Reading]:
         shown = datetime.fromisoformat(day) + timedelta(minutes=minute)
         first, second = (shown.replace(tzinfo=ZoneInfo(zone), fold=fold).astimezone(UTC) for fold in (0, 1))
         # In a gap the first of the two, by the old offset, is the later instant: forward by the gap.
-        found.append(((first - EPOCH) // MICROSECOND, shown, None))
+        after = (shown - MONDAY) // MICROSECOND
+        found.append(((first - EPOCH) // MICROSECOND, shown, after, None))
         if second > first:
-            found.append(((second - EPOCH) // MICROSECOND, shown, (second - first) // MICROSECOND))
+            found.append(((second - EPOCH) // MICROSECOND, shown, after, (second - first) // MICROSECOND))
     return found
 
 
 def naive_windows(specs: list[WindowSpec], day: str) -> list[tuple[int, int]]:
     ends: dict[int, int] = {}
     for spec in specs:
-        every = duration_us(spec.every)
-        monday = datetime(1970, 1, 5) + timedelta(microseconds=time_of_day_us(spec.start))
-        for instant, reading, back in readings(spec.timezone, day):
-            if (reading - monday) // MICROSECOND % every == 0 and (back is None or back % every == 0):
-                ends[instant] = max(ends.get(instant, 0), instant + duration_us(spec.duration))
+        every, duration, start = duration_us(spec.every), duration_us(spec.duration), time_of_day_us(spec.start)
+        for instant, _, after, back in readings(spec.timezone, day):
+            if (after - start) % every == 0 and (back is None or back % every == 0):
+                ends[instant] = max(ends.get(instant, 0), instant + duration)
     return [(start, min(ends[start], following)) for start, following in pairwise(sorted(ends))]
 
 
@@ -213,7 +215,7 @@ def naive_ticks(at: str, zone: str, day: str) -> list[int]:
     return sorted(
         {
             instant
-            for instant, reading, back in readings(zone, day)
+            for instant, reading, _, back in readings(zone, day)
             if reading.minute in cron.minutes
             and reading.hour in cron.hours
             and (any if either else all)((reading.day in cron.days, reading.isoweekday() % 7 in cron.weekdays))
