@@ -48,7 +48,7 @@ from headwater.runtime.stored_slices import stored_slice
 from headwater.runtime.traced import traced_commit, traced_slice
 from headwater.storage.file_record import FileRecord
 from headwater.storage.layout import attempt_directory
-from headwater.storage.part_writer import rewrite_without, write_manifest
+from headwater.storage.part_writer import rewrite, rows_without, write_manifest
 
 if TYPE_CHECKING:
     from headwater.spark.write_frame import SparkSession, Written
@@ -298,11 +298,10 @@ class _Unit:
             ):
                 hit.append(file)
                 continue
-            kept = rewrite_without(
+            kept = rewrite(
                 self.store.root,
-                file,
+                rows_without(self.store.root, file, gone),
                 schema=state.schemas[file.schema_id],
-                drop_source_ids=gone,
                 directory=f"{self._directory(self.ask.name, number)}/kept-{place}",
                 partition=place,
                 task_attempt=0,
