@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
 
+from catalog_rows import dump
 from contract.engine_home import (
     CRASH_POINTS,
     HEADER,
@@ -45,7 +46,7 @@ from headwater.catalog.engine_records import InboxEvent, NewJob, Step
 from headwater.catalog.engine_state import load_engine
 from headwater.catalog.inbox import Sendable, forget_answers, message, put, read_answers, send, take, waiting
 from headwater.catalog.lease import release, renew
-from headwater.catalog.rebuild import dump, replay_log
+from headwater.catalog.rebuild import replay_log
 from headwater.freshness.events import (
     Cleared,
     Completed,

@@ -32,10 +32,10 @@ from headwater.catalog.lease import JOB, Lease, hold
 from headwater.catalog.ledger import taken_keys
 from headwater.catalog.levels import decided
 from headwater.catalog.log import LogText, decode_record, encode_record, heal_log, insert_text, last_hash, write_log
-from headwater.catalog.parameters import chunks
 from headwater.catalog.queue import JobLease, end_job, hold_job
 from headwater.catalog.replay import apply_changes
 from headwater.catalog.slice_jobs import abandon_slices, after_end, end_run
+from headwater.catalog.statements import chunks
 from headwater.storage.layout import Layout
 from headwater.storage.log_files import records_after
 from headwater.storage.store_files import make_directory, read_text, write_text

@@ -20,13 +20,11 @@ from headwater.catalog.database import Catalog
 from headwater.catalog.engine_records import Step
 from headwater.catalog.history import write_history
 from headwater.catalog.inbox import consume
-from headwater.catalog.json_text import json_text
 from headwater.catalog.lease import ENGINE, Lease, claim, give_back, hold, lost
 from headwater.catalog.log import mark_logged
-from headwater.catalog.parameters import chunks
 from headwater.catalog.queue import OPEN, JobLease, cancel_jobs, queue_jobs
 from headwater.catalog.queue import jobs as open_jobs
-from headwater.catalog.upserts import upsert
+from headwater.catalog.statements import chunks, json_text, upsert
 from headwater.catalog.wakeups import notify
 
 _THE_ROW = 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, bindparam, delete, func, insert, select, update
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -20,8 +20,7 @@ from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
 from headwater.catalog.engine_records import SLICE_JOB, RunState, Step
 from headwater.catalog.job_output import forget_outputs
-from headwater.catalog.json_text import json_text
-from headwater.catalog.parameters import chunks
+from headwater.catalog.statements import among, chunks, json_text
 
 ID_LENGTH = 36
 SHORT_ID = 8
@@ -77,23 +76,11 @@ def write_history(connection: Connection, step: Step) -> None:
     ended = [{"key": run.run_id, "end_state": run.state, "now": now} for run in step.ended if run.state is not None]
     if ended:
         connection.execute(_ended(), ended)
-    gone = [run.run_id for run in step.ended if run.state is None]
-    for chunk in chunks(gone):
+    for chunk in chunks([run.run_id for run in step.ended if run.state is None]):
         connection.execute(delete(t.pond_run).where(t.pond_run.c.run_id.in_(chunk)))
     if step.told:
-        connection.execute(
-            insert(t.engine_event),
-            [
-                {
-                    "at_us": now,
-                    "kind": event.kind,
-                    "pond": event.pond,
-                    "run_id": event.run_id,
-                    "body": json_text(event.body),
-                }
-                for event in step.told
-            ],
-        )
+        told = [{**vars(event), "at_us": now, "body": json_text(event.body)} for event in step.told]
+        connection.execute(insert(t.engine_event), told)
 
 
 def pond_runs(
@@ -109,13 +96,11 @@ def pond_runs(
     query = select(t.pond_run).order_by(t.pond_run.c.run_id.desc()).limit(limit)
     if pond is not None:
         query = query.where(t.pond_run.c.pond == pond)
-    if states is not None:
-        query = query.where(t.pond_run.c.state.in_(list(states)))
     if since_us is not None:
         query = query.where(t.pond_run.c.started_us >= since_us)
     if before is not None:
         query = query.where(t.pond_run.c.run_id < before)
-    return [_pond_run(row) for row in connection.execute(query)]
+    return [_pond_run(row) for row in connection.execute(among(query, t.pond_run.c.state, states))]
 
 
 def runs_of(connection: Connection, run_ids: Sequence[str]) -> list[PondRun]:
@@ -172,17 +157,8 @@ def engine_events(
     query = select(t.engine_event).where(t.engine_event.c.id > after).order_by(t.engine_event.c.id).limit(limit)
     if run_id is not None:
         query = query.where(t.engine_event.c.run_id == run_id)
-    return [
-        StoredEvent(
-            id=row.id,
-            at_us=row.at_us,
-            kind=row.kind,
-            pond=row.pond,
-            run_id=row.run_id,
-            body=msgspec.json.decode(row.body),
-        )
-        for row in connection.execute(query)
-    ]
+    rows = connection.execute(query).mappings()
+    return [StoredEvent(**{**row, "body": msgspec.json.decode(row["body"])}) for row in rows]
 
 
 def last_event_id(connection: Connection) -> int:
@@ -207,9 +183,12 @@ def forget_history(
 def _ended() -> Any:
     """Ends a run, with what its jobs came to: they are forgotten earlier than it is."""
     mine = (t.job.c.run_id == bindparam("key")) & (t.job.c.kind != SLICE_JOB)  # the job that planned slices counts them
-    done = t.job.c.state == "done"
     first = select(func.min(t.job.c.started_us)).where(mine)
     error = select(t.job.c.error).where(mine, t.job.c.state == "failed").order_by(t.job.c.job_id.desc()).limit(1)
+
+    def of_jobs(total: ColumnElement[Any], *more: ColumnElement[bool]) -> ScalarSelect[Any]:
+        return select(func.coalesce(total, 0)).where(mine, *more).scalar_subquery()
+
     return (
         update(t.pond_run)
         .where(t.pond_run.c.run_id == bindparam("key"))
@@ -217,12 +196,12 @@ def _ended() -> Any:
             state=bindparam("end_state"),
             started_us=func.coalesce(first.scalar_subquery(), t.pond_run.c.started_us),
             ended_us=bindparam("now"),
-            rows=select(func.coalesce(func.sum(t.job.c.rows), 0)).where(mine).scalar_subquery(),
-            bytes=select(func.coalesce(func.sum(t.job.c.bytes), 0)).where(mine).scalar_subquery(),
+            rows=of_jobs(func.sum(t.job.c.rows)),
+            bytes=of_jobs(func.sum(t.job.c.bytes)),
             error=error.scalar_subquery(),
             # Jobs of one run that wait for Spark wait for the same start.
-            spark_start_us=select(func.coalesce(func.max(t.job.c.spark_start_us), 0)).where(mine).scalar_subquery(),
-            changed=select(func.coalesce(func.max(t.job.c.changed), 0)).where(mine, done).scalar_subquery(),
+            spark_start_us=of_jobs(func.max(t.job.c.spark_start_us)),
+            changed=of_jobs(func.max(t.job.c.changed), t.job.c.state == "done"),
         )
     )
 

@@ -24,7 +24,7 @@ from headwater.base.holder import is_alive
 from headwater.base.node import this_node
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.upserts import upsert
+from headwater.catalog.statements import upsert
 
 Kind = Literal["engine", "job", "writer"]
 ENGINE: Kind = "engine"

@@ -29,9 +29,8 @@ from headwater.catalog.database import Catalog
 from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, JobState, NewJob, Weight
 from headwater.catalog.inbox import put
 from headwater.catalog.job_output import keep_output
-from headwater.catalog.json_text import json_text
 from headwater.catalog.lease import JOB, Lease, drop, give_back, hold, lease_of, lost, take
-from headwater.catalog.parameters import chunks
+from headwater.catalog.statements import among, chunks, json_text
 from headwater.catalog.wakeups import notify
 
 OPEN: tuple[JobState, ...] = ("queued", "running", "waiting")
@@ -152,27 +151,7 @@ class QueueDepth:
 def queue_jobs(connection: Connection, jobs: Sequence[NewJob]) -> tuple[JobLease, ...]:
     """Add jobs, as part of the step that decided on them. Returns those that a worker holds from the start."""
     now = now_us()
-    rows = [
-        {
-            "job_id": job.job_id,
-            "kind": job.kind,
-            "pond": job.pond,
-            "ripple": job.ripple,
-            "freshness_us": job.freshness_us,
-            "body": json_text(job.body),
-            "weight": job.weight,
-            "state": "queued" if job.holder is None else "running",
-            "attempt": 0 if job.holder is None else 1,
-            "created_us": now,
-            "started_us": None if job.holder is None else now,
-            "rows": 0,
-            "bytes": 0,
-            "run_id": job.run_id,
-            "trace_id": job.trace_id,
-            "landed_run_id": None,
-        }
-        for job in jobs
-    ]
+    rows = [new_row(job, now) for job in jobs]
     if rows:
         connection.execute(_NEW, rows)
     return tuple(
@@ -180,6 +159,16 @@ def queue_jobs(connection: Connection, jobs: Sequence[NewJob]) -> tuple[JobLease
         for job, row in zip(jobs, rows, strict=True)
         if job.holder is not None
     )
+
+
+def new_row(job: NewJob, now: int, *, landed_run_id: str | None = None) -> dict[str, Any]:
+    """A new job as a row of the queue: it waits, or its worker has it from the start."""
+    given = {name: value for name, value in vars(job).items() if name != "holder"}
+    state = {"state": "queued", "attempt": 0, "started_us": None}
+    if job.holder is not None:
+        state = {"state": "running", "attempt": 1, "started_us": now}
+    counts = {"rows": 0, "bytes": 0, "landed_run_id": landed_run_id}
+    return {**given, "body": json_text(job.body), "created_us": now, **state, **counts}
 
 
 def claim_job(
@@ -200,14 +189,24 @@ def claim_job(
         oldest = _claimable(connection, slots, weights)
         if oldest is None:
             return None
-        now = now_us()
         claiming = _claiming_of(frozenset(weights)) if not slots.bound else _claiming(oldest)
-        row = connection.execute(claiming, {"now": now}).first()
-        if row is None:
-            return None
-        lease = take(connection, JOB, row.job_id, holder=holder, attempt=row.attempt)
-    crash_point("job.after_lease")
-    return job_lease(row._mapping, lease)
+        claimed = _claim(connection, claiming, holder)
+    if claimed is not None:
+        crash_point("job.after_lease")
+    return claimed
+
+
+def claim_queued(connection: Connection, job_id: str, *, holder: str) -> JobLease | None:
+    """Claim this job as part of a transaction; None if it is not in the queue."""
+    mine = select(t.job.c.job_id).where(t.job.c.job_id == job_id, t.job.c.state == "queued")
+    return _claim(connection, _claiming(mine), holder)
+
+
+def _claim(connection: Connection, claiming: ReturningUpdate[Any], holder: str) -> JobLease | None:
+    row = connection.execute(claiming, {"now": now_us()}).first()
+    if row is None:
+        return None
+    return job_lease(row._mapping, take(connection, JOB, row.job_id, holder=holder, attempt=row.attempt))
 
 
 def job_lease(row: Mapping[str, Any] | RowMapping, lease: Lease) -> JobLease:
@@ -372,9 +371,7 @@ def jobs(
         query = query.where(t.job.c.pond == pond)
     if run_id is not None:
         query = query.where(t.job.c.run_id == run_id)
-    if states is not None:
-        query = query.where(t.job.c.state.in_(list(states)))
-    rows = connection.execute(query.order_by(t.job.c.job_id.desc()).limit(limit))
+    query = among(query, t.job.c.state, states).order_by(t.job.c.job_id.desc()).limit(limit)
     return [
         Job(
             **_fields(row._mapping),
@@ -385,7 +382,7 @@ def jobs(
             error=None if row.error is None else msgspec.json.decode(row.error),
             spark_start_us=row.spark_start_us,
         )
-        for row in rows
+        for row in connection.execute(query)
     ]
 
 

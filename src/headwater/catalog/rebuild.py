@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.exc import DBAPIError
@@ -128,12 +127,3 @@ def _keep_attempts(connection: Connection, layout: Layout) -> None:
     for unit in connection.execute(select(t.unit).join(t.job, t.job.c.job_id == t.unit.c.unit_id)).all():
         last = last_attempt(layout, unit.table_name, unit.run_id, unit.unit_id)
         connection.execute(update(t.job).where(t.job.c.job_id == unit.unit_id).values(attempt=last + 1))
-
-
-def dump(catalog: Catalog) -> dict[str, list[dict[str, Any]]]:
-    """All rows that the log rebuilds, in a fixed order: two equal stores give equal dumps."""
-    with catalog.snapshot() as connection:
-        return {
-            table.name: [dict(row._mapping) for row in connection.execute(select(table).order_by(*table.primary_key))]
-            for table in t.DATA
-        }

@@ -16,8 +16,7 @@ from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.levels import key_at
-from headwater.catalog.parameters import chunks
-from headwater.catalog.upserts import upsert
+from headwater.catalog.statements import chunks, upsert
 from headwater.storage.file_record import FileRecord
 from headwater.storage.key_text import key_of
 

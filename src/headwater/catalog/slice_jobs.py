@@ -25,14 +25,16 @@ from headwater.base.errors import Conflict, HeadwaterError
 from headwater.base.ids import RunId, UnitId
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd
+from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, NewJob
 from headwater.catalog.inbox import message, put
-from headwater.catalog.json_text import json_text
-from headwater.catalog.lease import JOB, Lease, take
-from headwater.catalog.queue import JobLease, cancel_slices, end_job, job_lease
-from headwater.catalog.upserts import upsert
+from headwater.catalog.lease import JOB, Lease
+from headwater.catalog.queue import JobLease, cancel_slices, claim_queued, end_job, new_row
+from headwater.catalog.statements import json_text, upsert
 from headwater.catalog.wakeups import notify
 from headwater.freshness.events import Completed, Failed
+
+_ALIKE = ("freshness_us", "weight", "run_id", "trace_id")
+"""What the job of a slice has from the job that planned it."""
 
 
 @dataclass(frozen=True)
@@ -243,42 +245,19 @@ def _next(connection: Connection, table: Row[Any], *, last_only: bool = False) -
 def _queue(
     connection: Connection, units: list[Row[Any]], like: Mapping[str, Any], holder: str | None
 ) -> JobLease | None:
-    now = now_us()
-    rows = [
-        {
-            "job_id": unit.unit_id,
-            "kind": SLICE_JOB,
-            "pond": unit.pipeline,
-            "ripple": unit.table_name,
-            "freshness_us": like.get("freshness_us", 0),
-            "body": "{}",
-            "weight": like.get("weight", "big"),
-            "state": "queued",
-            "attempt": 0,
-            "created_us": now,
-            "rows": 0,
-            "bytes": 0,
-            "run_id": like.get("run_id"),
-            "trace_id": like.get("trace_id"),
-            "landed_run_id": unit.run_id,
-        }
+    if not units:
+        return None
+    alike = {"weight": "big"} | {name: like[name] for name in _ALIKE if name in like}
+    jobs = [
+        NewJob(kind=SLICE_JOB, pond=unit.pipeline, ripple=unit.table_name, job_id=unit.unit_id, **alike)
         for unit in units
     ]
-    if not rows:
-        return None
+    now = now_us()
+    rows = [new_row(job, now, landed_run_id=unit.run_id) for job, unit in zip(jobs, units)]
     new = upsert(connection, t.job)
-    names = ("freshness_us", "weight", "state", "created_us", "run_id", "trace_id")
+    names = (*_ALIKE, "state", "created_us")
     again = {name: new.excluded[name] for name in names} | {"ended_us": None, "started_us": None, "error": None}
     left = t.job.c.state == "cancelled"  # with its run: the attempts before it count
     connection.execute(new.on_conflict_do_update(index_elements=["job_id"], set_=again, where=left), rows)
     notify(connection)
-    return None if holder is None else _claim(connection, rows[0]["job_id"], holder)
-
-
-def _claim(connection: Connection, job_id: str, holder: str) -> JobLease | None:
-    running = {"state": "running", "attempt": t.job.c.attempt + 1, "started_us": now_us()}
-    mine = update(t.job).where(t.job.c.job_id == job_id, t.job.c.state == "queued")
-    row = connection.execute(mine.values(running).returning(t.job)).one_or_none()
-    if row is None:
-        return None
-    return job_lease(row._mapping, take(connection, JOB, job_id, holder=holder, attempt=row.attempt))
+    return None if holder is None else claim_queued(connection, units[0].unit_id, holder=holder)

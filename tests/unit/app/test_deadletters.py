@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from catalog_rows import dump
 from forked import exit_code
 from headwater.app.deadletters import drop, list_dead_letters, retry
 from headwater.app.ingest import Ingestor
@@ -22,7 +23,7 @@ from headwater.catalog import dead_letters as d
 from headwater.catalog.gc import collect
 from headwater.catalog.landing import Landing
 from headwater.catalog.lookup import table_states
-from headwater.catalog.rebuild import dump, rebuild_catalog
+from headwater.catalog.rebuild import rebuild_catalog
 from headwater.catalog.stored_dead_letters import count_dead_letters
 from headwater.catalog.verify import verify
 from headwater.storage.layout import attempt_directory
