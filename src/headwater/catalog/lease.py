@@ -44,6 +44,20 @@ _LOST = {
 }
 
 
+# Built once: making a statement takes longer than running it.
+_c = t.lease.c
+_MINE = (
+    (_c.kind == bindparam("of_kind"))
+    & (_c.id == bindparam("of_id"))
+    & (_c.attempt == bindparam("of_attempt"))
+    & (_c.epoch == bindparam("of_epoch"))
+    & (_c.leased_until_us > 0)
+)
+_RENEW = update(t.lease).where(_MINE).values(leased_until_us=bindparam("until"))
+_FREE = update(t.lease).where(_MINE).values(leased_until_us=0)
+_DROP = delete(t.lease).where(_MINE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lease:
     """A claim. A commit may require it."""
@@ -91,7 +105,7 @@ def release(catalog: Catalog, lease: Lease) -> None:
 
 def give_back(connection: Connection, lease: Lease, *more: Any) -> bool:
     """`release` as part of a transaction; False, and nothing, if it was lost, or if `more` does not hold of it."""
-    return connection.execute(_free().where(*more) if more else _free(), _named(lease)).rowcount == 1
+    return connection.execute(_FREE.where(*more) if more else _FREE, _named(lease)).rowcount == 1
 
 
 def hold(connection: Connection, lease: Lease) -> None:
@@ -102,7 +116,7 @@ def hold(connection: Connection, lease: Lease) -> None:
 
 def drop(connection: Connection, lease: Lease) -> None:
     """End it for good, with what it is about. Raises HW-T03 if it was lost."""
-    if connection.execute(_drop(), _named(lease)).rowcount != 1:
+    if connection.execute(_DROP, _named(lease)).rowcount != 1:
         raise lost(lease.kind)
 
 
@@ -131,52 +145,22 @@ def until(kind: Kind, now: int) -> int:
 
 
 def _renewed(connection: Connection, lease: Lease) -> bool:
-    return connection.execute(_renew(), {**_named(lease), "until": until(lease.kind, now_us())}).rowcount == 1
+    return connection.execute(_RENEW, {**_named(lease), "until": until(lease.kind, now_us())}).rowcount == 1
 
 
 def _named(lease: Lease) -> dict[str, Any]:
     return {"of_kind": lease.kind, "of_id": lease.id, "of_attempt": lease.attempt, "of_epoch": lease.epoch}
 
 
-# Built once: making a statement takes longer than running it.
-
-
-@cache
-def _mine() -> Any:
-    c = t.lease.c
-    return (
-        (c.kind == bindparam("of_kind"))
-        & (c.id == bindparam("of_id"))
-        & (c.attempt == bindparam("of_attempt"))
-        & (c.epoch == bindparam("of_epoch"))
-        & (c.leased_until_us > 0)
-    )
-
-
-@cache
-def _renew() -> Any:
-    return update(t.lease).where(_mine()).values(leased_until_us=bindparam("until"))
-
-
-@cache
-def _free() -> Any:
-    return update(t.lease).where(_mine()).values(leased_until_us=0)
-
-
-@cache
-def _drop() -> Any:
-    return delete(t.lease).where(_mine())
-
-
 @cache
 def _take(dialect: str) -> Any:
     new = upsert(dialect, t.lease)
-    old, given = t.lease.c, new.excluded
+    old, given = _c, new.excluded
     values = {name: given[name] for name in ("holder", "node", "leased_until_us")}
     grown = {
         "attempt": case((bindparam("counted", type_=Boolean), given.attempt), else_=old.attempt + 1),
         "epoch": case((given.epoch > old.epoch, given.epoch), else_=old.epoch + 1),
     }
     return new.on_conflict_do_update(index_elements=["kind", "id"], set_={**values, **grown}).returning(
-        t.lease.c.attempt, t.lease.c.epoch
+        old.attempt, old.epoch
     )

@@ -29,7 +29,7 @@ from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, NewJ
 from headwater.catalog.inbox import message, put
 from headwater.catalog.lease import JOB, Lease
 from headwater.catalog.queue import JobLease, cancel_slices, claim_queued, end_job, new_row
-from headwater.catalog.statements import json_text, upsert
+from headwater.catalog.statements import among, json_text, upsert
 from headwater.catalog.wakeups import notify
 from headwater.freshness.events import Completed, Failed
 
@@ -69,13 +69,6 @@ class TableOfRun:
     """The number of keys in the source, if all slices that are done knew the same."""
 
 
-@dataclass(frozen=True)
-class DoneUnit:
-    pipeline: str
-    table: str
-    payload: dict[str, Any]
-
-
 def slice_lease(connection: Connection, job: JobLease) -> SliceLease:
     """What the plan says of a claimed job."""
     planned = select(t.unit, t.run.c.definition).join(t.run, t.run.c.run_id == t.unit.c.run_id)
@@ -103,14 +96,12 @@ def tables_of_run(connection: Connection, run_id: str) -> list[TableOfRun]:
     ]
 
 
-def done_units(connection: Connection, run_id: str) -> list[DoneUnit]:
-    """The slices of a run that have been done, with what they were to do."""
-    rows = connection.execute(
-        select(t.unit.c.pipeline, t.unit.c.table_name, t.unit.c.payload)
-        .where(t.unit.c.run_id == run_id, t.unit.c.state == "done")
-        .order_by(t.unit.c.table_name, t.unit.c.ordinal)
-    )
-    return [DoneUnit(row.pipeline, row.table_name, json.loads(row.payload)) for row in rows]
+def done_slices(connection: Connection, run_id: str, table: str | None) -> list[tuple[str, str, dict[str, Any]]]:
+    """The slices of a run (of one table of it) that have been done: pipeline, table, and what they were to do."""
+    c = t.unit.c
+    query = select(c.pipeline, c.table_name, c.payload).where(c.run_id == run_id, c.state == "done")
+    query = among(query, c.table_name, None if table is None else [table]).order_by(c.table_name, c.ordinal)
+    return [(row.pipeline, row.table_name, json.loads(row.payload)) for row in connection.execute(query)]
 
 
 def join_run(catalog: Catalog, end: JobEnd, *, holder: str | None = None) -> JobLease | None:

@@ -23,12 +23,11 @@ from headwater.storage.conform import conform
 from headwater.storage.file_record import FileRecord, LiveFile
 from headwater.storage.key_text import KeyRange, joined_range, key_columns, key_range
 from headwater.storage.part_file import PartFile
+from headwater.storage.store_files import MANIFEST
 from headwater.storage.system_columns import COMMIT_SEQ, CONTENT_HASH, SOURCE_ID, SOURCE_POS, arrow_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-MANIFEST = "_manifest.json"
 
 
 @dataclass
