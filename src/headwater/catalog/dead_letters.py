@@ -8,17 +8,16 @@ out without touching others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import msgspec
 
 from headwater.base.clock import now_us
 from headwater.base.errors import Conflict
-from headwater.base.table_schema import TableSchema
 from headwater.base.types import BINARY, LONG, STRING, Type
 from headwater.catalog.commit import Store
-from headwater.catalog.evolution import Shown, evolve
+from headwater.catalog.evolution import Evolution, Shown, evolve
 from headwater.catalog.landing import Landing
 from headwater.catalog.lookup import table_entries
 from headwater.coerce.row_errors import BadRow
@@ -63,18 +62,7 @@ def dead_letter_of(row: BadRow, *, table: str, pipeline: str, place: str, format
     )
 
 
-_COLUMNS: dict[str, Type] = {
-    "table_name": STRING,
-    "pipeline": STRING,
-    "place": STRING,
-    "line": LONG,
-    "column_name": STRING,
-    "reason": STRING,
-    "value_type": STRING,
-    "detail": STRING,
-    "format": STRING,
-    "source": BINARY,
-}
+_COLUMNS: dict[str, Type] = {field.name: STRING for field in fields(DeadLetter)} | {"line": LONG, "source": BINARY}
 
 
 def ensure_table(store: Store, *, actor: str) -> int:
@@ -82,8 +70,7 @@ def ensure_table(store: Store, *, actor: str) -> int:
     if (standing := _schema_id(store)) is not None:
         return standing
     landing = Landing(store, actor)
-    made = evolve(None, Shown(_COLUMNS), declared={}, primary_key=())
-    schema_id = landing.evolve(TABLE, None, made, pipeline=PIPELINE, mode="append", has_rows=False)
+    schema_id = landing.evolve(TABLE, None, _made(), pipeline=PIPELINE, mode="append", has_rows=False)
     try:
         landing.commit()
     except Conflict:
@@ -110,7 +97,7 @@ def write_dead_letters(
 
     tables = {letter.table_name for letter in letters}
     assert len(tables) < 2
-    schema = dead_letters_schema()
+    schema = _made().schema
     rows = pa.RecordBatch.from_pylist([vars(letter) for letter in letters], schema=schema.to_arrow())
     writer = PartWriter(
         root,
@@ -127,8 +114,8 @@ def write_dead_letters(
     return tuple(msgspec.structs.replace(file, partition=next(iter(tables))) for file in writer.close())
 
 
-def dead_letters_schema() -> TableSchema:
-    return evolve(None, Shown(_COLUMNS), declared={}, primary_key=()).schema
+def _made() -> Evolution:
+    return evolve(None, Shown(_COLUMNS), declared={}, primary_key=())
 
 
 def add_dead_letters(landing: Landing, files: Sequence[FileRecord], *, run_id: str) -> None:

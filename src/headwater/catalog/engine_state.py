@@ -89,8 +89,10 @@ def write_step(connection: Connection, step: Step) -> StepStored:
     owner = step.owner
     if owner.epoch:
         hold(connection, owner)
+    elif (claimed := _claim(connection, owner.holder, step.follows)) is not None:
+        owner = claimed
     else:
-        owner = _claim(connection, step)
+        raise lost(ENGINE)
     consume(connection, step.consumed, answers=step.answers)
     number = _write_header(connection, step)
     if step.ponds:
@@ -113,11 +115,20 @@ def is_busy(connection: Connection) -> bool:
     return connection.execute(waits).first() is not None or bool(open_jobs(connection, states=OPEN, limit=1))
 
 
-def _claim(connection: Connection, step: Step) -> Lease:
-    owner = claim(connection, ENGINE, holder=step.owner.holder)
-    if owner is None:
-        raise lost(ENGINE)
-    if (connection.execute(select(t.engine_state.c.step)).scalar() or 0) != step.follows:
+def claim_engine(catalog: Catalog, *, holder: str, follows: int | None = None) -> Lease | None:
+    """Become the owner without a step; None while another one lives. `holder` is a `new_holder()`. Raises HW-T02 if the
+    state is not that of the step `follows`."""
+    with catalog.transaction(durable=False) as connection:
+        owner = _claim(connection, holder, follows)
+    if owner is not None:
+        crash_point("owner.after_lease")
+    return owner
+
+
+def _claim(connection: Connection, holder: str, follows: int | None) -> Lease | None:
+    owner = claim(connection, holder=holder)
+    last = connection.execute(select(t.engine_state.c.step)).scalar() or 0
+    if owner is not None and follows not in (None, last):
         raise Conflict("HW-T02", "the engine has been stepped meanwhile", retryable=True)
     return owner
 

@@ -18,7 +18,7 @@ from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.engine_records import SLICE_JOB, RunState, Step
+from headwater.catalog.engine_records import SLICE_JOB, EngineEvent, RunBegins, RunState, Step
 from headwater.catalog.job_output import forget_outputs
 from headwater.catalog.statements import among, chunks, json_text
 
@@ -29,23 +29,17 @@ _PART_OF_ID = re.compile(r"[0-9a-f-]{1,36}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PondRun:
-    """One run of a pond. `started_us` is when it was begun, and once it has ended when its first job was taken from the
+class PondRun(RunBegins):
+    """One run of a pond, and how it went. `started_us` is when it was begun, and once it has ended when its first job was taken from the
     queue. `error` is that of its last job that failed. `changed`: a table is no longer what it was; `spark_start_us`: how
     long it waited for Spark to start, which is not its own time."""
 
-    run_id: str
-    pond: str
-    freshness_us: int
-    cause: str
-    actor: str
     state: RunState
     started_us: int
     ended_us: int | None
     rows: int
     bytes: int
     error: Mapping[str, Any] | None
-    trace_id: str | None
     spark_start_us: int
     changed: bool
 
@@ -56,15 +50,11 @@ class PondRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredEvent:
+class StoredEvent(EngineEvent):
     """An event of the engine as a listener gets it."""
 
     id: int
     at_us: int
-    kind: str
-    pond: str
-    run_id: str | None
-    body: Mapping[str, Any]
 
 
 def write_history(connection: Connection, step: Step) -> None:

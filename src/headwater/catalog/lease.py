@@ -56,6 +56,7 @@ _MINE = (
 _RENEW = update(t.lease).where(_MINE).values(leased_until_us=bindparam("until"))
 _FREE = update(t.lease).where(_MINE).values(leased_until_us=0)
 _DROP = delete(t.lease).where(_MINE)
+_ENGINE = select(t.lease).where(_c.kind == ENGINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,16 +71,21 @@ class Lease:
     holder: str = ""
 
 
-def claim(connection: Connection, kind: Kind, id: str = "", *, holder: str) -> Lease | None:
-    """Take what no living process holds; None while one does. The holder itself may claim again: it loses what it had,
-    so that a claim whose answer was lost can be repeated."""
-    here = (t.lease.c.kind == kind) & (t.lease.c.id == id)
-    free = {"kind": kind, "id": id, "attempt": 0, "epoch": 0, "holder": "", "node": "", "leased_until_us": 0}
+def claim(connection: Connection, *, holder: str) -> Lease | None:
+    """Take the engine, if no living process runs it; None while one does. The holder itself may claim again: it loses
+    what it had, so that a claim whose answer was lost can be repeated."""
+    free = {"kind": ENGINE, "id": "", "attempt": 0, "epoch": 0, "holder": "", "node": "", "leased_until_us": 0}
     connection.execute(upsert(connection, t.lease).values(free).on_conflict_do_nothing())
-    row = connection.execute(select(t.lease).where(here).with_for_update()).one()
+    row = connection.execute(_ENGINE.with_for_update()).one()
     if row.holder != holder and lease_lives(row):
         return None
-    return take(connection, kind, id, holder=holder)
+    return take(connection, ENGINE, "", holder=holder)
+
+
+def engine_owner(connection: Connection) -> Lease | None:
+    """The lease of the process that runs the engine; None if there is none, or if it can be replaced now."""
+    row = connection.execute(_ENGINE).one_or_none()
+    return None if row is None or not lease_lives(row) else lease_of(row)
 
 
 def take(connection: Connection, kind: Kind, id: str, *, holder: str, attempt: int = 0) -> Lease:

@@ -62,16 +62,22 @@ class OpenRun:
 
 
 @dataclass(frozen=True)
-class TableInfo:
-    """One line of `headwater.tables`. `rows` is None where only reading tells (keys that stand in several files)."""
+class TableSize:
+    """What a table holds, by its files alone."""
 
     name: str
     pipeline: str
     mode: str
-    rows: int | None
     stored_rows: int
     bytes: int
     files: int
+
+
+@dataclass(frozen=True)
+class TableInfo(TableSize):
+    """One line of `headwater.tables`. `rows` is None where only reading tells (keys that stand in several files)."""
+
+    rows: int | None
     freshness_us: int | None
     seq: int
 
@@ -251,18 +257,6 @@ class Staged(msgspec.Struct, frozen=True):
 
     schema_id: int
     files: tuple[FileRecord, ...]
-
-
-@dataclass(frozen=True)
-class TableSize:
-    """What a table holds, by its files alone."""
-
-    name: str
-    pipeline: str
-    mode: str
-    stored_rows: int
-    bytes: int
-    files: int
 
 
 def table_sizes(connection: Connection) -> list[TableSize]:

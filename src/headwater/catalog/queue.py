@@ -26,7 +26,7 @@ from headwater.base.holder import is_alive
 from headwater.base.node import this_node
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, JobState, NewJob, Weight
+from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, JobState, NewJob, Weight, Work
 from headwater.catalog.inbox import put
 from headwater.catalog.job_output import keep_output
 from headwater.catalog.lease import JOB, Lease, drop, give_back, hold, lease_of, lost, take
@@ -86,18 +86,9 @@ UNBOUND = Slots()
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobFields:
-    """What every record of a job has."""
+class JobFields(Work):
+    """What every record of a job in the queue has."""
 
-    job_id: str
-    kind: str
-    pond: str
-    ripple: str
-    freshness_us: int
-    body: Mapping[str, Any]
-    weight: Weight
-    run_id: str | None
-    trace_id: str | None
     created_us: int
     attempt: int
     rows: int = 0
