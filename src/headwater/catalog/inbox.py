@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
@@ -71,13 +71,9 @@ class Arrived:
 
 def message(event: Sendable, *, actor: str, ids: Mapping[str, str] | None = None) -> InboxEvent:
     """An event of the engine as the inbox keeps it."""
-    match event:
-        case TriggerSet():
-            body = {"pond": event.pond, "trigger": event.trigger._asdict()}
-        case Demand() | TriggerCleared() | Completed() | Failed() | Cleared() | Delivered():
-            body = event._asdict()
-        case _:
-            assert_never(event)
+    body = event._asdict()
+    if isinstance(event, TriggerSet):
+        body["trigger"] = event.trigger._asdict()
     kind = next(name for name, type_ in _KINDS.items() if type_ is type(event))
     return InboxEvent(kind=kind, body=body, actor=actor, ids=ids or {})
 

@@ -40,6 +40,7 @@ _CLAIMS_LOCK = 7267319
 
 # Statements that every job needs are made once: making one takes longer than running it.
 _NEW = insert(t.job)
+_ENDED = ("state", "ended_us", "rows", "bytes", "error", "landed_run_id", "changed", "spark_start_us")
 _END = (
     update(t.job)
     .where(
@@ -47,16 +48,7 @@ _END = (
         t.job.c.state == "running",
         t.job.c.attempt == bindparam("held_attempt"),
     )
-    .values(
-        state=bindparam("end_state"),
-        ended_us=bindparam("end_us"),
-        rows=bindparam("end_rows"),
-        bytes=bindparam("end_bytes"),
-        error=bindparam("end_error"),
-        landed_run_id=bindparam("end_run"),
-        changed=bindparam("end_changed"),
-        spark_start_us=bindparam("end_spark_us"),
-    )
+    .values({name: bindparam(f"end_{name}") for name in _ENDED})
     .returning(t.job)
 )
 _LEASES = t.lease.c.kind == JOB
@@ -229,18 +221,13 @@ def finish_job(catalog: Catalog, end: JobEnd, *, events: Sequence[InboxEvent] = 
 
 def end_job(connection: Connection, end: JobEnd) -> dict[str, Any]:
     """End a job as part of a transaction, or let it wait for a run; its row. Raises HW-T03 if its lease was lost."""
-    held = {"held_job": end.held.id, "held_attempt": end.held.attempt}
-    ended = {
-        "end_state": end.state,
-        "end_us": None if end.state == "waiting" else now_us(),
-        "end_rows": end.rows,
-        "end_bytes": end.bytes,
-        "end_error": None if end.error is None else json_text(end.error),
-        "end_run": end.landed_run_id,
-        "end_changed": int(end.changed),
-        "end_spark_us": end.spark_start_us,
+    ended = vars(end) | {
+        "ended_us": None if end.state == "waiting" else now_us(),
+        "error": None if end.error is None else json_text(end.error),
+        "changed": int(end.changed),
     }
-    row = connection.execute(_END, {**held, **ended}).one_or_none()
+    given = {f"end_{name}": ended[name] for name in _ENDED}
+    row = connection.execute(_END, {"held_job": end.held.id, "held_attempt": end.held.attempt, **given}).one_or_none()
     if row is None:
         raise lost(JOB)
     drop(connection, end.held)

@@ -87,19 +87,15 @@ def _rebuild_sqlite(layout: Layout, project: str) -> Rebuilt:
         try:
             old = open_catalog("sqlite", sqlite_path=layout.sqlite, project=project, create=False)
             if old is not None:
-                return _rebuild_in_place(old, layout, spare)
+                old.copy_to(spare)
+                commits = replay_log(old, layout)
+                return Rebuilt(commits, rename(spare, _kept(layout)).name)
         except StoreDamaged as error:
             if not isinstance(error.__cause__, DBAPIError):
                 raise  # not the catalog is damaged, but the log
         return _rebuild_beside(layout, project, spare)
     finally:
         remove_database(spare)
-
-
-def _rebuild_in_place(old: Catalog, layout: Layout, spare: Path) -> Rebuilt:
-    old.copy_to(spare)
-    commits = replay_log(old, layout)
-    return Rebuilt(commits, rename(spare, _kept(layout)).name)
 
 
 def _rebuild_beside(layout: Layout, project: str, spare: Path) -> Rebuilt:
