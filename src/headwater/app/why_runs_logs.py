@@ -17,12 +17,12 @@ from headwater.catalog.history import (
     ID_LENGTH,
     PondRun,
     engine_events,
+    outputs_of,
     pond_runs,
     runs_like,
     short_ids,
 )
 from headwater.catalog.inbox import take
-from headwater.catalog.job_output import outputs_of
 from headwater.catalog.lease import engine_owner
 from headwater.catalog.lookup import run_record
 from headwater.catalog.queue import Job, jobs, last_error

@@ -32,9 +32,9 @@ from headwater.catalog.lease import JOB, Lease, hold
 from headwater.catalog.ledger import taken_keys
 from headwater.catalog.levels import decided
 from headwater.catalog.log import LogText, decode_record, encode_record, heal_log, insert_text, last_hash, write_log
-from headwater.catalog.queue import JobLease, end_job, hold_job
+from headwater.catalog.queue import JobLease, cancel_slices, end_job, hold_job
 from headwater.catalog.replay import apply_changes
-from headwater.catalog.slice_jobs import abandon_slices, after_end, end_run
+from headwater.catalog.slice_jobs import after_end, end_run
 from headwater.catalog.statements import chunks
 from headwater.storage.layout import Layout
 from headwater.storage.log_files import records_after
@@ -185,7 +185,7 @@ def _apply_transient(connection: Connection, commit: r.Commit, holder: str | Non
     ended = end_job(connection, commit.ends) if commit.ends is not None else None
     for change in commit.changes:
         if isinstance(change, r.UnitsAbandoned):
-            abandon_slices(connection, change.run_id, change.table)
+            cancel_slices(connection, change.run_id, table=change.table, ended_us=now_us())
     if ended is not None:
         claimed = after_end(connection, ended, actor=commit.actor, holder=holder)
     for change in commit.changes:

@@ -1,7 +1,10 @@
-"""What the engine did, for people and programs: its pond runs, and its events with growing ids.
+"""What the engine did, for people and programs: its pond runs, its events with growing ids, what user code said in jobs,
+and how long executions took.
 
-Both are written by the step that they are about. They are a record, not the truth: the catalog's own runs say
-what has landed, and a rebuild leaves these empty.
+Runs and events are written by the step that they are about, what user code said with the end of its job, and forgotten
+with its run. They are a record, not the truth: the catalog's own runs say what has landed, a rebuild leaves these empty,
+and no log holds them. What user code said is the user's own text and may hold values of rows; control characters in it
+are kept as escapes (PostgreSQL takes no NUL).
 """
 
 from __future__ import annotations
@@ -9,17 +12,18 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, bindparam, delete, func, insert, literal, select, update
 
 from headwater.base import limits
 from headwater.base.clock import now_us
+from headwater.base.printable import printable_lines
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.engine_records import SLICE_JOB, EngineEvent, RunBegins, RunState, Step
-from headwater.catalog.job_output import forget_outputs
+from headwater.catalog.engine_records import SLICE_JOB, EngineEvent, JobOutput, RunBegins, RunState, Step
 from headwater.catalog.statements import among, chunks, json_text
 
 ID_LENGTH = 36
@@ -154,6 +158,72 @@ def engine_events(
 def last_event_id(connection: Connection) -> int:
     """The id of the newest event; 0 if there is none."""
     return int(connection.execute(select(func.max(t.engine_event.c.id))).scalar() or 0)
+
+
+def keep_output(connection: Connection, output: JobOutput | None, of: ColumnElement[bool]) -> None:
+    """Note what user code said in a job, as part of a transaction."""
+    if output is None or output == JobOutput():
+        return
+    said = [printable_lines(text) for text in (output.output, output.exception, output.traceback)]
+    job = select(t.job.c.job_id, t.job.c.run_id, t.job.c.pond, t.job.c.ripple, *(literal(text) for text in said))
+    names = ("job_id", "run_id", "pond", "ripple", "output", "exception", "traceback")
+    connection.execute(insert(t.job_output).from_select(names, job.where(of)))
+
+
+def outputs_of(connection: Connection, run_id: str) -> list[tuple[str, JobOutput]]:
+    """What was said in the executions of a run, with the ripple of each, in the order of their jobs."""
+    query = select(t.job_output).where(t.job_output.c.run_id == run_id).order_by(t.job_output.c.job_id)
+    return [
+        (row.ripple, JobOutput(output=row.output, exception=row.exception, traceback=row.traceback))
+        for row in connection.execute(query)
+    ]
+
+
+def forget_outputs(connection: Connection, *, kept: int = limits.RUN_OUTPUTS_KEPT) -> int:
+    """Drop what belongs to no run any more, and all but the newest of each pipeline; how many."""
+    newest_first = func.row_number().over(partition_by=t.job_output.c.pond, order_by=t.job_output.c.job_id.desc())
+    numbered = select(t.job_output.c.job_id, newest_first.label("number")).subquery()
+    old = select(numbered.c.job_id).where(numbered.c.number > kept)
+    gone = t.job_output.c.run_id.not_in(select(t.pond_run.c.run_id)) | t.job_output.c.run_id.is_(None)
+    return connection.execute(delete(t.job_output).where(gone | t.job_output.c.job_id.in_(old))).rowcount
+
+
+def measured_us(connection: Connection, ponds: Sequence[str]) -> dict[tuple[str, str], int]:
+    """By pond and ripple, in microseconds, without the start of Spark: executions that found Spark running if there are
+    any, for the first one in a new Spark is slow; and of those, the ones that landed something, for a scan of a source
+    that finds nothing new says little of one that does. Ripples that were never executed are left out, and those whose
+    jobs are forgotten: see `run_us`."""
+    found: dict[tuple[str, str], int] = {}
+    for pond in ponds:
+        done = (t.job.c.pond == pond, t.job.c.state == "done", t.job.c.started_us.is_not(None))
+        took = (t.job.c.ended_us - t.job.c.started_us - t.job.c.spark_start_us).label("took_us")
+        warm, landed = t.job.c.spark_start_us == 0, t.job.c.landed_run_id.is_not(None)
+        for kind in ((warm, landed), (~warm, landed), (warm, ~landed), (~warm, ~landed)):
+            query = select(t.job.c.ripple, t.job.c.body, took).where(*done, *kind)
+            by_ripple: dict[str, list[int]] = {}
+            for row in connection.execute(query.order_by(t.job.c.job_id.desc()).limit(limits.MEASURED_JOBS)):
+                ripples = [row.ripple] if row.ripple else msgspec.json.decode(row.body).get("ripples", [])
+                for ripple in ripples:
+                    times = by_ripple.setdefault(ripple, [])
+                    if len(times) < limits.EXECUTIONS_MEASURED:
+                        times.append(row.took_us)
+            for ripple, times in by_ripple.items():
+                found.setdefault((pond, ripple), max(0, int(median(times))))
+    return found
+
+
+def run_us(connection: Connection, pond: str) -> int | None:
+    """The median of the newest runs of a pond, from begin to end without the start of Spark, of those that found Spark
+    running if there are any; they are kept longer than their jobs."""
+    done = (t.pond_run.c.pond == pond, t.pond_run.c.state == "success")
+    took = t.pond_run.c.ended_us - t.pond_run.c.started_us - t.pond_run.c.spark_start_us
+    warm = t.pond_run.c.spark_start_us == 0
+    for kind in (warm, ~warm):
+        query = select(took).where(*done, kind).order_by(t.pond_run.c.run_id.desc()).limit(limits.EXECUTIONS_MEASURED)
+        times = [us for (us,) in connection.execute(query)]
+        if times:
+            return max(0, int(median(times)))
+    return None
 
 
 def forget_history(

@@ -16,7 +16,19 @@ from functools import cache
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, Select, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from headwater.base import limits
@@ -27,8 +39,8 @@ from headwater.base.node import this_node
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
 from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, JobState, NewJob, Weight, Work
+from headwater.catalog.history import keep_output
 from headwater.catalog.inbox import put
-from headwater.catalog.job_output import keep_output
 from headwater.catalog.lease import JOB, Lease, drop, give_back, hold, lease_of, lost, take
 from headwater.catalog.statements import among, chunks, json_text
 from headwater.catalog.wakeups import notify
@@ -254,14 +266,10 @@ def cancel_jobs(connection: Connection, job_ids: Collection[str]) -> list[str]:
         waiting = select(t.job.c.landed_run_id).where(t.job.c.state == "waiting")
         others = set(connection.execute(waiting.where(t.job.c.job_id.not_in(chunk))).scalars())
         for run_id in set(connection.execute(waiting.where(t.job.c.job_id.in_(chunk))).scalars()) - others:
-            cancel_slices(
-                connection, run_id
-            )  # before the jobs that wait for them: a slice's commit locks in that order
-        chosen = select(t.job.c.job_id).where(t.job.c.job_id.in_(chunk), t.job.c.state.in_(OPEN))
-        found = connection.execute(chosen.order_by(t.job.c.job_id).with_for_update()).scalars().all()
-        connection.execute(update(t.job).where(t.job.c.job_id.in_(found)).values(state="cancelled", ended_us=now_us()))
-        connection.execute(delete(t.lease).where(_LEASES, t.lease.c.id.in_(found)))
-        cancelled += found
+            # Before the jobs that wait for them: a slice's commit locks in that order.
+            cancel_slices(connection, run_id)
+        open_ = t.job.c.job_id.in_(chunk) & t.job.c.state.in_(OPEN)
+        cancelled += _cancel(connection, open_, ended_us=now_us())
     return cancelled
 
 
@@ -272,11 +280,16 @@ def cancel_slices(
     then its attempts count on."""
     c = t.job.c
     mine = (c.kind == SLICE_JOB) & (c.landed_run_id == run_id) & c.state.in_(("queued", "running"))
-    chosen = select(c.job_id).where(mine if table is None else mine & (c.ripple == table))
-    found = connection.execute(chosen.order_by(c.job_id).with_for_update()).scalars().all()
+    _cancel(connection, mine if table is None else mine & (c.ripple == table), ended_us=ended_us)
+
+
+def _cancel(connection: Connection, chosen: ColumnElement[bool], *, ended_us: int | None) -> Sequence[str]:
+    c = t.job.c
+    found = connection.execute(select(c.job_id).where(chosen).order_by(c.job_id).with_for_update()).scalars().all()
     for chunk in chunks(found):
         connection.execute(update(t.job).where(c.job_id.in_(chunk)).values(state="cancelled", ended_us=ended_us))
         connection.execute(delete(t.lease).where(_LEASES, t.lease.c.id.in_(chunk)))
+    return found
 
 
 def lost_jobs(connection: Connection, leases: Iterable[JobLease]) -> set[str]:

@@ -28,7 +28,7 @@ from headwater.catalog.database import Catalog
 from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, NewJob
 from headwater.catalog.inbox import message, put
 from headwater.catalog.lease import JOB, Lease
-from headwater.catalog.queue import JobLease, cancel_slices, claim_queued, end_job, new_row
+from headwater.catalog.queue import JobLease, claim_queued, end_job, new_row
 from headwater.catalog.statements import among, json_text, upsert
 from headwater.catalog.wakeups import notify
 from headwater.freshness.events import Completed, Failed
@@ -179,11 +179,6 @@ def end_run(connection: Connection, run_id: str, *, actor: str) -> bool:
     return True
 
 
-def abandon_slices(connection: Connection, run_id: str, table: str | None) -> None:
-    """Take slices that no worker is to do out of the queue."""
-    cancel_slices(connection, run_id, table=table, ended_us=now_us())
-
-
 def kept_changing(pipeline: str) -> HeadwaterError:
     return HeadwaterError(
         "HW-C03",
@@ -198,15 +193,12 @@ def _events(
 ) -> list[InboxEvent]:
     """What the engine learns about each table that the job was for."""
     tables = tables_of_run(connection, job.landed_run_id) if failed else []
-    bad = {table.table for table in tables if table.done < table.slices} if failed else set()
-    names = [str(name) for name in body.get("ripples", ())]
-    events = [
-        Failed(job.pond, name, job.freshness_us)
-        if failed and (name in bad or not bad)
-        else Completed(job.pond, name, job.freshness_us)
-        for name in names
-    ]
-    return [message(event, actor=actor, ids={"job": job.job_id}) for event in events]
+    bad = {table.table for table in tables if table.done < table.slices}
+    found = []
+    for name in body.get("ripples", ()):
+        kind = Failed if failed and (name in bad or not bad) else Completed
+        found.append(message(kind(job.pond, name, job.freshness_us), actor=actor, ids={"job": job.job_id}))
+    return found
 
 
 def _note_on_inlets(connection: Connection, run_id: str, job: Mapping[str, Any]) -> None:

@@ -18,8 +18,8 @@ from headwater.base.ids import RunId
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_records import INLET_JOB, JobEnd, JobOutput
+from headwater.catalog.history import keep_output
 from headwater.catalog.inbox import message
-from headwater.catalog.job_output import keep_output
 from headwater.catalog.lookup import run_record, table_states
 from headwater.catalog.queue import JobLease, finish_job
 from headwater.catalog.slice_jobs import SliceLease, TableOfRun, join_run, slice_lease, tables_of_run
