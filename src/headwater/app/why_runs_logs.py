@@ -12,6 +12,7 @@ from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
+from headwater.catalog.dead_letters import dead_letters_by_engine_run
 from headwater.catalog.engine_state import load_engine
 from headwater.catalog.history import (
     ID_LENGTH,
@@ -26,7 +27,6 @@ from headwater.catalog.inbox import take
 from headwater.catalog.lease import engine_owner
 from headwater.catalog.lookup import run_record
 from headwater.catalog.queue import Job, jobs, last_error
-from headwater.catalog.stored_dead_letters import dead_letters_by_engine_run
 from headwater.freshness.events import Demand
 from headwater.freshness.explain import explain
 from headwater.runtime.compile import compile_pipelines

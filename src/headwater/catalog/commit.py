@@ -198,8 +198,7 @@ def _apply_transient(connection: Connection, commit: r.Commit, holder: str | Non
 
 
 def _next_seq(connection: Connection) -> tuple[int, int]:
-    """The next sequence, and the time of the last commit. Locks the store's row until the transaction ends: commits come
-    one after the other."""
+    """The next sequence, and the time of the last commit. Locks the store's row until the transaction ends."""
     store = connection.execute(_NEXT_SEQ, {"of_format": t.FORMAT_VERSION}).one_or_none()
     if store is None:
         raise HeadwaterError(

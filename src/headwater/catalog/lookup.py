@@ -191,8 +191,7 @@ def last_success(connection: Connection, pipeline: str, table: str) -> LastSucce
 
 
 def table_versions(connection: Connection, names: Collection[str] | None = None) -> dict[str, int]:
-    """The sequence that last changed each table, and each view: a view changes with what it reads. Of all of them, or
-    of these names."""
+    """The sequence that last changed each table (None: all) and each view, which changes with what it reads."""
     found = [among(select(each.c.name, each.c.changed_seq), each.c.name, names) for each in (t.table, t.view)]
     return {row.name: row.changed_seq for row in connection.execute(union_all(*found))}
 

@@ -1,9 +1,9 @@
 """The work queue: jobs wait, are claimed under a lease, and end once.
 
 A job is `queued`, `running`, then `done`, `failed` or `cancelled`; one that has planned a run is `waiting` in between
-(see `slices`). `attempt` counts its claims: a worker that was
-lost is followed by the next attempt, as often as it takes, for a dead worker says nothing about its work. A job that
-runs is leased; ending, giving back, cancelling or taking over a job ends that lease, and only one process can.
+(see `slice_jobs`). `attempt` counts its claims: a worker that was lost is followed by the next attempt, as often as it
+takes, for a dead worker says nothing about its work. A job that runs is leased; ending, giving back, cancelling or
+taking over a job ends that lease, and only one process can.
 
 Oldest first, with one exception that keeps small jobs from waiting behind big ones: see `Slots`.
 """
@@ -315,8 +315,7 @@ def take_over(catalog: Catalog) -> list[str]:
 
 
 def give_back_strays(catalog: Catalog, holder: str, kept: Collection[str]) -> list[str]:
-    """Queue again what this holder has claimed and does not know of: the claim was committed, and its answer was lost
-    with the connection. Their ids."""
+    """Queue again what this holder has claimed and does not know of, as the answer to the claim was lost. Their ids."""
     c = t.lease.c
     old = (_LEASES, c.holder == holder, c.leased_until_us > 0, c.epoch <= now_us() - int(limits.STRAY_SECONDS * 1e6))
     with catalog.snapshot() as connection:
@@ -389,8 +388,7 @@ def forget_ended(
     retention_seconds: float = limits.JOB_RETENTION_SECONDS,
     limit: int = limits.JOB_SWEEP_ROWS,
 ) -> int:
-    """Drop jobs that ended so long ago, the oldest first and at most `limit` in one go; how many. Runs keep the
-    history."""
+    """Drop jobs that ended so long ago, the oldest first, at most `limit`; how many. Runs keep the history."""
     before_us = now_us() - int(retention_seconds * 1e6)
     old = select(t.job.c.job_id).where(t.job.c.ended_us < before_us).order_by(t.job.c.ended_us).limit(limit)
     with catalog.transaction(durable=False) as connection:
@@ -454,8 +452,7 @@ def _queue_again(catalog: Catalog, leases: Sequence[tuple[Lease, Any]]) -> list[
 
 
 def _let_go(connection: Connection, fence: Lease, *more: Any) -> bool:
-    """End the lease and queue the job. False, and nothing, if the lease is no longer this one. The job's row is locked
-    first, as everywhere."""
+    """End the lease and queue the job, whose row is locked first, as everywhere. False, and nothing, if it was lost."""
     connection.execute(select(t.job.c.job_id).where(t.job.c.job_id == fence.id).with_for_update())
     if not give_back(connection, fence, *more):
         return False

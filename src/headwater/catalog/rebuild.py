@@ -18,7 +18,7 @@ from headwater.catalog.checkpoint import newest_checkpoint, restore_checkpoint
 from headwater.catalog.commit import insert_commit
 from headwater.catalog.database import Catalog, open_catalog
 from headwater.catalog.inferred_levels import settle_levels
-from headwater.catalog.log import log_records, unlogged, write_missing
+from headwater.catalog.log import log_records, stored_texts, write_missing
 from headwater.catalog.replay import apply_changes
 from headwater.catalog.slice_jobs import queue_open_slices
 from headwater.storage.layout import Layout
@@ -54,8 +54,8 @@ def replay_log(catalog: Catalog, layout: Layout) -> int:
     commits, head = 0, None
     with catalog.transaction() as connection:
         t.metadata.create_all(connection)
-        connection.execute(select(t.store.c.seq).with_for_update())
-        write_missing(layout, unlogged(connection))
+        mark = connection.execute(select(t.store.c.logged_seq).with_for_update()).scalar_one()
+        write_missing(layout, stored_texts(connection, after=mark))
         for table in (*t.DATA, *t.TRANSIENT, t.log_record):
             connection.execute(delete(table))
         format_ = 0

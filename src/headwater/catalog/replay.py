@@ -138,23 +138,12 @@ def _plan_units(connection: Connection, record: r.LogRecord, change: r.UnitsPlan
     # All parts of a plan were made for what was there when its first part was stored.
     begun = select(t.run.c.started_seq).where(t.run.c.run_id == change.run_id)
     planned_seq = connection.execute(begun).scalar() or record.seq
-    rows = [
-        {
-            "unit_id": u.unit_id,
-            "run_id": change.run_id,
-            "pipeline": change.pipeline,
-            "table_name": u.table,
-            "ordinal": u.ordinal,
-            "serial": u.serial,
-            "payload": _json(u.payload),
-            "state": "pending",
-            "rows": 0,
-            "bytes": 0,
-            "planned_seq": planned_seq,
-        }
-        for u in change.units
-    ]
-    connection.execute(insert(t.unit), rows)
+    of_run = {"run_id": change.run_id, "pipeline": change.pipeline, "planned_seq": planned_seq}
+    rows = []
+    for unit in change.units:
+        row = msgspec.structs.asdict(unit) | {"payload": _json(unit.payload), "state": "pending", "rows": 0, "bytes": 0}
+        rows.append(row | of_run)
+    connection.execute(insert(t.unit).values(table_name=bindparam("table")), rows)
     _count_planned(connection, change)
 
 
@@ -221,18 +210,12 @@ def _staged(change: r.UnitDone) -> str | None:
 
 def _set_schema(connection: Connection, record: r.LogRecord, change: r.SchemaSet) -> None:
     current = connection.execute(select(t.table.c.schema_id).where(t.table.c.name == change.table)).scalar()
-    if current and key_at(connection, change.table, current) != key_of(TableSchema.from_json(change.schema)):
+    schema = TableSchema.from_json(change.schema)
+    if current and key_at(connection, change.table, current) != key_of(schema):
         unknown = {"level": 0, "unique_keys": False, "first_key": None, "last_key": None}
         connection.execute(_live_of(change.table).values(unknown))
-    connection.execute(
-        insert(t.table_schema).values(
-            table_name=change.table,
-            schema_id=change.schema_id,
-            fingerprint=TableSchema.from_json(change.schema).fingerprint,
-            body=_json(change.schema),
-            seq=record.seq,
-        )
-    )
+    names = {"table_name": change.table, "schema_id": change.schema_id, "fingerprint": schema.fingerprint}
+    connection.execute(insert(t.table_schema).values(**names, body=_json(change.schema), seq=record.seq))
     _touch(connection, change.table, record.seq, schema_id=change.schema_id)
 
 
@@ -312,15 +295,13 @@ def _forget_files(connection: Connection, change: r.FilesForgotten) -> None:
 
 def _set_view(connection: Connection, record: r.LogRecord, change: r.ViewSet) -> None:
     body = _json(msgspec.to_builtins(change.definition))
-    mine = t.view_definition.c.view_name == change.view
-    newest = select(t.view_definition.c.body).where(mine).order_by(t.view_definition.c.seq.desc()).limit(1)
+    c = t.view_definition.c
+    newest = select(c.body).where(c.view_name == change.view).order_by(c.seq.desc()).limit(1)
     if connection.execute(newest).scalar() != body:
         connection.execute(insert(t.view_definition).values(view_name=change.view, seq=record.seq, body=body))
-    cut = {"view_name": change.view, "seq": record.seq, "reads": _json(change.reads)}
-    connection.execute(insert(t.view_cut).values(**cut))
+    connection.execute(insert(t.view_cut).values(view_name=change.view, seq=record.seq, reads=_json(change.reads)))
     connection.execute(delete(t.view).where(t.view.c.name == change.view))
-    entry = {"name": change.view, "pipeline": change.pipeline, "changed_seq": record.seq}
-    connection.execute(insert(t.view).values(**entry))
+    connection.execute(insert(t.view).values(name=change.view, pipeline=change.pipeline, changed_seq=record.seq))
 
 
 def _drop_view(connection: Connection, name: str) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 from headwater.base.ids import RunId
 from headwater.catalog import dead_letters as d
 from headwater.catalog.commit import Store
+from headwater.catalog.dead_letters import dead_letter_files, read_dead_letters, take_out, take_out_all
 from headwater.catalog.landing import Landing
-from headwater.catalog.stored_dead_letters import dead_letter_files, read_dead_letters, take_out, take_out_all
 from headwater.coerce.row_errors import BadRow
 from headwater.connectors.protocol import BadItem
 from headwater.storage.file_record import FileRecord

@@ -3,44 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 
-@dataclass(frozen=True)
 class Layout:
     """The directory of one project's store."""
 
-    root: Path
-
-    @property
-    def sqlite(self) -> Path:
-        return self.root / "meta.sqlite"
-
-    @property
-    def config(self) -> Path:
-        return self.root / "config.toml"
-
-    @property
-    def log(self) -> Path:
-        return self.root / "log"
-
-    @property
-    def stats(self) -> Path:
-        return self.root / "stats"
-
-    @property
-    def tables(self) -> Path:
-        return self.root / "tables"
-
-    @property
-    def views(self) -> Path:
-        return self.root / "views"
-
-    @property
-    def duck(self) -> Path:
-        return self.root / "duck.db"
+    def __init__(self, root: Path):
+        self.root, self.sqlite, self.config = root, root / "meta.sqlite", root / "config.toml"
+        self.log, self.stats, self.tables = root / "log", root / "stats", root / "tables"
+        self.views, self.duck = root / "views", root / "duck.db"
 
     def log_record(self, seq: int) -> Path:
         return self.log / f"{seq:012d}.json"
