@@ -51,6 +51,7 @@ _NEXT_SEQ = (
     )
 )
 _INSERT_COMMIT = insert(t.commit)
+_COMMIT_COLUMNS = tuple(t.commit.columns.keys())
 _SCHEMA_ID = select(t.table.c.schema_id).where(t.table.c.name == bindparam("of_table"))
 
 
@@ -119,14 +120,7 @@ class Store:
 
 
 def insert_commit(connection: Connection, record: r.LogRecord, text: LogText) -> None:
-    row = {
-        "seq": record.seq,
-        "commit_id": record.commit_id,
-        "at_us": record.at_us,
-        "actor": record.actor,
-        "node": record.node,
-    }
-    connection.execute(_INSERT_COMMIT, row)
+    connection.execute(_INSERT_COMMIT, {name: getattr(record, name) for name in _COMMIT_COLUMNS})
     insert_text(connection, text)
 
 

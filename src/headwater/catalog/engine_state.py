@@ -27,8 +27,6 @@ from headwater.catalog.queue import jobs as open_jobs
 from headwater.catalog.statements import chunks, json_text, upsert
 from headwater.catalog.wakeups import notify
 
-_THE_ROW = 1
-
 
 @dataclass(frozen=True)
 class SavedEngine:
@@ -135,7 +133,7 @@ def _claim(connection: Connection, holder: str, follows: int | None) -> Lease | 
 
 def _write_header(connection: Connection, step: Step) -> int:
     header = {"header": json_text(step.header), "updated_us": now_us()}
-    new = upsert(connection, t.engine_state).values(id=_THE_ROW, step=1, **header)
+    new = upsert(connection, t.engine_state).values(id=1, step=1, **header)
     counted = {**header, "step": t.engine_state.c.step + 1}
     number = connection.execute(
         new.on_conflict_do_update(index_elements=["id"], set_=counted).returning(t.engine_state.c.step)

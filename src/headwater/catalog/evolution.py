@@ -89,7 +89,7 @@ def evolve(
     step = _Reconciliation(stored)
     step.rename_all(_renames(shown, declared))
     for name, column in declared.items():
-        step.settle(name, column.type, column, observed=name in shown.columns)
+        step.settle(name, column.type, column.default, observed=name in shown.columns)
     for name, type_ in shown.columns.items():
         if name not in declared:
             step.settle(name, type_, None, observed=True)
@@ -194,23 +194,24 @@ class _Reconciliation:
         self.schema, self.proposal = replace(self.schema, primary_key=key), replace(self.proposal, primary_key=key)
         self.events.append(SchemaEvent(kind="rename_column", column=new, before=old, after=new))
 
-    def settle(self, name: str, wanted: Type, declared: DeclaredColumn | None, *, observed: bool) -> None:
+    def settle(self, name: str, wanted: Type, default: str | None, *, observed: bool) -> None:
         column = self.schema.column(name)
         if column is None:
-            self._add(name, wanted, declared)
+            self.schema = self.schema.added(name, wanted, default=default)
+            self.proposal = self.proposal.added(name, wanted, default=default)
+            self.events.append(SchemaEvent(kind="add_column", column=name, after=str(wanted)))
             return
         if column.dropped and observed and (column.type == wanted or widens(column.type, wanted)):
             column = self._change(column, dropped=False)
             self.events.append(SchemaEvent(kind="restore_column", column=name))
         if column.type != wanted:
             if column.dropped and observed:
-                self._come_back(column, wanted, declared)
+                self._come_back(column, wanted, default)
             else:
                 self._retype(column, wanted)
-        if declared is not None and declared.default is not None and declared.default != column.default:
-            self._change(column, default=declared.default)
-            before, after = column.default, declared.default
-            self.events.append(SchemaEvent(kind="set_default", column=name, before=before, after=after))
+        if default is not None and default != column.default:
+            self._change(column, default=default)
+            self.events.append(SchemaEvent(kind="set_default", column=name, before=column.default, after=default))
 
     def mark_dropped(self, present: set[str]) -> None:
         for column in self.schema.columns:
@@ -237,12 +238,6 @@ class _Reconciliation:
             note = f"the mode changed from {stored} to {wanted}"
             self.refused.append(SchemaEvent(kind="change_mode", before=stored, after=wanted, note=note))
 
-    def _add(self, name: str, type_: Type, declared: DeclaredColumn | None) -> None:
-        default = declared.default if declared else None
-        self.schema = self.schema.added(name, type_, default=default)
-        self.proposal = self.proposal.added(name, type_, default=default)
-        self.events.append(SchemaEvent(kind="add_column", column=name, after=str(type_)))
-
     def _retype(self, column: Column, wanted: Type) -> None:
         before, after = str(column.type), str(wanted)
         if widens(column.type, wanted):
@@ -257,7 +252,7 @@ class _Reconciliation:
         self.refused.append(SchemaEvent(kind="change_type", column=column.name, before=before, after=after, note=note))
         self.proposal = self.proposal.with_column(replace(column, type=wanted))
 
-    def _come_back(self, column: Column, wanted: Type, declared: DeclaredColumn | None) -> None:
+    def _come_back(self, column: Column, wanted: Type, default: str | None) -> None:
         """A dropped name that is used again for something else is a new column; what the old one held is then no
         longer shown, so a person must say so."""
         before, after = str(column.type), str(wanted)
@@ -266,7 +261,6 @@ class _Reconciliation:
             SchemaEvent(kind="replace_column", column=column.name, before=before, after=after, note=note)
         )
         others = tuple(c for c in self.proposal.columns if c.id != column.id)
-        default = declared.default if declared else None
         self.proposal = replace(self.proposal, columns=others).added(column.name, wanted, default=default)
 
     def _change(self, column: Column, **values: Any) -> Column:

@@ -76,8 +76,7 @@ def ledger_keys(connection: Connection, *, table: str | None = None, limit: int)
 
 def count_keys(connection: Connection, table: str) -> int:
     here = t.ledger_key.c.table_name == table
-    found: int = connection.execute(select(func.count()).select_from(t.ledger_key).where(here)).scalar_one()
-    return found
+    return int(connection.execute(select(func.count()).select_from(t.ledger_key).where(here)).scalar_one())
 
 
 def oldest_expiry(connection: Connection) -> int | None:

@@ -97,13 +97,11 @@ class CatalogView:
 
 
 def current_seq(connection: Connection) -> int:
-    seq: int = connection.execute(select(t.store.c.seq)).scalar_one()
-    return seq
+    return int(connection.execute(select(t.store.c.seq)).scalar_one())
 
 
 def format_version(connection: Connection) -> int:
-    version: int = connection.execute(select(t.store.c.format_version)).scalar_one()
-    return version
+    return int(connection.execute(select(t.store.c.format_version)).scalar_one())
 
 
 def catalog_view(connection: Connection, *, tables: Collection[str] | None = None) -> CatalogView:
@@ -272,14 +270,12 @@ def table_sizes(connection: Connection) -> list[TableSize]:
         .subquery()
     )
     query = select(t.table.c.name, t.table.c.pipeline, t.table.c.mode, files.c.rows, files.c.bytes, files.c.files)
-    rows = connection.execute(query.outerjoin(files, files.c.table_name == t.table.c.name).order_by(t.table.c.name))
-    return [
-        TableSize(row.name, row.pipeline, row.mode, int(row.rows or 0), int(row.bytes or 0), int(row.files or 0))
-        for row in rows
-    ] + [
-        TableSize(row.name, row.pipeline, "view", 0, 0, 0)
-        for row in connection.execute(select(t.view.c.name, t.view.c.pipeline).order_by(t.view.c.name))
+    tables = connection.execute(query.outerjoin(files, files.c.table_name == t.table.c.name).order_by(t.table.c.name))
+    views = connection.execute(select(t.view.c.name, t.view.c.pipeline).order_by(t.view.c.name))
+    sizes = [
+        TableSize(name, owner, mode, *(int(count or 0) for count in counts)) for name, owner, mode, *counts in tables
     ]
+    return sizes + [TableSize(name, owner, "view", 0, 0, 0) for name, owner in views]
 
 
 def staged_files(connection: Connection, run_id: str, table: str) -> list[Staged]:

@@ -46,8 +46,6 @@ from headwater.catalog.statements import among, chunks, json_text
 from headwater.catalog.wakeups import notify
 
 OPEN: tuple[JobState, ...] = ("queued", "running", "waiting")
-_FAILED: tuple[JobState, ...] = ("failed",)
-_QUEUED = {"state": "queued", "started_us": None}
 _CLAIMS_LOCK = 7267319
 
 # Statements that every job needs are made once: making one takes longer than running it.
@@ -378,7 +376,7 @@ def jobs(
 
 def last_error(connection: Connection, pond: str) -> Mapping[str, Any] | None:
     """The error of the newest job of a pond that failed."""
-    found = jobs(connection, pond=pond, states=_FAILED, limit=1)
+    found = jobs(connection, pond=pond, states=["failed"], limit=1)
     return found[0].error if found else None
 
 
@@ -456,5 +454,5 @@ def _let_go(connection: Connection, fence: Lease, *more: Any) -> bool:
     connection.execute(select(t.job.c.job_id).where(t.job.c.job_id == fence.id).with_for_update())
     if not give_back(connection, fence, *more):
         return False
-    connection.execute(update(t.job).where(t.job.c.job_id == fence.id).values(_QUEUED))
+    connection.execute(update(t.job).where(t.job.c.job_id == fence.id).values(state="queued", started_us=None))
     return True

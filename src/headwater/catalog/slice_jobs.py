@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, func, select, update
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -87,13 +87,9 @@ def slice_lease(connection: Connection, job: JobLease) -> SliceLease:
 
 
 def tables_of_run(connection: Connection, run_id: str) -> list[TableOfRun]:
-    rows = connection.execute(select(t.run_table).where(t.run_table.c.run_id == run_id))
-    return [
-        TableOfRun(
-            row.table_name, row.slices, row.pending, row.done, row.source_keys if row.source_keys != -1 else None
-        )
-        for row in sorted(rows, key=lambda row: str(row.table_name))
-    ]
+    c = t.run_table.c
+    found = select(c.table_name, c.slices, c.pending, c.done, func.nullif(c.source_keys, -1)).where(c.run_id == run_id)
+    return sorted((TableOfRun(*row) for row in connection.execute(found)), key=lambda each: each.table)
 
 
 def done_slices(connection: Connection, run_id: str, table: str | None) -> list[tuple[str, str, dict[str, Any]]]:

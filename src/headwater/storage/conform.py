@@ -13,8 +13,6 @@ from headwater.storage.system_columns import SOURCE_ID, SOURCE_POS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_HEX = b"0123456789abcdef"
-
 
 def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
     """The batch with exactly the schema's columns. A column that is missing is null; one that is not in the schema
@@ -143,7 +141,7 @@ def _uuid_text(array: pa.Array) -> pa.Array:
     storage = array.storage
     rows = len(storage)
     raw = np.frombuffer(storage.buffers()[1], np.uint8)[storage.offset * 16 : (storage.offset + rows) * 16]
-    digits = np.frombuffer(_HEX, np.uint8)
+    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     text = np.full((rows, 36), ord("-"), np.uint8)
     places = [i for i in range(36) if i not in (8, 13, 18, 23)]
     text[:, places[0::2]] = digits[raw.reshape(rows, 16) >> 4]
