@@ -35,7 +35,7 @@ class InboxEvent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class JobSpec:
     """What a job is to do. `body` is a JSON object that only the worker understands; `freshness_us` and `ripple` are
     0 and empty for work that no run asked for."""
 
@@ -51,7 +51,7 @@ class Work:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewJob(Work):
+class NewJob(JobSpec):
     """Work for the queue."""
 
     holder: str | None = None

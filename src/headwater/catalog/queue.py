@@ -38,7 +38,7 @@ from headwater.base.holder import is_alive
 from headwater.base.node import this_node
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, JobState, NewJob, Weight, Work
+from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, JobSpec, JobState, NewJob, Weight
 from headwater.catalog.history import keep_output
 from headwater.catalog.inbox import put
 from headwater.catalog.lease import JOB, Lease, drop, give_back, hold, lease_of, lost, take
@@ -88,7 +88,7 @@ UNBOUND = Slots()
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobFields(Work):
+class JobFields(JobSpec):
     """What every record of a job in the queue has."""
 
     created_us: int

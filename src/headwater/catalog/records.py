@@ -269,13 +269,13 @@ class UnitsAbandoned(Record, frozen=True, kw_only=True, tag="units_abandoned"):
     table: str | None = None
 
 
-SchemaChange = TableCreated | TableModeSet | SchemaSet | SchemaRefused | ViewSet
+TableChange = TableCreated | TableModeSet | SchemaSet | SchemaRefused
 FilesChange = FilesAdded | FilesRemoved | FilesMerged | FilesForgotten
 SourceChange = CursorSet | CursorAdvanced | ItemsLanded
 LedgerChange = LedgerKeySet | LedgerKeysCleared | LedgerSwept
 RunChange = RunStarted | RunEnded | RunError | RunSettled | LineageAdded
 UnitChange = UnitsPlanned | UnitDone | UnitsAbandoned
-Change = SchemaChange | FilesChange | SourceChange | LedgerChange | RunChange | UnitChange
+Change = TableChange | FilesChange | ViewSet | SourceChange | LedgerChange | RunChange | UnitChange
 
 
 class CursorIs(msgspec.Struct, frozen=True, kw_only=True):
