@@ -19,9 +19,8 @@ from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.database import Catalog
-from headwater.catalog.engine_lease import claim_engine
 from headwater.catalog.engine_records import InboxEvent, JobState, NewJob, Step
-from headwater.catalog.engine_state import load_engine, store_step
+from headwater.catalog.engine_state import claim_engine, load_engine, store_step
 from headwater.catalog.inbox import Arrived, message, send, take
 from headwater.catalog.lease import Lease
 from headwater.catalog.queue import Job, JobLease, Slots, claim_job, finish_job, jobs, queue_jobs, take_over

@@ -17,6 +17,7 @@ from sqlalchemy import event, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
+from catalog_rows import dump
 from contract.children import commit_items, pool
 from contract.stores import (
     ACTOR,
@@ -40,7 +41,6 @@ from headwater.catalog.commit import Store, open_store
 from headwater.catalog.database import open_catalog
 from headwater.catalog.lease import Lease
 from headwater.catalog.lookup import current_seq
-from headwater.catalog.rebuild import dump
 from headwater.storage.file_record import FileRecord
 from postgres_server import PostgresServer
 

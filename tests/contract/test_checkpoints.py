@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from catalog_rows import dump
 from contract.children import collect_garbage
 from contract.ingesting import push
 from contract.stores import PROJECT, Place, attempt_path, begin_run, commit, create_table, done, landed, written
@@ -23,7 +24,7 @@ from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.database import open_catalog
-from headwater.catalog.rebuild import dump, replay_log
+from headwater.catalog.rebuild import replay_log
 from headwater.catalog.verify import StoreProblem, verify
 from headwater.ingest.accept import Acceptor
 from headwater.storage.file_record import ColumnStats

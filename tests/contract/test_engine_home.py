@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
 
+from catalog_rows import dump
 from contract.engine_home import (
     CRASH_POINTS,
     HEADER,
@@ -40,12 +41,11 @@ from headwater.base.holder import new_holder
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
-from headwater.catalog.engine_lease import claim_engine, engine_owner
 from headwater.catalog.engine_records import InboxEvent, NewJob, Step
-from headwater.catalog.engine_state import load_engine
+from headwater.catalog.engine_state import claim_engine, load_engine
 from headwater.catalog.inbox import Sendable, forget_answers, message, put, read_answers, send, take, waiting
-from headwater.catalog.lease import release, renew
-from headwater.catalog.rebuild import dump, replay_log
+from headwater.catalog.lease import engine_owner, release, renew
+from headwater.catalog.rebuild import replay_log
 from headwater.freshness.events import (
     Cleared,
     Completed,
@@ -86,7 +86,7 @@ def test_there_is_one_owner_while_it_lives(store: Store) -> None:
     with store.catalog.snapshot() as connection:
         seen = engine_owner(connection)
     assert seen is not None
-    assert (seen.holder, seen.epoch, seen.held) == (owner.holder, owner.epoch, True)
+    assert (seen.holder, seen.epoch) == (owner.holder, owner.epoch)
 
 
 def test_a_store_that_was_never_owned_has_no_owner(store: Store) -> None:
@@ -382,8 +382,8 @@ def test_an_owner_that_was_killed_before_it_did_anything_is_replaced_at_once(pla
     store = place.open()
     assert exit_code(own_and_step, place, crash_at="owner.after_lease") == -9
     with store.catalog.snapshot() as connection:
-        killed = engine_owner(connection)
-    assert killed is not None and not killed.held
+        assert engine_owner(connection) is None
+        killed = connection.execute(select(t.lease).where(t.lease.c.kind == "engine")).one()
     assert owned(store).epoch > killed.epoch
     store.close()
 

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 
+from catalog_rows import dump
 from contract.stores import ACTOR, DAY_US, PROJECT, Place, begin_run, commit, create_table, written
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema, schema_of
@@ -19,7 +20,7 @@ from headwater.catalog.gc import collect
 from headwater.catalog.inferred_levels import settle_levels
 from headwater.catalog.log import LogText, write_log
 from headwater.catalog.lookup import table_entry, table_states
-from headwater.catalog.rebuild import dump, rebuild_catalog
+from headwater.catalog.rebuild import rebuild_catalog
 from headwater.catalog.replay import apply_changes
 from headwater.catalog.table_state import TableState
 from headwater.catalog.verify import verify

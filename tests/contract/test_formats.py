@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, inspect, select
 
+from catalog_rows import dump
 from contract.engine_home import a_job, arrived, claimed, owned, pulse, queue, save_step, step_of, transient_rows
 from contract.old_stores import FORMATS, load_catalog, unpack_project
 from contract.stores import PROJECT, Place, commit
@@ -19,11 +20,11 @@ from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store, open_store
 from headwater.catalog.database import Catalog, open_catalog
 from headwater.catalog.inbox import send
-from headwater.catalog.json_text import json_text
 from headwater.catalog.lookup import table_states
 from headwater.catalog.migrations import MIGRATIONS
 from headwater.catalog.queue import finish_job
-from headwater.catalog.rebuild import dump, rebuild_catalog
+from headwater.catalog.rebuild import rebuild_catalog
+from headwater.catalog.statements import json_text
 from headwater.freshness.events import Completed
 
 NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"b": 1})

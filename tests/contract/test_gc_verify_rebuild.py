@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from catalog_rows import dump
 from contract.children import Lander
 from contract.stores import (
     ACTOR,
@@ -33,7 +34,7 @@ from headwater.catalog.commit import Store
 from headwater.catalog.database import open_catalog
 from headwater.catalog.lease import renew
 from headwater.catalog.lookup import table_states
-from headwater.catalog.rebuild import Rebuilt, dump, rebuild_catalog, replay_log
+from headwater.catalog.rebuild import Rebuilt, rebuild_catalog, replay_log
 from headwater.catalog.slice_jobs import SliceLease
 from headwater.catalog.verify import StoreProblem, verify
 from headwater.storage import store_files

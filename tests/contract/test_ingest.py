@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from catalog_rows import dump
 from contract.children import pool
 from contract.engine_home import Paused, code_of, later, transient_rows
 from contract.ingesting import (
@@ -29,7 +30,7 @@ from headwater.catalog.commit import Store
 from headwater.catalog.gc import collect
 from headwater.catalog.ledger import ledger_keys, taken_keys
 from headwater.catalog.lookup import table_states
-from headwater.catalog.rebuild import dump, rebuild_catalog, replay_log
+from headwater.catalog.rebuild import rebuild_catalog, replay_log
 from headwater.catalog.verify import verify
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.batch_queue import BatchQueue, Waiter

@@ -16,11 +16,10 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.types import LONG
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
-from headwater.catalog.dead_letters import ensure_table
+from headwater.catalog.dead_letters import count_dead_letters, ensure_table
 from headwater.catalog.evolution import DeclaredColumn
 from headwater.catalog.gc import collect
 from headwater.catalog.lookup import table_states
-from headwater.catalog.stored_dead_letters import count_dead_letters
 from headwater.catalog.verify import verify
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.push_records import OnBadRow, Push, PushTable

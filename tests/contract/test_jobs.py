@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 from sqlalchemy import update
 
+from catalog_rows import dump
 from contract.children import pool
 from contract.engine_home import (
     Paused,
@@ -55,7 +56,6 @@ from headwater.catalog.queue import (
     release_job,
     take_over,
 )
-from headwater.catalog.rebuild import dump
 
 NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"a": 1})
 LEASE = limits.LEASE_SECONDS

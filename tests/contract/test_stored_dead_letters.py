@@ -12,8 +12,7 @@ from headwater.base.ids import uuid7
 from headwater.catalog import dead_letters as d
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
-from headwater.catalog.landing import Landing
-from headwater.catalog.stored_dead_letters import (
+from headwater.catalog.dead_letters import (
     count_dead_letters,
     dead_letter_files,
     dead_letters_by_engine_run,
@@ -21,6 +20,7 @@ from headwater.catalog.stored_dead_letters import (
     read_dead_letters,
     take_out,
 )
+from headwater.catalog.landing import Landing
 from headwater.storage.layout import attempt_directory
 
 

@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from catalog_rows import dump
 from contract.children import pool
 from contract.engine_home import Paused, code_of, later
 from contract.ingesting import push
@@ -42,7 +43,7 @@ from headwater.catalog.gc import collect
 from headwater.catalog.lease import Lease
 from headwater.catalog.lookup import table_entries, table_states, table_versions
 from headwater.catalog.push_writers import new_writer
-from headwater.catalog.rebuild import dump, rebuild_catalog
+from headwater.catalog.rebuild import rebuild_catalog
 from headwater.catalog.records import FilesAdded, FilesRemoved
 from headwater.catalog.verify import verify
 from headwater.duck.merge_files import Merge, merge_files

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from catalog_rows import dump
 from contract.stores import PROJECT, Place, commit, create_table
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.lookup import catalog_view, table_versions
-from headwater.catalog.rebuild import dump, rebuild_catalog
+from headwater.catalog.rebuild import rebuild_catalog
 from headwater.duck.ripple_views import last_view_change, view_cut, view_events, view_states
 
 

@@ -7,6 +7,7 @@ import time
 import pytest
 from sqlalchemy import select
 
+from catalog_rows import dump
 from contract.children import pool
 from contract.engine_home import code_of
 from contract.ingesting import EVENTS, push, rows_of
@@ -20,7 +21,6 @@ from headwater.catalog.dead_letters import ensure_table
 from headwater.catalog.gc import collect
 from headwater.catalog.landing import Landing
 from headwater.catalog.lookup import table_states
-from headwater.catalog.rebuild import dump
 from headwater.catalog.verify import verify
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.group_commit import Base, Files, WrittenRows

@@ -28,11 +28,11 @@ import duckdb
 import pyarrow.parquet as pq
 from sqlalchemy import select as select_rows
 
+from catalog_rows import dump
 from headwater.base.ids import uuid7
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store, open_existing
 from headwater.catalog.lookup import catalog_view, table_states
-from headwater.catalog.rebuild import dump
 from headwater.catalog.verify import verify
 from headwater.duck.view_files import view_file_text
 from headwater.interfaces.cli.main import main

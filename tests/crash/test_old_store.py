@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
+from catalog_rows import dump
 from contract.old_stores import unpack_project
 from crash.harness import Project, Resident, must_be_whole
 from headwater.base import limits
 from headwater.catalog import sql_tables as t
 from headwater.catalog.lookup import table_states
-from headwater.catalog.rebuild import dump
 
 Row = tuple[Any, ...]
 SEEN = 12 + 15

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from catalog_rows import dump
 from contract.stores import (
     ACTOR,
     PROJECT,
@@ -29,7 +30,7 @@ from headwater.catalog.commit import Store
 from headwater.catalog.database import open_catalog
 from headwater.catalog.evolution import Shown, evolve
 from headwater.catalog.lookup import table_states
-from headwater.catalog.rebuild import dump, replay_log
+from headwater.catalog.rebuild import replay_log
 from headwater.catalog.schema_decisions import accept_change, refuse_change
 from headwater.catalog.slice_jobs import SliceLease
 from headwater.catalog.table_state import TableState

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from catalog_rows import runs
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
 from headwater.base.types import parse_type
-from headwater.catalog.lookup import runs, schema_events
+from headwater.catalog.lookup import schema_events
 from headwater.catalog.rebuild import rebuild_catalog
 from headwater.catalog.schema_decisions import accept_change
 from headwater.catalog.verify import verify

@@ -15,7 +15,7 @@ from headwater.base.errors import HeadwaterError, Position
 from headwater.catalog import records as r
 from headwater.spark.ripples import TableInput, running
 from headwater.spark.user_code import Code, SqlCode
-from headwater.storage.part_writer import rewrite_without
+from headwater.storage.part_writer import rewrite, rows_without
 from spark.models import Models
 
 if TYPE_CHECKING:
@@ -179,11 +179,10 @@ def test_changed_rows_are_those_that_arrived_since(models: Models) -> None:
 def test_rows_that_were_only_written_again_have_not_arrived(models: Models) -> None:
     first = models.put("t", {"id": "long", "v": "string"}, [(1, "a"), (2, "b")])
     (file,) = models.state("t").files
-    again = rewrite_without(
+    again = rewrite(
         models.store.root,
-        file,
+        rows_without(models.store.root, file, ()),
         schema=models.state("t").schema,
-        drop_source_ids=(),
         directory=f"{file.path}.kept",
         partition=0,
         task_attempt=0,

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
+from catalog_rows import dump, runs
 from headwater.base.errors import HeadwaterError, Position
 from headwater.base.types import parse_type
 from headwater.catalog.gc import collect
-from headwater.catalog.lookup import runs, table_states, table_versions
-from headwater.catalog.rebuild import dump, rebuild_catalog
+from headwater.catalog.lookup import table_states, table_versions
+from headwater.catalog.rebuild import rebuild_catalog
 from headwater.catalog.verify import verify
 from headwater.duck.query_session import connect
 from headwater.duck.ripple_views import view_states

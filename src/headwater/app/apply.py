@@ -132,7 +132,7 @@ def _look(
     plans = {
         name: job.planned.plan
         if isinstance(job, PipelineJob)
-        else failed_plan(name, job, is_new=name not in view.last_runs)
+        else failed_plan(name, job, is_new=name not in view.have_run)
         for name, job in jobs.items()
     }
     return jobs, plan_steps(facts, asked, plans, view), asked, facts.compiled

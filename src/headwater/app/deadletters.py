@@ -21,13 +21,8 @@ from headwater.base.errors import HeadwaterError, NotPushed
 from headwater.base.text_form import TextForm
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
-from headwater.catalog.dead_letters import WHOLE_FILE
-from headwater.catalog.evolution import Evolution
-from headwater.catalog.landing import Landing, until_landed
-from headwater.catalog.lookup import table_entry
-from headwater.catalog.push_writers import end_writer, new_writer
-from headwater.catalog.records import ItemsLanded
-from headwater.catalog.stored_dead_letters import (
+from headwater.catalog.dead_letters import (
+    WHOLE_FILE,
     DeadLetterFiles,
     StoredDeadLetter,
     dead_letter_files,
@@ -35,6 +30,11 @@ from headwater.catalog.stored_dead_letters import (
     take_out,
     take_out_all,
 )
+from headwater.catalog.evolution import Evolution
+from headwater.catalog.landing import Landing, until_landed
+from headwater.catalog.lookup import table_entry
+from headwater.catalog.push_writers import end_writer, new_writer
+from headwater.catalog.records import ItemsLanded
 from headwater.connectors.files.changes import unread_version
 from headwater.ingest.group_commit import Base, Files, base_of, check_base, land_batches
 from headwater.ingest.push_records import PushTable

@@ -16,8 +16,8 @@ from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import is_trigger_id
 from headwater.catalog.commit import Store
-from headwater.catalog.engine_lease import engine_owner
 from headwater.catalog.inbox import message, send, send_all, waiting
+from headwater.catalog.lease import engine_owner
 from headwater.catalog.standing_triggers import Standing, remove_standing, set_standing, standing
 from headwater.catalog.wakeups import changes
 from headwater.freshness.events import Cleared, Delivered
@@ -170,8 +170,7 @@ def _check_trigger_id(trigger_id: str) -> None:
 def is_served(store: Store) -> bool:
     """Whether a process runs the engine now."""
     with store.catalog.snapshot() as connection:
-        owner = engine_owner(connection)
-    return owner is not None and owner.held
+        return engine_owner(connection) is not None
 
 
 def notify_delivered(store: Store, pipelines: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 from headwater.app.status import status
 from headwater.app.workspace import Workspace
 from headwater.base.errors import HeadwaterError
-from headwater.catalog.engine_lease import engine_owner
+from headwater.catalog.lease import engine_owner
 from headwater.catalog.queue import QueueDepth, queue_depth
 
 NO_QUEUE = QueueDepth({}, {}, 0)
@@ -49,7 +49,7 @@ def health(workspace: Workspace) -> Health:
             owner = engine_owner(connection)
     except HeadwaterError as error:
         return Health(False, name, "away", "unknown", error.message)
-    if owner is None or not owner.held:
+    if owner is None:
         return Health(False, name, "answers", "idle", "no process runs the engine")
     return Health(True, name, "answers", "owned")
 
@@ -61,8 +61,7 @@ def gauges(workspace: Workspace) -> Gauges:
     store = workspace.existing_store()
     if store is not None:
         with store.catalog.snapshot() as connection:
-            queue, owner = queue_depth(connection), engine_owner(connection)
-            owned = owner is not None and owner.held
+            queue, owned = queue_depth(connection), engine_owner(connection) is not None
     return Gauges(
         staleness_seconds={p.pipeline: p.staleness_seconds for p in pipelines if p.staleness_seconds is not None},
         pipelines=dict(sorted(Counter(p.state for p in pipelines).items())),

@@ -104,7 +104,7 @@ def _remembered(workspace: Workspace, pipelines: Sequence[str]) -> tuple[Duratio
     store = workspace.existing_store()
     if store is None:
         return Durations({}, {}), []
-    from headwater.catalog.execution_times import measured_us, run_us
+    from headwater.catalog.history import measured_us, run_us
     from headwater.catalog.standing_triggers import standing
 
     with store.catalog.snapshot() as connection:

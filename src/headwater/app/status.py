@@ -9,13 +9,13 @@ from typing import Any
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.base.clock import now_us, to_text
-from headwater.catalog.engine_lease import engine_owner
+from headwater.catalog.dead_letters import count_dead_letters
 from headwater.catalog.engine_state import load_engine
 from headwater.catalog.history import PondRun, newest_runs, pond_runs, short_ids
+from headwater.catalog.lease import engine_owner
 from headwater.catalog.lookup import OpenRun, TableSize, freshness_by_pipeline, open_runs, table_sizes
 from headwater.catalog.queue import last_error
 from headwater.catalog.standing_triggers import Standing, standing
-from headwater.catalog.stored_dead_letters import count_dead_letters
 from headwater.freshness.explain import PondState, pond_states
 from headwater.freshness.saving import load
 from headwater.manifest.load import LoadedPipeline
@@ -138,7 +138,7 @@ def _known(workspace: Workspace, names: Sequence[str] | None) -> _Known:
         return _Known(
             engine=engine,
             states={} if saved.header is None else pond_states(load((), {**saved.header, "ponds": engine})),
-            served=owner is not None and owner.held,
+            served=owner is not None,
             sizes=table_sizes(connection),
             landed=freshness_by_pipeline(connection),
             open_runs=open_runs(connection),

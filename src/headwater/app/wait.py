@@ -18,9 +18,9 @@ from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError, error_of
 from headwater.base.holder import new_holder
 from headwater.catalog.commit import Store
+from headwater.catalog.dead_letters import dead_letters_by_engine_run
 from headwater.catalog.engine_state import load_engine
 from headwater.catalog.history import PondRun, engine_events, pond_runs
-from headwater.catalog.stored_dead_letters import dead_letters_by_engine_run
 from headwater.catalog.wakeups import changes
 from headwater.freshness.explain import explain
 from headwater.freshness.state import State

@@ -12,14 +12,21 @@ from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
-from headwater.catalog.engine_lease import engine_owner
+from headwater.catalog.dead_letters import dead_letters_by_engine_run
 from headwater.catalog.engine_state import load_engine
-from headwater.catalog.history import ID_LENGTH, PondRun, engine_events, pond_runs, runs_like, short_ids
+from headwater.catalog.history import (
+    ID_LENGTH,
+    PondRun,
+    engine_events,
+    outputs_of,
+    pond_runs,
+    runs_like,
+    short_ids,
+)
 from headwater.catalog.inbox import take
-from headwater.catalog.job_output import outputs_of
+from headwater.catalog.lease import engine_owner
 from headwater.catalog.lookup import run_record
 from headwater.catalog.queue import Job, jobs, last_error
-from headwater.catalog.stored_dead_letters import dead_letters_by_engine_run
 from headwater.freshness.events import Demand
 from headwater.freshness.explain import explain
 from headwater.runtime.compile import compile_pipelines
@@ -107,7 +114,7 @@ def why(workspace: Workspace, pipeline: str) -> Why:
         saved, owner = load_engine(connection), engine_owner(connection)
         error = last_error(connection, pipeline)
         asked = any(isinstance(each.event, Demand) and each.event.pond == pipeline for each in take(connection))
-    served = owner is not None and owner.held
+    served = owner is not None
     if asked and not served:
         sentence = (
             f"`{pipeline}` is demanded, and no server is running: start `headwater serve`, or run `headwater apply`"

@@ -59,8 +59,8 @@ def make_checkpoint(
         seq: int = connection.execute(select(t.store.c.seq)).scalar_one()
         if not seq:
             return None
-        made = newest_checkpoint(layout)
-        if made is None or made.seq != seq:
+        made = read_checkpoint(layout, seq) if seq in log_files.checkpoints(layout) else None
+        if made is None or not made.is_usable:
             log_files.write_checkpoint(layout, seq, _lines(connection, seq))
     made = newest_checkpoint(layout)
     if made is not None:

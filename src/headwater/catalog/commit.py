@@ -32,10 +32,10 @@ from headwater.catalog.lease import JOB, Lease, hold
 from headwater.catalog.ledger import taken_keys
 from headwater.catalog.levels import decided
 from headwater.catalog.log import LogText, decode_record, encode_record, heal_log, insert_text, last_hash, write_log
-from headwater.catalog.parameters import chunks
-from headwater.catalog.queue import JobLease, end_job, hold_job
+from headwater.catalog.queue import JobLease, cancel_slices, end_job, hold_job
 from headwater.catalog.replay import apply_changes
-from headwater.catalog.slice_jobs import abandon_slices, after_end, end_run
+from headwater.catalog.slice_jobs import after_end, end_run
+from headwater.catalog.statements import chunks
 from headwater.storage.layout import Layout
 from headwater.storage.log_files import records_after
 from headwater.storage.store_files import make_directory, read_text, write_text
@@ -51,6 +51,7 @@ _NEXT_SEQ = (
     )
 )
 _INSERT_COMMIT = insert(t.commit)
+_COMMIT_COLUMNS = tuple(t.commit.columns.keys())
 _SCHEMA_ID = select(t.table.c.schema_id).where(t.table.c.name == bindparam("of_table"))
 
 
@@ -119,14 +120,7 @@ class Store:
 
 
 def insert_commit(connection: Connection, record: r.LogRecord, text: LogText) -> None:
-    row = {
-        "seq": record.seq,
-        "commit_id": record.commit_id,
-        "at_us": record.at_us,
-        "actor": record.actor,
-        "node": record.node,
-    }
-    connection.execute(_INSERT_COMMIT, row)
+    connection.execute(_INSERT_COMMIT, {name: getattr(record, name) for name in _COMMIT_COLUMNS})
     insert_text(connection, text)
 
 
@@ -185,7 +179,7 @@ def _apply_transient(connection: Connection, commit: r.Commit, holder: str | Non
     ended = end_job(connection, commit.ends) if commit.ends is not None else None
     for change in commit.changes:
         if isinstance(change, r.UnitsAbandoned):
-            abandon_slices(connection, change.run_id, change.table)
+            cancel_slices(connection, change.run_id, table=change.table, ended_us=now_us())
     if ended is not None:
         claimed = after_end(connection, ended, actor=commit.actor, holder=holder)
     for change in commit.changes:
@@ -198,8 +192,7 @@ def _apply_transient(connection: Connection, commit: r.Commit, holder: str | Non
 
 
 def _next_seq(connection: Connection) -> tuple[int, int]:
-    """The next sequence, and the time of the last commit. Locks the store's row until the transaction ends: commits come
-    one after the other."""
+    """The next sequence, and the time of the last commit. Locks the store's row until the transaction ends."""
     store = connection.execute(_NEXT_SEQ, {"of_format": t.FORMAT_VERSION}).one_or_none()
     if store is None:
         raise HeadwaterError(

@@ -61,7 +61,7 @@ class Catalog:
                 yield connection
             except BaseException:
                 connection.info.pop(TELLS, None)
-                _roll_back(connection, sqlite=self.is_sqlite)
+                _roll_back(connection)
                 raise
             if self.is_sqlite:
                 tells = connection.info.pop(TELLS, False)
@@ -82,7 +82,7 @@ class Catalog:
             try:
                 yield connection
             finally:
-                _roll_back(connection, sqlite=self.is_sqlite)
+                _roll_back(connection)
 
     def copy_to(self, path: Path) -> None:
         """A SQLite catalog as it is at this moment, as one more file."""
@@ -169,16 +169,9 @@ def _create(catalog: Catalog, *, project: str) -> None:
             connection.exec_driver_sql(f'CREATE SCHEMA IF NOT EXISTS "{catalog.schema}"')
         t.metadata.create_all(connection)
         if connection.execute(select(t.store.c.id)).first() is None:
+            made = {"store_id": uuid7(), "project": project, "created_us": now_us()}
             connection.execute(
-                t.store.insert().values(
-                    id=1,
-                    format_version=t.FORMAT_VERSION,
-                    store_id=uuid7(),
-                    project=project,
-                    seq=0,
-                    logged_seq=0,
-                    created_us=now_us(),
-                )
+                t.store.insert().values(**made, id=1, format_version=t.FORMAT_VERSION, seq=0, logged_seq=0)
             )
 
 
@@ -280,11 +273,11 @@ def _postgres_url(text: str) -> URL:
     )
 
 
-def _roll_back(connection: Connection, *, sqlite: bool) -> None:
+def _roll_back(connection: Connection) -> None:
     """Quietly: a database that is gone, or that rolled back by itself (SQLite on a full disk), has nothing to undo,
     and the error that led here is the one to show."""
     with suppress(DBAPIError):
-        if sqlite:
+        if connection.dialect.name == "sqlite":
             connection.exec_driver_sql("ROLLBACK")
         else:
             connection.rollback()
@@ -299,31 +292,23 @@ def _translated() -> Iterator[None]:
         reason = (str(error.orig).splitlines() or ["no answer"])[0]
         if reason.startswith("no such "):  # SQLite: a table or column that every catalog has
             raise _damaged(reason) from error
-        raise HeadwaterError(
-            "HW-T06",
-            f"the catalog does not answer: {reason}",
-            hint="check that the database runs, that `[context] catalog` names it, and that the disk is not full",
-            retryable=True,
-        ) from error
+        hint = "check that the database runs, that `[context] catalog` names it, and that the disk is not full"
+        raise _away(f"the catalog does not answer: {reason}", hint) from error
     except NoConnectionFree as error:
-        raise HeadwaterError(
-            "HW-T06",
-            "the catalog is busy: all connections to it of this process were in use for too long",
-            hint="try again; if it goes on, look what keeps the database from answering",
-            retryable=True,
-        ) from error
+        message = "the catalog is busy: all connections to it of this process were in use for too long"
+        raise _away(message, "try again; if it goes on, look what keeps the database from answering") from error
     except DBAPIError as error:
         if error.connection_invalidated:
-            raise HeadwaterError(
-                "HW-T06",
-                "the connection to the catalog was lost",
-                hint="run the same command again: it goes on where it was",
-                retryable=True,
-            ) from error
+            hint = "run the same command again: it goes on where it was"
+            raise _away("the connection to the catalog was lost", hint) from error
         if type(error) is DatabaseError or getattr(error.orig, "sqlstate", None) in ("42P01", "42703"):
             # SQLite: not a database, or malformed. PostgreSQL: no such table, no such column.
             raise _damaged(str(error.orig).splitlines()[0]) from error
         raise
+
+
+def _away(message: str, hint: str) -> HeadwaterError:
+    return HeadwaterError("HW-T06", message, hint=hint, retryable=True)
 
 
 def _damaged(what: str) -> HeadwaterError:

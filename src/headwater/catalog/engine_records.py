@@ -35,8 +35,8 @@ class InboxEvent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewJob:
-    """Work for the queue. `body` is a JSON object that only the worker understands; `freshness_us` and `ripple` are
+class JobSpec:
+    """What a job is to do. `body` is a JSON object that only the worker understands; `freshness_us` and `ripple` are
     0 and empty for work that no run asked for."""
 
     kind: str
@@ -48,6 +48,12 @@ class NewJob:
     run_id: str | None = None
     trace_id: str | None = None
     job_id: str = field(default_factory=uuid7)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewJob(JobSpec):
+    """Work for the queue."""
+
     holder: str | None = None
     """The worker that has it from the start; None: it waits in the queue."""
 

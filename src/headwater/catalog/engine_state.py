@@ -20,16 +20,12 @@ from headwater.catalog.database import Catalog
 from headwater.catalog.engine_records import Step
 from headwater.catalog.history import write_history
 from headwater.catalog.inbox import consume
-from headwater.catalog.json_text import json_text
 from headwater.catalog.lease import ENGINE, Lease, claim, give_back, hold, lost
 from headwater.catalog.log import mark_logged
-from headwater.catalog.parameters import chunks
 from headwater.catalog.queue import OPEN, JobLease, cancel_jobs, queue_jobs
 from headwater.catalog.queue import jobs as open_jobs
-from headwater.catalog.upserts import upsert
+from headwater.catalog.statements import chunks, json_text, upsert
 from headwater.catalog.wakeups import notify
-
-_THE_ROW = 1
 
 
 @dataclass(frozen=True)
@@ -91,8 +87,10 @@ def write_step(connection: Connection, step: Step) -> StepStored:
     owner = step.owner
     if owner.epoch:
         hold(connection, owner)
+    elif (claimed := _claim(connection, owner.holder, step.follows)) is not None:
+        owner = claimed
     else:
-        owner = _claim(connection, step)
+        raise lost(ENGINE)
     consume(connection, step.consumed, answers=step.answers)
     number = _write_header(connection, step)
     if step.ponds:
@@ -115,18 +113,27 @@ def is_busy(connection: Connection) -> bool:
     return connection.execute(waits).first() is not None or bool(open_jobs(connection, states=OPEN, limit=1))
 
 
-def _claim(connection: Connection, step: Step) -> Lease:
-    owner = claim(connection, ENGINE, holder=step.owner.holder)
-    if owner is None:
-        raise lost(ENGINE)
-    if (connection.execute(select(t.engine_state.c.step)).scalar() or 0) != step.follows:
+def claim_engine(catalog: Catalog, *, holder: str, follows: int | None = None) -> Lease | None:
+    """Become the owner without a step; None while another one lives. `holder` is a `new_holder()`. Raises HW-T02 if the
+    state is not that of the step `follows`."""
+    with catalog.transaction(durable=False) as connection:
+        owner = _claim(connection, holder, follows)
+    if owner is not None:
+        crash_point("owner.after_lease")
+    return owner
+
+
+def _claim(connection: Connection, holder: str, follows: int | None) -> Lease | None:
+    owner = claim(connection, holder=holder)
+    last = connection.execute(select(t.engine_state.c.step)).scalar() or 0
+    if owner is not None and follows not in (None, last):
         raise Conflict("HW-T02", "the engine has been stepped meanwhile", retryable=True)
     return owner
 
 
 def _write_header(connection: Connection, step: Step) -> int:
     header = {"header": json_text(step.header), "updated_us": now_us()}
-    new = upsert(connection, t.engine_state).values(id=_THE_ROW, step=1, **header)
+    new = upsert(connection, t.engine_state).values(id=1, step=1, **header)
     counted = {**header, "step": t.engine_state.c.step + 1}
     number = connection.execute(
         new.on_conflict_do_update(index_elements=["id"], set_=counted).returning(t.engine_state.c.step)

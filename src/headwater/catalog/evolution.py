@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED, is_column_name
@@ -85,10 +86,10 @@ def evolve(
     _check_names([*declared, *(name for name, type_ in shown.columns.items() if (name, type_) != (RESCUED, DYNAMIC))])
     if stored is None:
         return _create(shown, declared, primary_key)
-    step = _Reconciliation(stored, stored)
+    step = _Reconciliation(stored)
     step.rename_all(_renames(shown, declared))
     for name, column in declared.items():
-        step.settle(name, column.type, column, observed=name in shown.columns)
+        step.settle(name, column.type, column.default, observed=name in shown.columns)
     for name, type_ in shown.columns.items():
         if name not in declared:
             step.settle(name, type_, None, observed=True)
@@ -173,8 +174,8 @@ def _check_names(names: list[str]) -> None:
 class _Reconciliation:
     """One reconciliation in progress: the schema so far, and the one with the refused changes made too."""
 
-    def __init__(self, schema: TableSchema, proposal: TableSchema):
-        self.schema, self.proposal = schema, proposal
+    def __init__(self, stored: TableSchema):
+        self.schema = self.proposal = stored
         self.events: list[SchemaEvent] = []
         self.refused: list[SchemaEvent] = []
 
@@ -188,27 +189,29 @@ class _Reconciliation:
         column = self.schema.column(old)
         if column is None or self.schema.column(new) is not None:
             return
-        self._set(replace(column, name=new))
+        self._change(column, name=new)
         key = tuple(new if name == old else name for name in self.schema.primary_key)
         self.schema, self.proposal = replace(self.schema, primary_key=key), replace(self.proposal, primary_key=key)
         self.events.append(SchemaEvent(kind="rename_column", column=new, before=old, after=new))
 
-    def settle(self, name: str, wanted: Type, declared: DeclaredColumn | None, *, observed: bool) -> None:
+    def settle(self, name: str, wanted: Type, default: str | None, *, observed: bool) -> None:
         column = self.schema.column(name)
         if column is None:
-            self._add(name, wanted, declared)
+            self.schema = self.schema.added(name, wanted, default=default)
+            self.proposal = self.proposal.added(name, wanted, default=default)
+            self.events.append(SchemaEvent(kind="add_column", column=name, after=str(wanted)))
             return
         if column.dropped and observed and (column.type == wanted or widens(column.type, wanted)):
-            column = replace(column, dropped=False)
-            self._set(column)
+            column = self._change(column, dropped=False)
             self.events.append(SchemaEvent(kind="restore_column", column=name))
         if column.type != wanted:
             if column.dropped and observed:
-                self._come_back(column, wanted, declared)
+                self._come_back(column, wanted, default)
             else:
                 self._retype(column, wanted)
-        if declared is not None and declared.default is not None and declared.default != column.default:
-            self._set_default(column, declared.default)
+        if default is not None and default != column.default:
+            self._change(column, default=default)
+            self.events.append(SchemaEvent(kind="set_default", column=name, before=column.default, after=default))
 
     def mark_dropped(self, present: set[str]) -> None:
         for column in self.schema.columns:
@@ -216,7 +219,7 @@ class _Reconciliation:
                 continue
             if column.promoted is not None or column.name == RESCUED:
                 continue  # no source had it: it is read from a column that one has, or holds what has no column
-            self._set(replace(column, dropped=True, nullable=True))
+            self._change(column, dropped=True, nullable=True)
             self.events.append(SchemaEvent(kind="drop_column", column=column.name, before=str(column.type)))
 
     def settle_key(self, wanted: tuple[str, ...]) -> None:
@@ -235,16 +238,10 @@ class _Reconciliation:
             note = f"the mode changed from {stored} to {wanted}"
             self.refused.append(SchemaEvent(kind="change_mode", before=stored, after=wanted, note=note))
 
-    def _add(self, name: str, type_: Type, declared: DeclaredColumn | None) -> None:
-        default = declared.default if declared else None
-        self.schema = self.schema.added(name, type_, default=default)
-        self.proposal = self.proposal.added(name, type_, default=default)
-        self.events.append(SchemaEvent(kind="add_column", column=name, after=str(type_)))
-
     def _retype(self, column: Column, wanted: Type) -> None:
         before, after = str(column.type), str(wanted)
         if widens(column.type, wanted):
-            self._set(replace(column, type=wanted))
+            self._change(column, type=wanted)
             self.events.append(SchemaEvent(kind="widen_type", column=column.name, before=before, after=after))
             return
         narrower = widens(wanted, column.type) or (column.type.kind, wanted.kind) == ("real", "long")
@@ -255,7 +252,7 @@ class _Reconciliation:
         self.refused.append(SchemaEvent(kind="change_type", column=column.name, before=before, after=after, note=note))
         self.proposal = self.proposal.with_column(replace(column, type=wanted))
 
-    def _come_back(self, column: Column, wanted: Type, declared: DeclaredColumn | None) -> None:
+    def _come_back(self, column: Column, wanted: Type, default: str | None) -> None:
         """A dropped name that is used again for something else is a new column; what the old one held is then no
         longer shown, so a person must say so."""
         before, after = str(column.type), str(wanted)
@@ -264,19 +261,12 @@ class _Reconciliation:
             SchemaEvent(kind="replace_column", column=column.name, before=before, after=after, note=note)
         )
         others = tuple(c for c in self.proposal.columns if c.id != column.id)
-        default = declared.default if declared else None
         self.proposal = replace(self.proposal, columns=others).added(column.name, wanted, default=default)
 
-    def _set_default(self, column: Column, default: str) -> None:
-        self.schema = _with_default(self.schema, column.id, default)
-        self.proposal = _with_default(self.proposal, column.id, default)
-        event = SchemaEvent(kind="set_default", column=column.name, before=column.default, after=default)
-        self.events.append(event)
-
-    def _set(self, column: Column) -> None:
-        self.schema, self.proposal = self.schema.with_column(column), self.proposal.with_column(column)
-
-
-def _with_default(schema: TableSchema, column_id: int, default: str) -> TableSchema:
-    column = schema.by_id(column_id)
-    return schema if column is None else schema.with_column(replace(column, default=default))
+    def _change(self, column: Column, **values: Any) -> Column:
+        """Change a column in both schemas, in each as it is there; a refused change may have made them differ."""
+        if (proposed := self.proposal.by_id(column.id)) is not None:
+            self.proposal = self.proposal.with_column(replace(proposed, **values))
+        changed = replace(self.schema.by_id(column.id) or column, **values)
+        self.schema = self.schema.with_column(changed)
+        return changed

@@ -87,20 +87,15 @@ def _orphans(store: Store, before_us: int) -> list[str]:
     """Files that no row names and that no living attempt may still be writing."""
     with store.catalog.snapshot() as connection:
         named = named_paths(connection)
-        held_jobs = {
-            (row.id, row.attempt)
-            for row in connection.execute(
-                select(t.lease).where(t.lease.c.kind == JOB, t.lease.c.leased_until_us > now_us())
-            )
-        }
+        held = select(t.lease.c.id, t.lease.c.attempt).where(t.lease.c.kind == JOB)
+        held_jobs = {tuple(row) for row in connection.execute(held.where(t.lease.c.leased_until_us > now_us()))}
         writers = living_writers(connection)
     found = []
     for path in data_files(store.layout):
         attempt = parse_attempt(path)
         if path in named or attempt is None:
             continue
-        writer = (attempt.unit_id, attempt.attempt)
-        alive = writer in held_jobs or attempt.unit_id in writers
+        alive = (attempt.unit_id, attempt.attempt) in held_jobs or attempt.unit_id in writers
         if not alive and _modified_us(store.root / path) <= before_us:
             found.append(path)
     return found

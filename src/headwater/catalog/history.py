@@ -1,7 +1,10 @@
-"""What the engine did, for people and programs: its pond runs, and its events with growing ids.
+"""What the engine did, for people and programs: its pond runs, its events with growing ids, what user code said in jobs,
+and how long executions took.
 
-Both are written by the step that they are about. They are a record, not the truth: the catalog's own runs say
-what has landed, and a rebuild leaves these empty.
+Runs and events are written by the step that they are about, what user code said with the end of its job, and forgotten
+with its run. They are a record, not the truth: the catalog's own runs say what has landed, a rebuild leaves these empty,
+and no log holds them. What user code said is the user's own text and may hold values of rows; control characters in it
+are kept as escapes (PostgreSQL takes no NUL).
 """
 
 from __future__ import annotations
@@ -9,19 +12,19 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, bindparam, delete, func, insert, literal, select, update
 
 from headwater.base import limits
 from headwater.base.clock import now_us
+from headwater.base.printable import printable_lines
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.engine_records import SLICE_JOB, RunState, Step
-from headwater.catalog.job_output import forget_outputs
-from headwater.catalog.json_text import json_text
-from headwater.catalog.parameters import chunks
+from headwater.catalog.engine_records import SLICE_JOB, EngineEvent, JobOutput, RunBegins, RunState, Step
+from headwater.catalog.statements import among, chunks, json_text
 
 ID_LENGTH = 36
 SHORT_ID = 8
@@ -30,23 +33,17 @@ _PART_OF_ID = re.compile(r"[0-9a-f-]{1,36}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PondRun:
-    """One run of a pond. `started_us` is when it was begun, and once it has ended when its first job was taken from the
+class PondRun(RunBegins):
+    """One run of a pond, and how it went. `started_us` is when it was begun, and once it has ended when its first job was taken from the
     queue. `error` is that of its last job that failed. `changed`: a table is no longer what it was; `spark_start_us`: how
     long it waited for Spark to start, which is not its own time."""
 
-    run_id: str
-    pond: str
-    freshness_us: int
-    cause: str
-    actor: str
     state: RunState
     started_us: int
     ended_us: int | None
     rows: int
     bytes: int
     error: Mapping[str, Any] | None
-    trace_id: str | None
     spark_start_us: int
     changed: bool
 
@@ -57,15 +54,11 @@ class PondRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredEvent:
+class StoredEvent(EngineEvent):
     """An event of the engine as a listener gets it."""
 
     id: int
     at_us: int
-    kind: str
-    pond: str
-    run_id: str | None
-    body: Mapping[str, Any]
 
 
 def write_history(connection: Connection, step: Step) -> None:
@@ -77,23 +70,11 @@ def write_history(connection: Connection, step: Step) -> None:
     ended = [{"key": run.run_id, "end_state": run.state, "now": now} for run in step.ended if run.state is not None]
     if ended:
         connection.execute(_ended(), ended)
-    gone = [run.run_id for run in step.ended if run.state is None]
-    for chunk in chunks(gone):
+    for chunk in chunks([run.run_id for run in step.ended if run.state is None]):
         connection.execute(delete(t.pond_run).where(t.pond_run.c.run_id.in_(chunk)))
     if step.told:
-        connection.execute(
-            insert(t.engine_event),
-            [
-                {
-                    "at_us": now,
-                    "kind": event.kind,
-                    "pond": event.pond,
-                    "run_id": event.run_id,
-                    "body": json_text(event.body),
-                }
-                for event in step.told
-            ],
-        )
+        told = [{**vars(event), "at_us": now, "body": json_text(event.body)} for event in step.told]
+        connection.execute(insert(t.engine_event), told)
 
 
 def pond_runs(
@@ -109,13 +90,11 @@ def pond_runs(
     query = select(t.pond_run).order_by(t.pond_run.c.run_id.desc()).limit(limit)
     if pond is not None:
         query = query.where(t.pond_run.c.pond == pond)
-    if states is not None:
-        query = query.where(t.pond_run.c.state.in_(list(states)))
     if since_us is not None:
         query = query.where(t.pond_run.c.started_us >= since_us)
     if before is not None:
         query = query.where(t.pond_run.c.run_id < before)
-    return [_pond_run(row) for row in connection.execute(query)]
+    return [_pond_run(row) for row in connection.execute(among(query, t.pond_run.c.state, states))]
 
 
 def runs_of(connection: Connection, run_ids: Sequence[str]) -> list[PondRun]:
@@ -172,22 +151,79 @@ def engine_events(
     query = select(t.engine_event).where(t.engine_event.c.id > after).order_by(t.engine_event.c.id).limit(limit)
     if run_id is not None:
         query = query.where(t.engine_event.c.run_id == run_id)
-    return [
-        StoredEvent(
-            id=row.id,
-            at_us=row.at_us,
-            kind=row.kind,
-            pond=row.pond,
-            run_id=row.run_id,
-            body=msgspec.json.decode(row.body),
-        )
-        for row in connection.execute(query)
-    ]
+    rows = connection.execute(query).mappings()
+    return [StoredEvent(**{**row, "body": msgspec.json.decode(row["body"])}) for row in rows]
 
 
 def last_event_id(connection: Connection) -> int:
     """The id of the newest event; 0 if there is none."""
     return int(connection.execute(select(func.max(t.engine_event.c.id))).scalar() or 0)
+
+
+def keep_output(connection: Connection, output: JobOutput | None, of: ColumnElement[bool]) -> None:
+    """Note what user code said in a job, as part of a transaction."""
+    if output is None or output == JobOutput():
+        return
+    said = [printable_lines(text) for text in (output.output, output.exception, output.traceback)]
+    job = select(t.job.c.job_id, t.job.c.run_id, t.job.c.pond, t.job.c.ripple, *(literal(text) for text in said))
+    names = ("job_id", "run_id", "pond", "ripple", "output", "exception", "traceback")
+    connection.execute(insert(t.job_output).from_select(names, job.where(of)))
+
+
+def outputs_of(connection: Connection, run_id: str) -> list[tuple[str, JobOutput]]:
+    """What was said in the executions of a run, with the ripple of each, in the order of their jobs."""
+    query = select(t.job_output).where(t.job_output.c.run_id == run_id).order_by(t.job_output.c.job_id)
+    return [
+        (row.ripple, JobOutput(output=row.output, exception=row.exception, traceback=row.traceback))
+        for row in connection.execute(query)
+    ]
+
+
+def forget_outputs(connection: Connection, *, kept: int = limits.RUN_OUTPUTS_KEPT) -> int:
+    """Drop what belongs to no run any more, and all but the newest of each pipeline; how many."""
+    newest_first = func.row_number().over(partition_by=t.job_output.c.pond, order_by=t.job_output.c.job_id.desc())
+    numbered = select(t.job_output.c.job_id, newest_first.label("number")).subquery()
+    old = select(numbered.c.job_id).where(numbered.c.number > kept)
+    gone = t.job_output.c.run_id.not_in(select(t.pond_run.c.run_id)) | t.job_output.c.run_id.is_(None)
+    return connection.execute(delete(t.job_output).where(gone | t.job_output.c.job_id.in_(old))).rowcount
+
+
+def measured_us(connection: Connection, ponds: Sequence[str]) -> dict[tuple[str, str], int]:
+    """By pond and ripple, in microseconds, without the start of Spark: executions that found Spark running if there are
+    any, for the first one in a new Spark is slow; and of those, the ones that landed something, for a scan of a source
+    that finds nothing new says little of one that does. Ripples that were never executed are left out, and those whose
+    jobs are forgotten: see `run_us`."""
+    found: dict[tuple[str, str], int] = {}
+    for pond in ponds:
+        done = (t.job.c.pond == pond, t.job.c.state == "done", t.job.c.started_us.is_not(None))
+        took = (t.job.c.ended_us - t.job.c.started_us - t.job.c.spark_start_us).label("took_us")
+        warm, landed = t.job.c.spark_start_us == 0, t.job.c.landed_run_id.is_not(None)
+        for kind in ((warm, landed), (~warm, landed), (warm, ~landed), (~warm, ~landed)):
+            query = select(t.job.c.ripple, t.job.c.body, took).where(*done, *kind)
+            by_ripple: dict[str, list[int]] = {}
+            for row in connection.execute(query.order_by(t.job.c.job_id.desc()).limit(limits.MEASURED_JOBS)):
+                ripples = [row.ripple] if row.ripple else msgspec.json.decode(row.body).get("ripples", [])
+                for ripple in ripples:
+                    times = by_ripple.setdefault(ripple, [])
+                    if len(times) < limits.EXECUTIONS_MEASURED:
+                        times.append(row.took_us)
+            for ripple, times in by_ripple.items():
+                found.setdefault((pond, ripple), max(0, int(median(times))))
+    return found
+
+
+def run_us(connection: Connection, pond: str) -> int | None:
+    """The median of the newest runs of a pond, from begin to end without the start of Spark, of those that found Spark
+    running if there are any; they are kept longer than their jobs."""
+    done = (t.pond_run.c.pond == pond, t.pond_run.c.state == "success")
+    took = t.pond_run.c.ended_us - t.pond_run.c.started_us - t.pond_run.c.spark_start_us
+    warm = t.pond_run.c.spark_start_us == 0
+    for kind in (warm, ~warm):
+        query = select(took).where(*done, kind).order_by(t.pond_run.c.run_id.desc()).limit(limits.EXECUTIONS_MEASURED)
+        times = [us for (us,) in connection.execute(query)]
+        if times:
+            return max(0, int(median(times)))
+    return None
 
 
 def forget_history(
@@ -207,9 +243,12 @@ def forget_history(
 def _ended() -> Any:
     """Ends a run, with what its jobs came to: they are forgotten earlier than it is."""
     mine = (t.job.c.run_id == bindparam("key")) & (t.job.c.kind != SLICE_JOB)  # the job that planned slices counts them
-    done = t.job.c.state == "done"
     first = select(func.min(t.job.c.started_us)).where(mine)
     error = select(t.job.c.error).where(mine, t.job.c.state == "failed").order_by(t.job.c.job_id.desc()).limit(1)
+
+    def of_jobs(total: ColumnElement[Any], *more: ColumnElement[bool]) -> ScalarSelect[Any]:
+        return select(func.coalesce(total, 0)).where(mine, *more).scalar_subquery()
+
     return (
         update(t.pond_run)
         .where(t.pond_run.c.run_id == bindparam("key"))
@@ -217,12 +256,12 @@ def _ended() -> Any:
             state=bindparam("end_state"),
             started_us=func.coalesce(first.scalar_subquery(), t.pond_run.c.started_us),
             ended_us=bindparam("now"),
-            rows=select(func.coalesce(func.sum(t.job.c.rows), 0)).where(mine).scalar_subquery(),
-            bytes=select(func.coalesce(func.sum(t.job.c.bytes), 0)).where(mine).scalar_subquery(),
+            rows=of_jobs(func.sum(t.job.c.rows)),
+            bytes=of_jobs(func.sum(t.job.c.bytes)),
             error=error.scalar_subquery(),
             # Jobs of one run that wait for Spark wait for the same start.
-            spark_start_us=select(func.coalesce(func.max(t.job.c.spark_start_us), 0)).where(mine).scalar_subquery(),
-            changed=select(func.coalesce(func.max(t.job.c.changed), 0)).where(mine, done).scalar_subquery(),
+            spark_start_us=of_jobs(func.max(t.job.c.spark_start_us)),
+            changed=of_jobs(func.max(t.job.c.changed), t.job.c.state == "done"),
         )
     )
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -21,7 +21,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
 from headwater.catalog.engine_records import InboxEvent
-from headwater.catalog.json_text import json_text
+from headwater.catalog.statements import chunks, json_text
 from headwater.catalog.wakeups import notify
 from headwater.freshness.events import (
     Cleared,
@@ -71,13 +71,9 @@ class Arrived:
 
 def message(event: Sendable, *, actor: str, ids: Mapping[str, str] | None = None) -> InboxEvent:
     """An event of the engine as the inbox keeps it."""
-    match event:
-        case TriggerSet():
-            body = {"pond": event.pond, "trigger": event.trigger._asdict()}
-        case Demand() | TriggerCleared() | Completed() | Failed() | Cleared() | Delivered():
-            body = event._asdict()
-        case _:
-            assert_never(event)
+    body = event._asdict()
+    if isinstance(event, TriggerSet):
+        body["trigger"] = event.trigger._asdict()
     kind = next(name for name, type_ in _KINDS.items() if type_ is type(event))
     return InboxEvent(kind=kind, body=body, actor=actor, ids=ids or {})
 
@@ -104,10 +100,7 @@ def put(connection: Connection, events: Sequence[InboxEvent]) -> None:
 
 def send(catalog: Catalog, event: InboxEvent) -> int:
     """Add one event in a transaction of its own. Its id: once it is `waiting` no more it was taken."""
-    with catalog.transaction() as connection:
-        row = connection.execute(insert(t.inbox).values(_row(event, now_us())).returning(t.inbox.c.id)).one()
-        notify(connection)
-    return int(row.id)
+    return send_all(catalog, [event])[0]
 
 
 def send_all(catalog: Catalog, events: Sequence[InboxEvent]) -> list[int]:
@@ -123,15 +116,12 @@ def send_all(catalog: Catalog, events: Sequence[InboxEvent]) -> list[int]:
 
 def take(connection: Connection, limit: int = limits.INBOX_BATCH) -> list[Arrived]:
     """The oldest events, in order. They stay until a step consumes them."""
-    rows = connection.execute(_OLDEST, {"most": limit})
     found = []
-    for row in rows:
-        held = msgspec.json.decode(row.body)
+    for id_, at_us, kind, text, actor, _ in connection.execute(_OLDEST, {"most": limit}):
+        held = msgspec.json.decode(text)
         body, ids = held["body"], held.get("ids", {})
-        event = event_of(row.kind, body)
-        found.append(
-            Arrived(id=row.id, at_us=row.at_us, kind=row.kind, body=body, actor=row.actor, ids=ids, event=event)
-        )
+        event = event_of(kind, body)
+        found.append(Arrived(id=id_, at_us=at_us, kind=kind, body=body, actor=actor, ids=ids, event=event))
     return found
 
 
@@ -140,8 +130,8 @@ def consume(connection: Connection, ids: Sequence[int], *, answers: Mapping[int,
     their senders. Raises HW-T02 if one of them is not there: it would count twice."""
     gone = 0
     silent = [id_ for id_ in ids if id_ not in answers]
-    for i in range(0, len(silent), limits.INBOX_BATCH):
-        chosen = t.inbox.c.id.in_(silent[i : i + limits.INBOX_BATCH])
+    for chunk in chunks(silent):
+        chosen = t.inbox.c.id.in_(chunk)
         gone += connection.execute(delete(t.inbox).where(chosen, t.inbox.c.answer.is_(None))).rowcount
     if answers:
         said = [{"to": id_, "says": json_text(answer)} for id_, answer in answers.items()]
@@ -164,7 +154,8 @@ def waiting(connection: Connection, ids: Collection[int]) -> set[int]:
 def read_answers(catalog: Catalog, ids: Collection[int]) -> dict[int, dict[str, Any]]:
     """The answers that there are to these events, by id. Each is read once."""
     found: dict[int, dict[str, Any]] = {}
-    for here in _answered(list(ids)):
+    for chunk in chunks(list(ids)):
+        here = t.inbox.c.id.in_(chunk) & t.inbox.c.answer.is_not(None)
         with catalog.snapshot() as connection:
             if connection.execute(select(t.inbox.c.id).where(here).limit(1)).first() is None:
                 continue
@@ -172,11 +163,6 @@ def read_answers(catalog: Catalog, ids: Collection[int]) -> dict[int, dict[str, 
             rows = connection.execute(delete(t.inbox).where(here).returning(t.inbox.c.id, t.inbox.c.answer)).all()
         found.update({row.id: dict(msgspec.json.decode(row.answer)) for row in rows})
     return found
-
-
-def _answered(ids: Sequence[int]) -> list[ColumnElement[bool]]:
-    size = limits.INBOX_BATCH
-    return [t.inbox.c.id.in_(ids[i : i + size]) & t.inbox.c.answer.is_not(None) for i in range(0, len(ids), size)]
 
 
 def forget_answers(catalog: Catalog, *, retention_seconds: float = limits.ANSWER_TTL_SECONDS) -> int:

@@ -24,7 +24,7 @@ from headwater.base.holder import is_alive
 from headwater.base.node import this_node
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.upserts import upsert
+from headwater.catalog.statements import upsert
 
 Kind = Literal["engine", "job", "writer"]
 ENGINE: Kind = "engine"
@@ -44,6 +44,21 @@ _LOST = {
 }
 
 
+# Built once: making a statement takes longer than running it.
+_c = t.lease.c
+_MINE = (
+    (_c.kind == bindparam("of_kind"))
+    & (_c.id == bindparam("of_id"))
+    & (_c.attempt == bindparam("of_attempt"))
+    & (_c.epoch == bindparam("of_epoch"))
+    & (_c.leased_until_us > 0)
+)
+_RENEW = update(t.lease).where(_MINE).values(leased_until_us=bindparam("until"))
+_FREE = update(t.lease).where(_MINE).values(leased_until_us=0)
+_DROP = delete(t.lease).where(_MINE)
+_ENGINE = select(t.lease).where(_c.kind == ENGINE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lease:
     """A claim. A commit may require it."""
@@ -56,16 +71,21 @@ class Lease:
     holder: str = ""
 
 
-def claim(connection: Connection, kind: Kind, id: str = "", *, holder: str) -> Lease | None:
-    """Take what no living process holds; None while one does. The holder itself may claim again: it loses what it had,
-    so that a claim whose answer was lost can be repeated."""
-    here = (t.lease.c.kind == kind) & (t.lease.c.id == id)
-    free = {"kind": kind, "id": id, "attempt": 0, "epoch": 0, "holder": "", "node": "", "leased_until_us": 0}
+def claim(connection: Connection, *, holder: str) -> Lease | None:
+    """Take the engine, if no living process runs it; None while one does. The holder itself may claim again: it loses
+    what it had, so that a claim whose answer was lost can be repeated."""
+    free = {"kind": ENGINE, "id": "", "attempt": 0, "epoch": 0, "holder": "", "node": "", "leased_until_us": 0}
     connection.execute(upsert(connection, t.lease).values(free).on_conflict_do_nothing())
-    row = connection.execute(select(t.lease).where(here).with_for_update()).one()
+    row = connection.execute(_ENGINE.with_for_update()).one()
     if row.holder != holder and lease_lives(row):
         return None
-    return take(connection, kind, id, holder=holder)
+    return take(connection, ENGINE, "", holder=holder)
+
+
+def engine_owner(connection: Connection) -> Lease | None:
+    """The lease of the process that runs the engine; None if there is none, or if it can be replaced now."""
+    row = connection.execute(_ENGINE).one_or_none()
+    return None if row is None or not lease_lives(row) else lease_of(row)
 
 
 def take(connection: Connection, kind: Kind, id: str, *, holder: str, attempt: int = 0) -> Lease:
@@ -91,7 +111,7 @@ def release(catalog: Catalog, lease: Lease) -> None:
 
 def give_back(connection: Connection, lease: Lease, *more: Any) -> bool:
     """`release` as part of a transaction; False, and nothing, if it was lost, or if `more` does not hold of it."""
-    return connection.execute(_free().where(*more) if more else _free(), _named(lease)).rowcount == 1
+    return connection.execute(_FREE.where(*more) if more else _FREE, _named(lease)).rowcount == 1
 
 
 def hold(connection: Connection, lease: Lease) -> None:
@@ -102,7 +122,7 @@ def hold(connection: Connection, lease: Lease) -> None:
 
 def drop(connection: Connection, lease: Lease) -> None:
     """End it for good, with what it is about. Raises HW-T03 if it was lost."""
-    if connection.execute(_drop(), _named(lease)).rowcount != 1:
+    if connection.execute(_DROP, _named(lease)).rowcount != 1:
         raise lost(lease.kind)
 
 
@@ -131,52 +151,22 @@ def until(kind: Kind, now: int) -> int:
 
 
 def _renewed(connection: Connection, lease: Lease) -> bool:
-    return connection.execute(_renew(), {**_named(lease), "until": until(lease.kind, now_us())}).rowcount == 1
+    return connection.execute(_RENEW, {**_named(lease), "until": until(lease.kind, now_us())}).rowcount == 1
 
 
 def _named(lease: Lease) -> dict[str, Any]:
     return {"of_kind": lease.kind, "of_id": lease.id, "of_attempt": lease.attempt, "of_epoch": lease.epoch}
 
 
-# Built once: making a statement takes longer than running it.
-
-
-@cache
-def _mine() -> Any:
-    c = t.lease.c
-    return (
-        (c.kind == bindparam("of_kind"))
-        & (c.id == bindparam("of_id"))
-        & (c.attempt == bindparam("of_attempt"))
-        & (c.epoch == bindparam("of_epoch"))
-        & (c.leased_until_us > 0)
-    )
-
-
-@cache
-def _renew() -> Any:
-    return update(t.lease).where(_mine()).values(leased_until_us=bindparam("until"))
-
-
-@cache
-def _free() -> Any:
-    return update(t.lease).where(_mine()).values(leased_until_us=0)
-
-
-@cache
-def _drop() -> Any:
-    return delete(t.lease).where(_mine())
-
-
 @cache
 def _take(dialect: str) -> Any:
     new = upsert(dialect, t.lease)
-    old, given = t.lease.c, new.excluded
+    old, given = _c, new.excluded
     values = {name: given[name] for name in ("holder", "node", "leased_until_us")}
     grown = {
         "attempt": case((bindparam("counted", type_=Boolean), given.attempt), else_=old.attempt + 1),
         "epoch": case((given.epoch > old.epoch, given.epoch), else_=old.epoch + 1),
     }
     return new.on_conflict_do_update(index_elements=["kind", "id"], set_={**values, **grown}).returning(
-        t.lease.c.attempt, t.lease.c.epoch
+        old.attempt, old.epoch
     )

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from headwater.base import limits
 from headwater.catalog import sql_tables as t
 from headwater.catalog.log import decode_record
-from headwater.catalog.parameters import chunks
 from headwater.catalog.records import LedgerKeysCleared
+from headwater.catalog.statements import chunks
 
 _TAKEN = select(t.ledger_key).where(
     t.ledger_key.c.table_name == bindparam("of_table"),
@@ -27,7 +26,7 @@ _TAKEN = select(t.ledger_key).where(
 
 @dataclass(frozen=True)
 class LedgerKey:
-    """A key, and the answer that it got. `seq` is the commit that holds its rows."""
+    """A key, and the answer that it got: a row of the ledger. `seq` is the commit that holds its rows."""
 
     table: str
     key: str
@@ -45,7 +44,7 @@ def taken_keys(connection: Connection, table: str, keys: Collection[str], *, now
     found: dict[str, LedgerKey] = {}
     for chunk in chunks(list(keys)):
         given = {"of_table": table, "asked": chunk}
-        found |= {row.idempotency_key: _key(row) for row in connection.execute(_TAKEN, given)}
+        found |= {row.idempotency_key: LedgerKey(*row) for row in connection.execute(_TAKEN, given)}
     expired = [key for key, each in found.items() if each.expires_us is not None and each.expires_us <= now_us]
     if expired and clock_is_confirmed(connection, now_us):
         for key in expired:
@@ -72,13 +71,12 @@ def ledger_keys(connection: Connection, *, table: str | None = None, limit: int)
     query = select(t.ledger_key).order_by(t.ledger_key.c.seq.desc(), t.ledger_key.c.idempotency_key).limit(limit)
     if table is not None:
         query = query.where(t.ledger_key.c.table_name == table)
-    return [_key(row) for row in connection.execute(query)]
+    return [LedgerKey(*row) for row in connection.execute(query)]
 
 
 def count_keys(connection: Connection, table: str) -> int:
     here = t.ledger_key.c.table_name == table
-    found: int = connection.execute(select(func.count()).select_from(t.ledger_key).where(here)).scalar_one()
-    return found
+    return int(connection.execute(select(func.count()).select_from(t.ledger_key).where(here)).scalar_one())
 
 
 def oldest_expiry(connection: Connection) -> int | None:
@@ -96,17 +94,3 @@ def cleared_since(connection: Connection, seq: int) -> set[str]:
     records = connection.execute(select(c.body).where(c.seq > seq, marked)).scalars()
     changes = [change for record in records for change in decode_record(record.encode()).changes]
     return {change.table for change in changes if isinstance(change, LedgerKeysCleared)}
-
-
-def _key(row: Row[Any]) -> LedgerKey:
-    return LedgerKey(
-        table=row.table_name,
-        key=row.idempotency_key,
-        fingerprint=row.fingerprint,
-        rows=row.rows,
-        bytes=row.bytes,
-        refused=row.refused,
-        seq=row.seq,
-        at_us=row.at_us,
-        expires_us=row.expires_us,
-    )

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Select, bindparam, func, or_, select
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
-from headwater.catalog.parameters import chunks
+from headwater.catalog.statements import chunks
 from headwater.storage.key_text import key_of
 
 Adding = r.FilesAdded | r.FilesMerged

@@ -131,9 +131,8 @@ def follows(record: LogRecord, head: str | None) -> bool:
 
 
 def heal_log(catalog: Catalog, layout: Layout, *, tidy: bool = True) -> int:
-    """Write every record that the catalog has and the log has not; returns how many. `tidy` also removes what others
-    left half written, for which it must look at the whole directory. Raises HW-T04 if the catalog is older than the
-    log."""
+    """Write every record that the catalog has and the log has not; returns how many. `tidy` also looks in the whole
+    directory for what others left half written, and removes it. Raises HW-T04 if the catalog is older than the log."""
     seq, written = write_unlogged(catalog, layout)
     if seq is None:
         return 0
@@ -160,11 +159,6 @@ def write_unlogged(catalog: Catalog, layout: Layout) -> tuple[int | None, int]:
 
 def mark_logged(connection: Connection, seq: int) -> None:
     connection.execute(update(t.store).where(t.store.c.logged_seq < seq).values(logged_seq=seq))
-
-
-def unlogged(connection: Connection) -> list[LogText]:
-    """The records above the mark up to which the log is known to be whole."""
-    return list(stored_texts(connection, after=connection.execute(select(t.store.c.logged_seq)).scalar_one()))
 
 
 def write_missing(layout: Layout, texts: Iterable[LogText]) -> int:

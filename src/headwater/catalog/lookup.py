@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, func, or_, select
+from sqlalchemy import Connection, Row, Select, func, or_, select, union_all
 
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import sql_tables as t
+from headwater.catalog.statements import among
 from headwater.catalog.table_state import TableState
 from headwater.storage.file_record import ColumnStats, FileRecord, LiveFile
 
@@ -34,6 +35,9 @@ class TableEntry:
     """The last commit that changed its rows, its schema, or only the files that hold the rows."""
     rewritten_seq: int = 0
     """A reader that has got to a commit before this one must read the whole table."""
+
+
+_ENTRY_COLUMNS = tuple(part.name for part in fields(TableEntry) if part.name != "schema")
 
 
 @dataclass(frozen=True)
@@ -58,16 +62,22 @@ class OpenRun:
 
 
 @dataclass(frozen=True)
-class TableInfo:
-    """One line of `headwater.tables`. `rows` is None where only reading tells (keys that stand in several files)."""
+class TableSize:
+    """What a table holds, by its files alone."""
 
     name: str
     pipeline: str
     mode: str
-    rows: int | None
     stored_rows: int
     bytes: int
     files: int
+
+
+@dataclass(frozen=True)
+class TableInfo(TableSize):
+    """One line of `headwater.tables`. `rows` is None where only reading tells (keys that stand in several files)."""
+
+    rows: int | None
     freshness_us: int | None
     seq: int
 
@@ -82,41 +92,36 @@ class CatalogView:
     cursors: Mapping[tuple[str, str], StoredCursor] = field(default_factory=dict)
     items: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     open_runs: Mapping[str, OpenRun] = field(default_factory=dict)
-    last_runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    have_run: frozenset[str] = frozenset()
+    """The pipelines that have run before."""
 
 
 def current_seq(connection: Connection) -> int:
-    seq: int = connection.execute(select(t.store.c.seq)).scalar_one()
-    return seq
+    return int(connection.execute(select(t.store.c.seq)).scalar_one())
 
 
 def format_version(connection: Connection) -> int:
-    version: int = connection.execute(select(t.store.c.format_version)).scalar_one()
-    return version
+    return int(connection.execute(select(t.store.c.format_version)).scalar_one())
 
 
 def catalog_view(connection: Connection, *, tables: Collection[str] | None = None) -> CatalogView:
     """All pipelines; with `tables`, only what is known of these tables and of the pipelines that fill them."""
-    cursors_of = select(t.cursor)
-    items_of = select(t.item.c.pipeline, t.item.c.table_name, t.item.c.source_id, t.item.c.version)
-    if tables is not None:
-        cursors_of = cursors_of.where(t.cursor.c.table_name.in_(list(tables)))
-        items_of = items_of.where(t.item.c.table_name.in_(list(tables)))
     cursors = {
         (row.pipeline, row.table_name): StoredCursor(row.kind, row.version, row.source_identity, json.loads(row.value))
-        for row in connection.execute(cursors_of)
+        for row in connection.execute(among(select(t.cursor), t.cursor.c.table_name, tables))
     }
     items: dict[tuple[str, str], dict[str, Any]] = {}
-    for pipeline, table, source_id, version in connection.execute(items_of):
+    items_of = select(t.item.c.pipeline, t.item.c.table_name, t.item.c.source_id, t.item.c.version)
+    for pipeline, table, source_id, version in connection.execute(among(items_of, t.item.c.table_name, tables)):
         items.setdefault((pipeline, table), {})[source_id] = msgspec.json.decode(version)
     return CatalogView(
         seq=current_seq(connection),
         tables=table_entries(connection, tables),
-        views=frozenset(name for (name,) in connection.execute(select(t.view.c.name))),
+        views=frozenset(connection.execute(select(t.view.c.name)).scalars()),
         cursors=cursors,
         items=items,
         open_runs=open_runs(connection),
-        last_runs=last_runs(connection),
+        have_run=frozenset(connection.execute(select(t.run.c.pipeline).distinct()).scalars()),
     )
 
 
@@ -126,18 +131,10 @@ def table_entries(connection: Connection, names: Collection[str] | None = None) 
         t.table_schema,
         (t.table_schema.c.table_name == t.table.c.name) & (t.table_schema.c.schema_id == t.table.c.schema_id),
     )
-    rows = connection.execute(query if names is None else query.where(t.table.c.name.in_(list(names))))
+    rows = connection.execute(among(query, t.table.c.name, names)).mappings()
     return {
-        row.name: TableEntry(
-            name=row.name,
-            pipeline=row.pipeline,
-            mode=row.mode,
-            schema_id=row.schema_id,
-            schema=TableSchema.from_json(json.loads(row.body)),
-            changed_seq=row.changed_seq,
-            oldest_seq=row.oldest_seq,
-            files_seq=row.files_seq,
-            rewritten_seq=row.rewritten_seq,
+        row["name"]: TableEntry(
+            schema=TableSchema.from_json(json.loads(row["body"])), **{name: row[name] for name in _ENTRY_COLUMNS}
         )
         for row in rows
     }
@@ -155,43 +152,15 @@ def table_entry(connection: Connection, name: str) -> TableEntry:
 
 
 def open_runs(connection: Connection) -> dict[str, OpenRun]:
-    c = t.run_table.c
-    units = (
-        select(c.run_id, func.sum(c.pending).label("pending"), func.sum(c.done).label("done"))
-        .where(c.run_id.in_(_runs_open()))
-        .group_by(c.run_id)
-        .subquery()
+    run, units = t.run.c, t.run_table.c
+    columns = (run.run_id, run.pipeline, run.definition)
+    found = connection.execute(
+        select(*columns, func.sum(units.pending), func.sum(units.done), run.state != "planning")
+        .join(t.run_table, units.run_id == run.run_id)
+        .where(run.run_id.in_(_runs_open()))
+        .group_by(*columns, run.state)
     )
-    rows = connection.execute(
-        select(t.run, units.c.pending, units.c.done).join(units, units.c.run_id == t.run.c.run_id)
-    )
-    return {
-        row.pipeline: OpenRun(
-            run_id=row.run_id,
-            pipeline=row.pipeline,
-            definition=row.definition,
-            pending=int(row.pending),
-            done=int(row.done),
-            is_planned=row.state != "planning",
-        )
-        for row in rows
-    }
-
-
-def last_runs(connection: Connection) -> dict[str, dict[str, Any]]:
-    """The newest run of each pipeline, as a plain record."""
-    newest = select(t.run.c.pipeline, func.max(t.run.c.started_seq).label("seq")).group_by(t.run.c.pipeline).subquery()
-    rows = connection.execute(
-        select(t.run).join(newest, (newest.c.pipeline == t.run.c.pipeline) & (newest.c.seq == t.run.c.started_seq))
-    )
-    return {row.pipeline: dict(row._mapping) for row in rows}
-
-
-def runs(connection: Connection, *, pipeline: str | None = None, limit: int = 20) -> list[dict[str, Any]]:
-    query = select(t.run).order_by(t.run.c.started_seq.desc()).limit(limit)
-    if pipeline is not None:
-        query = query.where(t.run.c.pipeline == pipeline)
-    return [dict(row._mapping) for row in connection.execute(query)]
+    return {row.pipeline: OpenRun(*row) for row in found}
 
 
 def run_record(connection: Connection, run_id: str) -> dict[str, Any]:
@@ -220,13 +189,9 @@ def last_success(connection: Connection, pipeline: str, table: str) -> LastSucce
 
 
 def table_versions(connection: Connection, names: Collection[str] | None = None) -> dict[str, int]:
-    """The sequence that last changed each table, and each view: a view changes with what it reads. Of all of them, or
-    of these names."""
-    tables, views = select(t.table.c.name, t.table.c.changed_seq), select(t.view.c.name, t.view.c.changed_seq)
-    if names is not None:
-        tables, views = tables.where(t.table.c.name.in_(list(names))), views.where(t.view.c.name.in_(list(names)))
-    rows = connection.execute(tables.union_all(views))
-    return {row.name: row.changed_seq for row in rows}
+    """The sequence that last changed each table (None: all) and each view, which changes with what it reads."""
+    found = [among(select(each.c.name, each.c.changed_seq), each.c.name, names) for each in (t.table, t.view)]
+    return {row.name: row.changed_seq for row in connection.execute(union_all(*found))}
 
 
 def freshness_by_pipeline(connection: Connection) -> dict[str, int]:
@@ -291,18 +256,6 @@ class Staged(msgspec.Struct, frozen=True):
     files: tuple[FileRecord, ...]
 
 
-@dataclass(frozen=True)
-class TableSize:
-    """What a table holds, by its files alone."""
-
-    name: str
-    pipeline: str
-    mode: str
-    stored_rows: int
-    bytes: int
-    files: int
-
-
 def table_sizes(connection: Connection) -> list[TableSize]:
     """Every table by name, without its schema, then every view: it has a mode of its own and no rows."""
     files = (
@@ -317,14 +270,12 @@ def table_sizes(connection: Connection) -> list[TableSize]:
         .subquery()
     )
     query = select(t.table.c.name, t.table.c.pipeline, t.table.c.mode, files.c.rows, files.c.bytes, files.c.files)
-    rows = connection.execute(query.outerjoin(files, files.c.table_name == t.table.c.name).order_by(t.table.c.name))
-    return [
-        TableSize(row.name, row.pipeline, row.mode, int(row.rows or 0), int(row.bytes or 0), int(row.files or 0))
-        for row in rows
-    ] + [
-        TableSize(row.name, row.pipeline, "view", 0, 0, 0)
-        for row in connection.execute(select(t.view.c.name, t.view.c.pipeline).order_by(t.view.c.name))
+    tables = connection.execute(query.outerjoin(files, files.c.table_name == t.table.c.name).order_by(t.table.c.name))
+    views = connection.execute(select(t.view.c.name, t.view.c.pipeline).order_by(t.view.c.name))
+    sizes = [
+        TableSize(name, owner, mode, *(int(count or 0) for count in counts)) for name, owner, mode, *counts in tables
     ]
+    return sizes + [TableSize(name, owner, "view", 0, 0, 0) for name, owner in views]
 
 
 def staged_files(connection: Connection, run_id: str, table: str) -> list[Staged]:
@@ -383,10 +334,7 @@ def table_schemas(
 ) -> dict[str, dict[int, tuple[int, TableSchema]]]:
     """Every schema that these tables (None: all) have had, by its id, with the sequence from which on it was theirs."""
     found: dict[str, dict[int, tuple[int, TableSchema]]] = {}
-    query = select(t.table_schema)
-    for row in connection.execute(
-        query if names is None else query.where(t.table_schema.c.table_name.in_(list(names)))
-    ):
+    for row in connection.execute(among(select(t.table_schema), t.table_schema.c.table_name, names)):
         schema = TableSchema.from_json(json.loads(row.body))
         found.setdefault(row.table_name, {})[row.schema_id] = (row.seq, schema)
     return found
@@ -398,27 +346,20 @@ def _live_files(cut: int, names: Collection[str] | None) -> Select[Any]:
         .where(t.file.c.added_seq <= cut, or_(t.file.c.removed_seq.is_(None), t.file.c.removed_seq > cut))
         .order_by(t.file.c.table_name, t.file.c.added_seq, t.file.c.ordinal)
     )
-    return query if names is None else query.where(t.file.c.table_name.in_(list(names)))
+    return among(query, t.file.c.table_name, names)
 
 
 def live_file(row: Row[Any]) -> LiveFile:
     """A row of `file_entry` as readers of its table know it."""
     return LiveFile(
-        path=row.path,
-        schema_id=row.schema_id,
-        added_seq=row.added_seq,
-        ordinal=row.ordinal,
-        rows=row.rows,
-        bytes=row.bytes,
-        run_id=row.run_id,
-        unique_keys=row.unique_keys,
-        merged=row.merged,
+        **{name: getattr(row, name) for name in _FILE_COLUMNS},
         level=row.level or 0,
         key_range=(row.first_key, row.last_key) if row.first_key is not None else None,
-        sha256=row.sha256,
         stats=msgspec.json.decode(row.stats, type=dict[str, ColumnStats]) if row.stats else {},
         sources=msgspec.json.decode(row.sources) if row.sources else {},
-        source_count=row.source_count,
-        positions=row.positions,
-        content_sum=row.content_sum,
     )
+
+
+_FILE_COLUMNS = tuple(
+    part.name for part in fields(LiveFile) if part.name not in ("level", "key_range", "stats", "sources")
+)

@@ -8,6 +8,7 @@ and in other directories.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 
 from sqlalchemy import Connection, delete, select
 
@@ -51,8 +52,5 @@ def stop_writers(connection: Connection, writers: Collection[str]) -> tuple[set[
 
 def end_writer(catalog: Catalog, writer: Lease) -> None:
     """A process that ends well takes its lease with it."""
-    try:
-        with catalog.transaction(durable=False) as connection:
-            drop(connection, writer)
-    except LeaseLost:
-        pass  # it was taken for dead before
+    with suppress(LeaseLost), catalog.transaction(durable=False) as connection:  # lost: it was taken for dead before
+        drop(connection, writer)

@@ -1,9 +1,9 @@
 """The work queue: jobs wait, are claimed under a lease, and end once.
 
 A job is `queued`, `running`, then `done`, `failed` or `cancelled`; one that has planned a run is `waiting` in between
-(see `slices`). `attempt` counts its claims: a worker that was
-lost is followed by the next attempt, as often as it takes, for a dead worker says nothing about its work. A job that
-runs is leased; ending, giving back, cancelling or taking over a job ends that lease, and only one process can.
+(see `slice_jobs`). `attempt` counts its claims: a worker that was lost is followed by the next attempt, as often as it
+takes, for a dead worker says nothing about its work. A job that runs is leased; ending, giving back, cancelling or
+taking over a job ends that lease, and only one process can.
 
 Oldest first, with one exception that keeps small jobs from waiting behind big ones: see `Slots`.
 """
@@ -16,7 +16,19 @@ from functools import cache
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, Select, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from headwater.base import limits
@@ -26,21 +38,19 @@ from headwater.base.holder import is_alive
 from headwater.base.node import this_node
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, JobState, NewJob, Weight
+from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, JobSpec, JobState, NewJob, Weight
+from headwater.catalog.history import keep_output
 from headwater.catalog.inbox import put
-from headwater.catalog.job_output import keep_output
-from headwater.catalog.json_text import json_text
 from headwater.catalog.lease import JOB, Lease, drop, give_back, hold, lease_of, lost, take
-from headwater.catalog.parameters import chunks
+from headwater.catalog.statements import among, chunks, json_text
 from headwater.catalog.wakeups import notify
 
 OPEN: tuple[JobState, ...] = ("queued", "running", "waiting")
-_FAILED: tuple[JobState, ...] = ("failed",)
-_QUEUED = {"state": "queued", "started_us": None}
 _CLAIMS_LOCK = 7267319
 
 # Statements that every job needs are made once: making one takes longer than running it.
 _NEW = insert(t.job)
+_ENDED = ("state", "ended_us", "rows", "bytes", "error", "landed_run_id", "changed", "spark_start_us")
 _END = (
     update(t.job)
     .where(
@@ -48,16 +58,7 @@ _END = (
         t.job.c.state == "running",
         t.job.c.attempt == bindparam("held_attempt"),
     )
-    .values(
-        state=bindparam("end_state"),
-        ended_us=bindparam("end_us"),
-        rows=bindparam("end_rows"),
-        bytes=bindparam("end_bytes"),
-        error=bindparam("end_error"),
-        landed_run_id=bindparam("end_run"),
-        changed=bindparam("end_changed"),
-        spark_start_us=bindparam("end_spark_us"),
-    )
+    .values({name: bindparam(f"end_{name}") for name in _ENDED})
     .returning(t.job)
 )
 _LEASES = t.lease.c.kind == JOB
@@ -87,18 +88,9 @@ UNBOUND = Slots()
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobFields:
-    """What every record of a job has."""
+class JobFields(JobSpec):
+    """What every record of a job in the queue has."""
 
-    job_id: str
-    kind: str
-    pond: str
-    ripple: str
-    freshness_us: int
-    body: Mapping[str, Any]
-    weight: Weight
-    run_id: str | None
-    trace_id: str | None
     created_us: int
     attempt: int
     rows: int = 0
@@ -152,27 +144,7 @@ class QueueDepth:
 def queue_jobs(connection: Connection, jobs: Sequence[NewJob]) -> tuple[JobLease, ...]:
     """Add jobs, as part of the step that decided on them. Returns those that a worker holds from the start."""
     now = now_us()
-    rows = [
-        {
-            "job_id": job.job_id,
-            "kind": job.kind,
-            "pond": job.pond,
-            "ripple": job.ripple,
-            "freshness_us": job.freshness_us,
-            "body": json_text(job.body),
-            "weight": job.weight,
-            "state": "queued" if job.holder is None else "running",
-            "attempt": 0 if job.holder is None else 1,
-            "created_us": now,
-            "started_us": None if job.holder is None else now,
-            "rows": 0,
-            "bytes": 0,
-            "run_id": job.run_id,
-            "trace_id": job.trace_id,
-            "landed_run_id": None,
-        }
-        for job in jobs
-    ]
+    rows = [new_row(job, now) for job in jobs]
     if rows:
         connection.execute(_NEW, rows)
     return tuple(
@@ -180,6 +152,16 @@ def queue_jobs(connection: Connection, jobs: Sequence[NewJob]) -> tuple[JobLease
         for job, row in zip(jobs, rows, strict=True)
         if job.holder is not None
     )
+
+
+def new_row(job: NewJob, now: int, *, landed_run_id: str | None = None) -> dict[str, Any]:
+    """A new job as a row of the queue: it waits, or its worker has it from the start."""
+    given = {name: value for name, value in vars(job).items() if name != "holder"}
+    state = {"state": "queued", "attempt": 0, "started_us": None}
+    if job.holder is not None:
+        state = {"state": "running", "attempt": 1, "started_us": now}
+    counts = {"rows": 0, "bytes": 0, "landed_run_id": landed_run_id}
+    return {**given, "body": json_text(job.body), "created_us": now, **state, **counts}
 
 
 def claim_job(
@@ -200,14 +182,24 @@ def claim_job(
         oldest = _claimable(connection, slots, weights)
         if oldest is None:
             return None
-        now = now_us()
         claiming = _claiming_of(frozenset(weights)) if not slots.bound else _claiming(oldest)
-        row = connection.execute(claiming, {"now": now}).first()
-        if row is None:
-            return None
-        lease = take(connection, JOB, row.job_id, holder=holder, attempt=row.attempt)
-    crash_point("job.after_lease")
-    return job_lease(row._mapping, lease)
+        claimed = _claim(connection, claiming, holder)
+    if claimed is not None:
+        crash_point("job.after_lease")
+    return claimed
+
+
+def claim_queued(connection: Connection, job_id: str, *, holder: str) -> JobLease | None:
+    """Claim this job as part of a transaction; None if it is not in the queue."""
+    mine = select(t.job.c.job_id).where(t.job.c.job_id == job_id, t.job.c.state == "queued")
+    return _claim(connection, _claiming(mine), holder)
+
+
+def _claim(connection: Connection, claiming: ReturningUpdate[Any], holder: str) -> JobLease | None:
+    row = connection.execute(claiming, {"now": now_us()}).first()
+    if row is None:
+        return None
+    return job_lease(row._mapping, take(connection, JOB, row.job_id, holder=holder, attempt=row.attempt))
 
 
 def job_lease(row: Mapping[str, Any] | RowMapping, lease: Lease) -> JobLease:
@@ -239,18 +231,13 @@ def finish_job(catalog: Catalog, end: JobEnd, *, events: Sequence[InboxEvent] = 
 
 def end_job(connection: Connection, end: JobEnd) -> dict[str, Any]:
     """End a job as part of a transaction, or let it wait for a run; its row. Raises HW-T03 if its lease was lost."""
-    held = {"held_job": end.held.id, "held_attempt": end.held.attempt}
-    ended = {
-        "end_state": end.state,
-        "end_us": None if end.state == "waiting" else now_us(),
-        "end_rows": end.rows,
-        "end_bytes": end.bytes,
-        "end_error": None if end.error is None else json_text(end.error),
-        "end_run": end.landed_run_id,
-        "end_changed": int(end.changed),
-        "end_spark_us": end.spark_start_us,
+    ended = vars(end) | {
+        "ended_us": None if end.state == "waiting" else now_us(),
+        "error": None if end.error is None else json_text(end.error),
+        "changed": int(end.changed),
     }
-    row = connection.execute(_END, {**held, **ended}).one_or_none()
+    given = {f"end_{name}": ended[name] for name in _ENDED}
+    row = connection.execute(_END, {"held_job": end.held.id, "held_attempt": end.held.attempt, **given}).one_or_none()
     if row is None:
         raise lost(JOB)
     drop(connection, end.held)
@@ -277,14 +264,10 @@ def cancel_jobs(connection: Connection, job_ids: Collection[str]) -> list[str]:
         waiting = select(t.job.c.landed_run_id).where(t.job.c.state == "waiting")
         others = set(connection.execute(waiting.where(t.job.c.job_id.not_in(chunk))).scalars())
         for run_id in set(connection.execute(waiting.where(t.job.c.job_id.in_(chunk))).scalars()) - others:
-            cancel_slices(
-                connection, run_id
-            )  # before the jobs that wait for them: a slice's commit locks in that order
-        chosen = select(t.job.c.job_id).where(t.job.c.job_id.in_(chunk), t.job.c.state.in_(OPEN))
-        found = connection.execute(chosen.order_by(t.job.c.job_id).with_for_update()).scalars().all()
-        connection.execute(update(t.job).where(t.job.c.job_id.in_(found)).values(state="cancelled", ended_us=now_us()))
-        connection.execute(delete(t.lease).where(_LEASES, t.lease.c.id.in_(found)))
-        cancelled += found
+            # Before the jobs that wait for them: a slice's commit locks in that order.
+            cancel_slices(connection, run_id)
+        open_ = t.job.c.job_id.in_(chunk) & t.job.c.state.in_(OPEN)
+        cancelled += _cancel(connection, open_, ended_us=now_us())
     return cancelled
 
 
@@ -295,11 +278,16 @@ def cancel_slices(
     then its attempts count on."""
     c = t.job.c
     mine = (c.kind == SLICE_JOB) & (c.landed_run_id == run_id) & c.state.in_(("queued", "running"))
-    chosen = select(c.job_id).where(mine if table is None else mine & (c.ripple == table))
-    found = connection.execute(chosen.order_by(c.job_id).with_for_update()).scalars().all()
+    _cancel(connection, mine if table is None else mine & (c.ripple == table), ended_us=ended_us)
+
+
+def _cancel(connection: Connection, chosen: ColumnElement[bool], *, ended_us: int | None) -> Sequence[str]:
+    c = t.job.c
+    found = connection.execute(select(c.job_id).where(chosen).order_by(c.job_id).with_for_update()).scalars().all()
     for chunk in chunks(found):
         connection.execute(update(t.job).where(c.job_id.in_(chunk)).values(state="cancelled", ended_us=ended_us))
         connection.execute(delete(t.lease).where(_LEASES, t.lease.c.id.in_(chunk)))
+    return found
 
 
 def lost_jobs(connection: Connection, leases: Iterable[JobLease]) -> set[str]:
@@ -325,8 +313,7 @@ def take_over(catalog: Catalog) -> list[str]:
 
 
 def give_back_strays(catalog: Catalog, holder: str, kept: Collection[str]) -> list[str]:
-    """Queue again what this holder has claimed and does not know of: the claim was committed, and its answer was lost
-    with the connection. Their ids."""
+    """Queue again what this holder has claimed and does not know of, as the answer to the claim was lost. Their ids."""
     c = t.lease.c
     old = (_LEASES, c.holder == holder, c.leased_until_us > 0, c.epoch <= now_us() - int(limits.STRAY_SECONDS * 1e6))
     with catalog.snapshot() as connection:
@@ -372,9 +359,7 @@ def jobs(
         query = query.where(t.job.c.pond == pond)
     if run_id is not None:
         query = query.where(t.job.c.run_id == run_id)
-    if states is not None:
-        query = query.where(t.job.c.state.in_(list(states)))
-    rows = connection.execute(query.order_by(t.job.c.job_id.desc()).limit(limit))
+    query = among(query, t.job.c.state, states).order_by(t.job.c.job_id.desc()).limit(limit)
     return [
         Job(
             **_fields(row._mapping),
@@ -385,13 +370,13 @@ def jobs(
             error=None if row.error is None else msgspec.json.decode(row.error),
             spark_start_us=row.spark_start_us,
         )
-        for row in rows
+        for row in connection.execute(query)
     ]
 
 
 def last_error(connection: Connection, pond: str) -> Mapping[str, Any] | None:
     """The error of the newest job of a pond that failed."""
-    found = jobs(connection, pond=pond, states=_FAILED, limit=1)
+    found = jobs(connection, pond=pond, states=["failed"], limit=1)
     return found[0].error if found else None
 
 
@@ -401,8 +386,7 @@ def forget_ended(
     retention_seconds: float = limits.JOB_RETENTION_SECONDS,
     limit: int = limits.JOB_SWEEP_ROWS,
 ) -> int:
-    """Drop jobs that ended so long ago, the oldest first and at most `limit` in one go; how many. Runs keep the
-    history."""
+    """Drop jobs that ended so long ago, the oldest first, at most `limit`; how many. Runs keep the history."""
     before_us = now_us() - int(retention_seconds * 1e6)
     old = select(t.job.c.job_id).where(t.job.c.ended_us < before_us).order_by(t.job.c.ended_us).limit(limit)
     with catalog.transaction(durable=False) as connection:
@@ -466,10 +450,9 @@ def _queue_again(catalog: Catalog, leases: Sequence[tuple[Lease, Any]]) -> list[
 
 
 def _let_go(connection: Connection, fence: Lease, *more: Any) -> bool:
-    """End the lease and queue the job. False, and nothing, if the lease is no longer this one. The job's row is locked
-    first, as everywhere."""
+    """End the lease and queue the job, whose row is locked first, as everywhere. False, and nothing, if it was lost."""
     connection.execute(select(t.job.c.job_id).where(t.job.c.job_id == fence.id).with_for_update())
     if not give_back(connection, fence, *more):
         return False
-    connection.execute(update(t.job).where(t.job.c.job_id == fence.id).values(_QUEUED))
+    connection.execute(update(t.job).where(t.job.c.job_id == fence.id).values(state="queued", started_us=None))
     return True

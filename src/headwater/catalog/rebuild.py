@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.exc import DBAPIError
@@ -19,7 +18,7 @@ from headwater.catalog.checkpoint import newest_checkpoint, restore_checkpoint
 from headwater.catalog.commit import insert_commit
 from headwater.catalog.database import Catalog, open_catalog
 from headwater.catalog.inferred_levels import settle_levels
-from headwater.catalog.log import log_records, unlogged, write_missing
+from headwater.catalog.log import log_records, stored_texts, write_missing
 from headwater.catalog.replay import apply_changes
 from headwater.catalog.slice_jobs import queue_open_slices
 from headwater.storage.layout import Layout
@@ -55,8 +54,8 @@ def replay_log(catalog: Catalog, layout: Layout) -> int:
     commits, head = 0, None
     with catalog.transaction() as connection:
         t.metadata.create_all(connection)
-        connection.execute(select(t.store.c.seq).with_for_update())
-        write_missing(layout, unlogged(connection))
+        mark = connection.execute(select(t.store.c.logged_seq).with_for_update()).scalar_one()
+        write_missing(layout, stored_texts(connection, after=mark))
         for table in (*t.DATA, *t.TRANSIENT, t.log_record):
             connection.execute(delete(table))
         format_ = 0
@@ -88,19 +87,15 @@ def _rebuild_sqlite(layout: Layout, project: str) -> Rebuilt:
         try:
             old = open_catalog("sqlite", sqlite_path=layout.sqlite, project=project, create=False)
             if old is not None:
-                return _rebuild_in_place(old, layout, spare)
+                old.copy_to(spare)
+                commits = replay_log(old, layout)
+                return Rebuilt(commits, rename(spare, _kept(layout)).name)
         except StoreDamaged as error:
             if not isinstance(error.__cause__, DBAPIError):
                 raise  # not the catalog is damaged, but the log
         return _rebuild_beside(layout, project, spare)
     finally:
         remove_database(spare)
-
-
-def _rebuild_in_place(old: Catalog, layout: Layout, spare: Path) -> Rebuilt:
-    old.copy_to(spare)
-    commits = replay_log(old, layout)
-    return Rebuilt(commits, rename(spare, _kept(layout)).name)
 
 
 def _rebuild_beside(layout: Layout, project: str, spare: Path) -> Rebuilt:
@@ -128,12 +123,3 @@ def _keep_attempts(connection: Connection, layout: Layout) -> None:
     for unit in connection.execute(select(t.unit).join(t.job, t.job.c.job_id == t.unit.c.unit_id)).all():
         last = last_attempt(layout, unit.table_name, unit.run_id, unit.unit_id)
         connection.execute(update(t.job).where(t.job.c.job_id == unit.unit_id).values(attempt=last + 1))
-
-
-def dump(catalog: Catalog) -> dict[str, list[dict[str, Any]]]:
-    """All rows that the log rebuilds, in a fixed order: two equal stores give equal dumps."""
-    with catalog.snapshot() as connection:
-        return {
-            table.name: [dict(row._mapping) for row in connection.execute(select(table).order_by(*table.primary_key))]
-            for table in t.DATA
-        }

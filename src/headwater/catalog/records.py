@@ -269,31 +269,13 @@ class UnitsAbandoned(Record, frozen=True, kw_only=True, tag="units_abandoned"):
     table: str | None = None
 
 
-Change = (
-    TableCreated
-    | TableModeSet
-    | SchemaSet
-    | SchemaRefused
-    | FilesAdded
-    | FilesRemoved
-    | FilesMerged
-    | FilesForgotten
-    | ViewSet
-    | CursorSet
-    | CursorAdvanced
-    | ItemsLanded
-    | LedgerKeySet
-    | LedgerKeysCleared
-    | LedgerSwept
-    | RunStarted
-    | RunEnded
-    | RunError
-    | RunSettled
-    | LineageAdded
-    | UnitsPlanned
-    | UnitDone
-    | UnitsAbandoned
-)
+TableChange = TableCreated | TableModeSet | SchemaSet | SchemaRefused
+FilesChange = FilesAdded | FilesRemoved | FilesMerged | FilesForgotten
+SourceChange = CursorSet | CursorAdvanced | ItemsLanded
+LedgerChange = LedgerKeySet | LedgerKeysCleared | LedgerSwept
+RunChange = RunStarted | RunEnded | RunError | RunSettled | LineageAdded
+UnitChange = UnitsPlanned | UnitDone | UnitsAbandoned
+Change = TableChange | FilesChange | ViewSet | SourceChange | LedgerChange | RunChange | UnitChange
 
 
 class CursorIs(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,30 +16,27 @@ from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.levels import key_at
-from headwater.catalog.parameters import chunks
-from headwater.catalog.upserts import upsert
+from headwater.catalog.statements import chunks, upsert
+from headwater.storage.file_record import FileRecord
 from headwater.storage.key_text import key_of
 
 # What pushed rows do many times a second is built once: building a statement costs more than running it.
 _FREE_KEY = delete(t.ledger_key).where(
-    t.ledger_key.c.table_name == bindparam("of_table"), t.ledger_key.c.idempotency_key == bindparam("of_key")
+    t.ledger_key.c.table_name == bindparam("table"), t.ledger_key.c.idempotency_key == bindparam("key")
 )
-_INSERT_KEY = insert(t.ledger_key)
+_INSERT_KEY = insert(t.ledger_key).values(table_name=bindparam("table"), idempotency_key=bindparam("key"))
 _INSERT_FILE = insert(t.file)
 
 
 def apply_changes(connection: Connection, record: r.LogRecord) -> None:
     """Write one record's changes, in their order. Reads nothing but the catalog and the record."""
-    event_position = 0
+    _add_schema_events(connection, record)
     for _, alike in itertools.groupby(record.changes, key=type):
         changes = list(alike)
         if isinstance(changes[0], r.LedgerKeySet):  # a commit may have hundreds
             _set_keys(connection, record, [change for change in changes if isinstance(change, r.LedgerKeySet)])
             continue
         for change in changes:
-            if isinstance(change, r.SchemaSet | r.SchemaRefused):
-                _add_schema_events(connection, record, change, event_position)
-                event_position += len(change.events)
             _apply(connection, record, change)
 
 
@@ -73,83 +70,52 @@ def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> Non
         case r.ViewSet():
             _set_view(connection, record, change)
         case r.CursorSet():
-            _set_cursor(connection, record, change)
+            _set_cursor(connection, record, change, change.value)
         case r.CursorAdvanced():
             _advance_cursor(connection, record, change)
         case r.ItemsLanded():
             _set_items(connection, record, change)
         case r.LedgerKeySet():
             _set_keys(connection, record, [change])
-        case r.LedgerKeysCleared() | r.LedgerSwept():
-            _apply_ledger(connection, record, change)
+        case r.LedgerKeysCleared():
+            _clear_keys(connection, change)
+        case r.LedgerSwept():
+            connection.execute(delete(t.ledger_key).where(t.ledger_key.c.expires_us <= change.before_us))
         case r.RunStarted() | r.RunError() | r.RunSettled() | r.RunEnded() | r.LineageAdded():
             _apply_run(connection, record, change)
-        case r.UnitsPlanned() | r.UnitDone() | r.UnitsAbandoned():
-            _apply_units(connection, record, change)
+        case r.UnitsPlanned():
+            _plan_units(connection, record, change)
+        case r.UnitDone():
+            _end_unit(connection, record, change)
+        case r.UnitsAbandoned():
+            _abandon_units(connection, record, change)
         case _:
             assert_never(change)
 
 
 def _set_keys(connection: Connection, record: r.LogRecord, changes: Sequence[r.LedgerKeySet]) -> None:
     """The keys of one commit, of which no two are the same; those that had expired are taken over."""
-    rows = [
-        {
-            "table_name": change.table,
-            "idempotency_key": change.key,
-            "fingerprint": change.fingerprint,
-            "rows": change.rows,
-            "bytes": change.bytes,
-            "refused": change.refused,
-            "seq": record.seq,
-            "at_us": record.at_us,
-            "expires_us": change.expires_us,
-        }
-        for change in changes
-    ]
-    connection.execute(_FREE_KEY, [{"of_table": change.table, "of_key": change.key} for change in changes])
+    rows = [msgspec.structs.asdict(change) | {"seq": record.seq, "at_us": record.at_us} for change in changes]
+    connection.execute(_FREE_KEY, rows)
     connection.execute(_INSERT_KEY, rows)
 
 
-def _apply_ledger(connection: Connection, record: r.LogRecord, change: r.LedgerKeysCleared | r.LedgerSwept) -> None:
-    c = t.ledger_key.c
-    match change:
-        case r.LedgerKeysCleared():
-            if change.keys is None:
-                connection.execute(delete(t.ledger_key).where(c.table_name == change.table))
-            for chunk in chunks(change.keys or ()):
-                here = (c.table_name == change.table) & c.idempotency_key.in_(chunk)
-                connection.execute(delete(t.ledger_key).where(here))
-        case r.LedgerSwept():
-            connection.execute(delete(t.ledger_key).where(c.expires_us <= change.before_us))
-        case _:
-            assert_never(change)
+def _clear_keys(connection: Connection, change: r.LedgerKeysCleared) -> None:
+    of_table = delete(t.ledger_key).where(t.ledger_key.c.table_name == change.table)
+    if change.keys is None:
+        connection.execute(of_table)
+    for chunk in chunks(change.keys or ()):
+        connection.execute(of_table.where(t.ledger_key.c.idempotency_key.in_(chunk)))
 
 
-def _apply_run(
-    connection: Connection,
-    record: r.LogRecord,
-    change: r.RunStarted | r.RunError | r.RunSettled | r.RunEnded | r.LineageAdded,
-) -> None:
+def _apply_run(connection: Connection, record: r.LogRecord, change: r.RunChange) -> None:
     match change:
         case r.RunStarted():
-            connection.execute(
-                insert(t.run).values(
-                    run_id=change.run_id,
-                    pipeline=change.pipeline,
-                    freshness_us=change.freshness_us,
-                    trigger_kind=change.trigger,
-                    actor=record.actor,
-                    connector=change.connector,
-                    definition=change.definition,
-                    cut=_json(change.bounds),
-                    state="reading",
-                    trace_id=change.trace_id,
-                    rows=0,
-                    bytes=0,
-                    started_us=record.at_us,
-                    started_seq=record.seq,
-                )
-            )
+            values = msgspec.structs.asdict(change)
+            trigger, bounds = values.pop("trigger"), values.pop("bounds")
+            begun = {"actor": record.actor, "started_us": record.at_us, "started_seq": record.seq}
+            values |= begun | {"trigger_kind": trigger, "cut": _json(bounds), "state": "reading", "rows": 0, "bytes": 0}
+            connection.execute(insert(t.run).values(values))
         case r.RunSettled():
             _settle_run(connection, record, change.run_id)
         case r.RunError():
@@ -166,63 +132,43 @@ def _apply_run(
             assert_never(change)
 
 
-def _apply_units(
-    connection: Connection, record: r.LogRecord, change: r.UnitsPlanned | r.UnitDone | r.UnitsAbandoned
-) -> None:
-    match change:
-        case r.UnitsPlanned():
-            # All parts of a plan were made for what was there when its first part was stored.
-            begun = select(t.run.c.started_seq).where(t.run.c.run_id == change.run_id)
-            planned_seq = connection.execute(begun).scalar() or record.seq
-            rows = [
-                {
-                    "unit_id": u.unit_id,
-                    "run_id": change.run_id,
-                    "pipeline": change.pipeline,
-                    "table_name": u.table,
-                    "ordinal": u.ordinal,
-                    "serial": u.serial,
-                    "payload": _json(u.payload),
-                    "state": "pending",
-                    "rows": 0,
-                    "bytes": 0,
-                    "planned_seq": planned_seq,
-                }
-                for u in change.units
-            ]
-            if rows:
-                connection.execute(insert(t.unit), rows)
-                _count_planned(connection, change)
-        case r.UnitDone():
-            done = (
-                update(t.unit)
-                .where(t.unit.c.unit_id == change.unit_id)
-                .values(
-                    state="done",
-                    rows=change.rows,
-                    bytes=change.bytes,
-                    staged=_staged(change),
-                    done_seq=record.seq,
-                )
-            )
-            unit = connection.execute(done.returning(t.unit.c.run_id, t.unit.c.table_name, t.unit.c.ordinal)).first()
-            if unit is not None:
-                _count_done(connection, change, *unit)
-            for end in change.cursor:
-                here = t.unit.c.unit_id == change.unit_id
-                payload = json.loads(connection.execute(select(t.unit.c.payload).where(here)).scalar_one())
-                payload["slice"]["end"] = end
-                connection.execute(update(t.unit).where(here).values(payload=_json(payload)))
-        case r.UnitsAbandoned():
-            left = (t.unit.c.run_id == change.run_id) & (t.unit.c.state == "pending")
-            tables = (t.run_table.c.run_id == change.run_id) & (t.run_table.c.pending > 0)
-            if change.table is not None:
-                left = left & (t.unit.c.table_name == change.table)
-                tables = tables & (t.run_table.c.table_name == change.table)
-            connection.execute(update(t.unit).where(left).values(state="abandoned", done_seq=record.seq))
-            connection.execute(update(t.run_table).where(tables).values(pending=0))
-        case _:
-            assert_never(change)
+def _plan_units(connection: Connection, record: r.LogRecord, change: r.UnitsPlanned) -> None:
+    if not change.units:
+        return
+    # All parts of a plan were made for what was there when its first part was stored.
+    begun = select(t.run.c.started_seq).where(t.run.c.run_id == change.run_id)
+    planned_seq = connection.execute(begun).scalar() or record.seq
+    of_run = {"run_id": change.run_id, "pipeline": change.pipeline, "planned_seq": planned_seq}
+    rows = []
+    for unit in change.units:
+        row = msgspec.structs.asdict(unit) | {"payload": _json(unit.payload), "state": "pending", "rows": 0, "bytes": 0}
+        rows.append(row | of_run)
+    connection.execute(insert(t.unit).values(table_name=bindparam("table")), rows)
+    _count_planned(connection, change)
+
+
+def _end_unit(connection: Connection, record: r.LogRecord, change: r.UnitDone) -> None:
+    done = update(t.unit).where(t.unit.c.unit_id == change.unit_id)
+    values = {"state": "done", "rows": change.rows, "bytes": change.bytes, "done_seq": record.seq}
+    ended = done.values(**values, staged=_staged(change)).returning(t.unit)
+    unit = connection.execute(ended).first()
+    if unit is None:
+        return
+    _count_done(connection, change, unit.run_id, unit.table_name, unit.ordinal)
+    for end in change.cursor:
+        payload = json.loads(unit.payload)
+        payload["slice"]["end"] = end
+        connection.execute(done.values(payload=_json(payload)))
+
+
+def _abandon_units(connection: Connection, record: r.LogRecord, change: r.UnitsAbandoned) -> None:
+    left = (t.unit.c.run_id == change.run_id) & (t.unit.c.state == "pending")
+    tables = (t.run_table.c.run_id == change.run_id) & (t.run_table.c.pending > 0)
+    if change.table is not None:
+        left = left & (t.unit.c.table_name == change.table)
+        tables = tables & (t.run_table.c.table_name == change.table)
+    connection.execute(update(t.unit).where(left).values(state="abandoned", done_seq=record.seq))
+    connection.execute(update(t.run_table).where(tables).values(pending=0))
 
 
 def _count_planned(connection: Connection, change: r.UnitsPlanned) -> None:
@@ -264,78 +210,64 @@ def _staged(change: r.UnitDone) -> str | None:
 
 def _set_schema(connection: Connection, record: r.LogRecord, change: r.SchemaSet) -> None:
     current = connection.execute(select(t.table.c.schema_id).where(t.table.c.name == change.table)).scalar()
-    if current and key_at(connection, change.table, current) != key_of(TableSchema.from_json(change.schema)):
+    schema = TableSchema.from_json(change.schema)
+    if current and key_at(connection, change.table, current) != key_of(schema):
         unknown = {"level": 0, "unique_keys": False, "first_key": None, "last_key": None}
         connection.execute(_live_of(change.table).values(unknown))
-    connection.execute(
-        insert(t.table_schema).values(
-            table_name=change.table,
-            schema_id=change.schema_id,
-            fingerprint=TableSchema.from_json(change.schema).fingerprint,
-            body=_json(change.schema),
-            seq=record.seq,
-        )
-    )
+    names = {"table_name": change.table, "schema_id": change.schema_id, "fingerprint": schema.fingerprint}
+    connection.execute(insert(t.table_schema).values(**names, body=_json(change.schema), seq=record.seq))
     _touch(connection, change.table, record.seq, schema_id=change.schema_id)
 
 
-def _add_schema_events(
-    connection: Connection, record: r.LogRecord, change: r.SchemaSet | r.SchemaRefused, first: int
-) -> None:
-    refused = isinstance(change, r.SchemaRefused)
-    rows = [
-        {
-            "seq": record.seq,
-            "position": first + i,
-            "table_name": change.table,
-            "kind": "refused" if refused else e.kind,
-            "column_name": e.column,
-            "before_json": _json(e.before),
-            "after_json": _json(e.after),
-            "note": f"{e.kind}: {e.note}" if refused and e.note else e.kind if refused else e.note,
-            "proposal": _json(change.proposal) if isinstance(change, r.SchemaRefused) else None,
-            "decided_by": change.decided_by,
-            "at_us": record.at_us,
-        }
-        for i, e in enumerate(change.events)
-    ]
+def _add_schema_events(connection: Connection, record: r.LogRecord) -> None:
+    rows: list[dict[str, Any]] = []
+    for change in record.changes:
+        if not isinstance(change, r.SchemaSet | r.SchemaRefused):
+            continue
+        refused = change if isinstance(change, r.SchemaRefused) else None
+        for e in change.events:
+            row = {
+                "seq": record.seq,
+                "position": len(rows),
+                "table_name": change.table,
+                "kind": "refused" if refused else e.kind,
+                "column_name": e.column,
+                "before_json": _json(e.before),
+                "after_json": _json(e.after),
+                "note": f"{e.kind}: {e.note}" if refused and e.note else e.kind if refused else e.note,
+                "proposal": _json(refused.proposal) if refused else None,
+                "decided_by": change.decided_by,
+                "at_us": record.at_us,
+            }
+            rows.append(row)
     if rows:
         connection.execute(insert(t.schema_event), rows)
 
 
 def _add_files(connection: Connection, record: r.LogRecord, change: r.FilesAdded | r.FilesMerged) -> None:
-    rows = [
-        {
-            "path": f.path,
-            "table_name": change.table,
-            "schema_id": change.schema_id,
-            "run_id": change.run_id,
-            "rows": f.rows,
-            "bytes": f.bytes,
-            "ordinal": f.ordinal,
-            "sha256": f.sha256,
-            "stats": _json(msgspec.to_builtins(f.stats)) if f.stats is not None else None,
-            "sources": _json(f.sources) if f.sources else None,
-            "source_count": f.source_count,
-            "positions": f.positions,
-            "content_sum": f.content_sum,
-            "unique_keys": change.unique_keys,
-            "merged": f.merged,
-            "level": change.level,
-            "first_key": f.first_key,
-            "last_key": f.last_key,
-            "partition": f.partition,
-            "sort_order": _json(list(f.sort_order)) if f.sort_order else None,
-            "key_version": f.key_version,
-            "index_ids": _json(list(f.index_ids)) if f.index_ids else None,
-            "added_seq": record.seq,
-            "origin_node": record.node,
-            "origin_seq": record.seq,
-        }
-        for f in change.files
-    ]
+    of_commit = {
+        "table_name": change.table,
+        "schema_id": change.schema_id,
+        "run_id": change.run_id,
+        "unique_keys": change.unique_keys,
+        "level": change.level,
+        "added_seq": record.seq,
+        "origin_node": record.node,
+        "origin_seq": record.seq,
+    }
+    rows = [msgspec.structs.asdict(file) | of_commit | _as_text(file) for file in change.files]
     if rows:
         connection.execute(_INSERT_FILE, rows)
+
+
+def _as_text(file: FileRecord) -> dict[str, str | None]:
+    """What a row holds as JSON."""
+    return {
+        "stats": _json(msgspec.to_builtins(file.stats)) if file.stats is not None else None,
+        "sources": _json(file.sources) if file.sources else None,
+        "sort_order": _json(list(file.sort_order)) if file.sort_order else None,
+        "index_ids": _json(list(file.index_ids)) if file.index_ids else None,
+    }
 
 
 def _live_of(table: str) -> Update:
@@ -363,15 +295,13 @@ def _forget_files(connection: Connection, change: r.FilesForgotten) -> None:
 
 def _set_view(connection: Connection, record: r.LogRecord, change: r.ViewSet) -> None:
     body = _json(msgspec.to_builtins(change.definition))
-    mine = t.view_definition.c.view_name == change.view
-    newest = select(t.view_definition.c.body).where(mine).order_by(t.view_definition.c.seq.desc()).limit(1)
+    c = t.view_definition.c
+    newest = select(c.body).where(c.view_name == change.view).order_by(c.seq.desc()).limit(1)
     if connection.execute(newest).scalar() != body:
         connection.execute(insert(t.view_definition).values(view_name=change.view, seq=record.seq, body=body))
-    cut = {"view_name": change.view, "seq": record.seq, "reads": _json(change.reads)}
-    connection.execute(insert(t.view_cut).values(**cut))
+    connection.execute(insert(t.view_cut).values(view_name=change.view, seq=record.seq, reads=_json(change.reads)))
     connection.execute(delete(t.view).where(t.view.c.name == change.view))
-    entry = {"name": change.view, "pipeline": change.pipeline, "changed_seq": record.seq}
-    connection.execute(insert(t.view).values(**entry))
+    connection.execute(insert(t.view).values(name=change.view, pipeline=change.pipeline, changed_seq=record.seq))
 
 
 def _drop_view(connection: Connection, name: str) -> None:
@@ -381,46 +311,31 @@ def _drop_view(connection: Connection, name: str) -> None:
         connection.execute(delete(part).where(part.c.view_name == name))
 
 
-def _set_cursor(connection: Connection, record: r.LogRecord, change: r.CursorSet) -> None:
-    here = (t.cursor.c.pipeline == change.pipeline) & (t.cursor.c.table_name == change.table)
-    version = connection.execute(select(t.cursor.c.version).where(here)).scalar_one_or_none()
+def _set_cursor(
+    connection: Connection, record: r.LogRecord, change: r.CursorSet | r.CursorAdvanced, value: Any
+) -> None:
+    new = upsert(connection, t.cursor)
     values = {
         "kind": change.kind,
-        "version": (version or 0) + 1,
         "source_identity": change.source_identity,
-        "value": _json(change.value),
+        "value": _json(value),
         "seq": record.seq,
     }
-    if version is None:
-        connection.execute(insert(t.cursor).values(pipeline=change.pipeline, table_name=change.table, **values))
-    else:
-        connection.execute(update(t.cursor).where(here).values(**values))
+    first = new.values(pipeline=change.pipeline, table_name=change.table, version=1, **values)
+    later = {**values, "version": t.cursor.c.version + 1}
+    connection.execute(first.on_conflict_do_update(index_elements=["pipeline", "table_name"], set_=later))
 
 
 def _advance_cursor(connection: Connection, record: r.LogRecord, change: r.CursorAdvanced) -> None:
+    unit, counts = t.unit.c, t.run_table.c
     last = (
-        select(t.unit.c.payload)
-        .join(
-            t.run_table,
-            (t.run_table.c.run_id == t.unit.c.run_id) & (t.run_table.c.table_name == t.unit.c.table_name),
-        )
-        .where(t.unit.c.run_id == change.run_id, t.unit.c.table_name == change.table)
-        .where(t.unit.c.ordinal == t.run_table.c.prefix - 1)
+        select(unit.payload)
+        .join(t.run_table, (counts.run_id == unit.run_id) & (counts.table_name == unit.table_name))
+        .where(unit.run_id == change.run_id, unit.table_name == change.table, unit.ordinal == counts.prefix - 1)
     )
     payload = connection.execute(last).scalar()
     if payload is not None:
-        value = json.loads(payload)["slice"]["end"]
-        _set_cursor(
-            connection,
-            record,
-            r.CursorSet(
-                pipeline=change.pipeline,
-                table=change.table,
-                kind=change.kind,
-                source_identity=change.source_identity,
-                value=value,
-            ),
-        )
+        _set_cursor(connection, record, change, json.loads(payload)["slice"]["end"])
 
 
 def _settle_run(connection: Connection, record: r.LogRecord, run_id: str) -> None:
@@ -448,16 +363,8 @@ def _set_items(connection: Connection, record: r.LogRecord, change: r.ItemsLande
     here = (t.item.c.pipeline == change.pipeline) & (t.item.c.table_name == change.table)
     for chunk in chunks(tuple(change.items)):
         connection.execute(delete(t.item).where(here, t.item.c.source_id.in_(chunk)))
-    rows = [
-        {
-            "pipeline": change.pipeline,
-            "table_name": change.table,
-            "source_id": source_id,
-            "version": _json(version),
-            "seq": record.seq,
-        }
-        for source_id, version in change.items.items()
-    ]
+    of_table = {"pipeline": change.pipeline, "table_name": change.table, "seq": record.seq}
+    rows = [{**of_table, "source_id": id_, "version": _json(version)} for id_, version in change.items.items()]
     if rows:
         connection.execute(insert(t.item), rows)
 

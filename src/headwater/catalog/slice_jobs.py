@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, func, select, update
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -25,14 +25,16 @@ from headwater.base.errors import Conflict, HeadwaterError
 from headwater.base.ids import RunId, UnitId
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd
+from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, NewJob
 from headwater.catalog.inbox import message, put
-from headwater.catalog.json_text import json_text
-from headwater.catalog.lease import JOB, Lease, take
-from headwater.catalog.queue import JobLease, cancel_slices, end_job, job_lease
-from headwater.catalog.upserts import upsert
+from headwater.catalog.lease import JOB, Lease
+from headwater.catalog.queue import JobLease, claim_queued, end_job, new_row
+from headwater.catalog.statements import among, json_text, upsert
 from headwater.catalog.wakeups import notify
 from headwater.freshness.events import Completed, Failed
+
+_ALIKE = ("freshness_us", "weight", "run_id", "trace_id")
+"""What the job of a slice has from the job that planned it."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,6 @@ class TableOfRun:
     """The number of keys in the source, if all slices that are done knew the same."""
 
 
-@dataclass(frozen=True)
-class DoneUnit:
-    pipeline: str
-    table: str
-    payload: dict[str, Any]
-
-
 def slice_lease(connection: Connection, job: JobLease) -> SliceLease:
     """What the plan says of a claimed job."""
     planned = select(t.unit, t.run.c.definition).join(t.run, t.run.c.run_id == t.unit.c.run_id)
@@ -92,23 +87,17 @@ def slice_lease(connection: Connection, job: JobLease) -> SliceLease:
 
 
 def tables_of_run(connection: Connection, run_id: str) -> list[TableOfRun]:
-    rows = connection.execute(select(t.run_table).where(t.run_table.c.run_id == run_id))
-    return [
-        TableOfRun(
-            row.table_name, row.slices, row.pending, row.done, row.source_keys if row.source_keys != -1 else None
-        )
-        for row in sorted(rows, key=lambda row: str(row.table_name))
-    ]
+    c = t.run_table.c
+    found = select(c.table_name, c.slices, c.pending, c.done, func.nullif(c.source_keys, -1)).where(c.run_id == run_id)
+    return sorted((TableOfRun(*row) for row in connection.execute(found)), key=lambda each: each.table)
 
 
-def done_units(connection: Connection, run_id: str) -> list[DoneUnit]:
-    """The slices of a run that have been done, with what they were to do."""
-    rows = connection.execute(
-        select(t.unit.c.pipeline, t.unit.c.table_name, t.unit.c.payload)
-        .where(t.unit.c.run_id == run_id, t.unit.c.state == "done")
-        .order_by(t.unit.c.table_name, t.unit.c.ordinal)
-    )
-    return [DoneUnit(row.pipeline, row.table_name, json.loads(row.payload)) for row in rows]
+def done_slices(connection: Connection, run_id: str, table: str | None) -> list[tuple[str, str, dict[str, Any]]]:
+    """The slices of a run (of one table of it) that have been done: pipeline, table, and what they were to do."""
+    c = t.unit.c
+    query = select(c.pipeline, c.table_name, c.payload).where(c.run_id == run_id, c.state == "done")
+    query = among(query, c.table_name, None if table is None else [table]).order_by(c.table_name, c.ordinal)
+    return [(row.pipeline, row.table_name, json.loads(row.payload)) for row in connection.execute(query)]
 
 
 def join_run(catalog: Catalog, end: JobEnd, *, holder: str | None = None) -> JobLease | None:
@@ -186,11 +175,6 @@ def end_run(connection: Connection, run_id: str, *, actor: str) -> bool:
     return True
 
 
-def abandon_slices(connection: Connection, run_id: str, table: str | None) -> None:
-    """Take slices that no worker is to do out of the queue."""
-    cancel_slices(connection, run_id, table=table, ended_us=now_us())
-
-
 def kept_changing(pipeline: str) -> HeadwaterError:
     return HeadwaterError(
         "HW-C03",
@@ -205,15 +189,12 @@ def _events(
 ) -> list[InboxEvent]:
     """What the engine learns about each table that the job was for."""
     tables = tables_of_run(connection, job.landed_run_id) if failed else []
-    bad = {table.table for table in tables if table.done < table.slices} if failed else set()
-    names = [str(name) for name in body.get("ripples", ())]
-    events = [
-        Failed(job.pond, name, job.freshness_us)
-        if failed and (name in bad or not bad)
-        else Completed(job.pond, name, job.freshness_us)
-        for name in names
-    ]
-    return [message(event, actor=actor, ids={"job": job.job_id}) for event in events]
+    bad = {table.table for table in tables if table.done < table.slices}
+    found = []
+    for name in body.get("ripples", ()):
+        kind = Failed if failed and (name in bad or not bad) else Completed
+        found.append(message(kind(job.pond, name, job.freshness_us), actor=actor, ids={"job": job.job_id}))
+    return found
 
 
 def _note_on_inlets(connection: Connection, run_id: str, job: Mapping[str, Any]) -> None:
@@ -243,42 +224,19 @@ def _next(connection: Connection, table: Row[Any], *, last_only: bool = False) -
 def _queue(
     connection: Connection, units: list[Row[Any]], like: Mapping[str, Any], holder: str | None
 ) -> JobLease | None:
-    now = now_us()
-    rows = [
-        {
-            "job_id": unit.unit_id,
-            "kind": SLICE_JOB,
-            "pond": unit.pipeline,
-            "ripple": unit.table_name,
-            "freshness_us": like.get("freshness_us", 0),
-            "body": "{}",
-            "weight": like.get("weight", "big"),
-            "state": "queued",
-            "attempt": 0,
-            "created_us": now,
-            "rows": 0,
-            "bytes": 0,
-            "run_id": like.get("run_id"),
-            "trace_id": like.get("trace_id"),
-            "landed_run_id": unit.run_id,
-        }
+    if not units:
+        return None
+    alike = {"weight": "big"} | {name: like[name] for name in _ALIKE if name in like}
+    jobs = [
+        NewJob(kind=SLICE_JOB, pond=unit.pipeline, ripple=unit.table_name, job_id=unit.unit_id, **alike)
         for unit in units
     ]
-    if not rows:
-        return None
+    now = now_us()
+    rows = [new_row(job, now, landed_run_id=unit.run_id) for job, unit in zip(jobs, units)]
     new = upsert(connection, t.job)
-    names = ("freshness_us", "weight", "state", "created_us", "run_id", "trace_id")
+    names = (*_ALIKE, "state", "created_us")
     again = {name: new.excluded[name] for name in names} | {"ended_us": None, "started_us": None, "error": None}
     left = t.job.c.state == "cancelled"  # with its run: the attempts before it count
     connection.execute(new.on_conflict_do_update(index_elements=["job_id"], set_=again, where=left), rows)
     notify(connection)
-    return None if holder is None else _claim(connection, rows[0]["job_id"], holder)
-
-
-def _claim(connection: Connection, job_id: str, holder: str) -> JobLease | None:
-    running = {"state": "running", "attempt": t.job.c.attempt + 1, "started_us": now_us()}
-    mine = update(t.job).where(t.job.c.job_id == job_id, t.job.c.state == "queued")
-    row = connection.execute(mine.values(running).returning(t.job)).one_or_none()
-    if row is None:
-        return None
-    return job_lease(row._mapping, take(connection, JOB, job_id, holder=holder, attempt=row.attempt))
+    return None if holder is None else claim_queued(connection, units[0].unit_id, holder=holder)

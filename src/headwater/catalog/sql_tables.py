@@ -7,6 +7,8 @@ databases hold the same bytes.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -19,6 +21,8 @@ from sqlalchemy import (
     Text,
     text,
 )
+from sqlalchemy.schema import SchemaItem
+from sqlalchemy.types import TypeEngine
 
 FORMAT_VERSION = 6
 """Raised with every change of a table; `migrations` has the way from the format before."""
@@ -26,380 +30,291 @@ FORMAT_VERSION = 6
 metadata = MetaData()
 _LIVE = text("removed_seq IS NULL")
 
-store = Table(
+
+def _table(name: str, *parts: SchemaItem, **options: Any) -> Table:
+    return Table(name, metadata, *parts, **options)
+
+
+def _required(kind: type[TypeEngine[Any]], *names: str, default: str | None = None) -> list[Column[Any]]:
+    """Columns that are never null. The rows of before a column was added have its `default`."""
+    return [
+        Column(name, kind, nullable=False, server_default=None if default is None else text(default)) for name in names
+    ]
+
+
+def _optional(kind: type[TypeEngine[Any]], *names: str) -> list[Column[Any]]:
+    return [Column(name, kind) for name in names]
+
+
+store = _table(
     "store",
-    metadata,
     Column("id", Integer, primary_key=True),
-    Column("format_version", Integer, nullable=False),
-    Column("store_id", Text, nullable=False),
-    Column("project", Text, nullable=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("logged_seq", BigInteger, nullable=False),
-    Column("created_us", BigInteger, nullable=False),
+    *_required(Integer, "format_version"),
+    *_required(Text, "store_id", "project"),
+    *_required(BigInteger, "seq", "logged_seq", "created_us"),
 )
 
-commit = Table(
+commit = _table(
     "commit_record",
-    metadata,
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     Column("commit_id", Text, nullable=False, unique=True),
-    Column("at_us", BigInteger, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("node", Text, nullable=False),
+    *_required(BigInteger, "at_us"),
+    *_required(Text, "actor", "node"),
 )
 
-log_record = Table(  # neither of the two kinds: what the files of the log hold, until it is trimmed
+log_record = _table(  # neither of the two kinds: what the files of the log hold, until it is trimmed
     "log_record",
-    metadata,
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("body", Text, nullable=False),
-    Column("cell_values", Text),
+    *_required(Text, "body"),
+    *_optional(Text, "cell_values"),
 )
 
-table = Table(
+table = _table(
     "table_entry",
-    metadata,
     Column("name", Text, primary_key=True),
-    Column("pipeline", Text, nullable=False),
-    Column("mode", Text, nullable=False),
-    Column("schema_id", Integer, nullable=False),
-    Column("created_seq", BigInteger, nullable=False),
-    Column("changed_seq", BigInteger, nullable=False),
-    Column("oldest_seq", BigInteger, nullable=False),
-    Column("files_seq", BigInteger, nullable=False, server_default=text("0")),
-    Column("rewritten_seq", BigInteger, nullable=False, server_default=text("0")),
-    Column("purge_number", BigInteger, nullable=False, server_default=text("0")),
+    *_required(Text, "pipeline", "mode"),
+    *_required(Integer, "schema_id"),
+    *_required(BigInteger, "created_seq", "changed_seq", "oldest_seq"),
+    *_required(BigInteger, "files_seq", "rewritten_seq", "purge_number", default="0"),
 )
 
-table_schema = Table(
+table_schema = _table(
     "table_schema",
-    metadata,
-    Column("table_name", Text, nullable=False),
-    Column("schema_id", Integer, nullable=False),
-    Column("fingerprint", Text, nullable=False),
-    Column("body", Text, nullable=False),
-    Column("seq", BigInteger, nullable=False),
+    *_required(Text, "table_name"),
+    *_required(Integer, "schema_id"),
+    *_required(Text, "fingerprint", "body"),
+    *_required(BigInteger, "seq"),
     PrimaryKeyConstraint("table_name", "schema_id"),
 )
 
-schema_event = Table(
+schema_event = _table(
     "schema_event",
-    metadata,
-    Column("seq", BigInteger, nullable=False),
-    Column("position", Integer, nullable=False),
-    Column("table_name", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("column_name", Text),
-    Column("before_json", Text),
-    Column("after_json", Text),
-    Column("note", Text, nullable=False),
-    Column("proposal", Text),
-    Column("decided_by", Text, nullable=False),
-    Column("at_us", BigInteger, nullable=False),
+    *_required(BigInteger, "seq"),
+    *_required(Integer, "position"),
+    *_required(Text, "table_name", "kind"),
+    *_optional(Text, "column_name", "before_json", "after_json"),
+    *_required(Text, "note"),
+    *_optional(Text, "proposal"),
+    *_required(Text, "decided_by"),
+    *_required(BigInteger, "at_us"),
     PrimaryKeyConstraint("seq", "position"),
     Index("schema_event_table", "table_name", "seq"),
 )
 
-file = Table(  # a row is one life of a file: it may leave a table and come back
+file = _table(  # a row is one life of a file: it may leave a table and come back
     "file_entry",
-    metadata,
-    Column("path", Text, nullable=False),
-    Column("table_name", Text, nullable=False),
-    Column("schema_id", Integer, nullable=False),
-    Column("run_id", Text, nullable=False),
-    Column("rows", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("ordinal", Integer, nullable=False),
-    Column("sha256", Text),
-    Column("stats", Text),
-    Column("sources", Text),
-    Column("source_count", BigInteger, nullable=False),
-    Column("positions", Boolean, nullable=False),
-    Column("content_sum", Text),
-    Column("unique_keys", Boolean, nullable=False),
-    Column("merged", Boolean, nullable=False),
-    Column("level", Integer),
-    Column("first_key", Text),
-    Column("last_key", Text),
-    Column("partition", Text),
-    Column("sort_order", Text),
-    Column("key_version", Integer),
-    Column("index_ids", Text),
-    Column("added_seq", BigInteger, nullable=False),
-    Column("removed_seq", BigInteger),
-    Column("removed_us", BigInteger),
-    Column("origin_node", Text, nullable=False),
-    Column("origin_seq", BigInteger, nullable=False),
+    *_required(Text, "path", "table_name"),
+    *_required(Integer, "schema_id"),
+    *_required(Text, "run_id"),
+    *_required(BigInteger, "rows", "bytes"),
+    *_required(Integer, "ordinal"),
+    *_optional(Text, "sha256", "stats", "sources"),
+    *_required(BigInteger, "source_count"),
+    *_required(Boolean, "positions"),
+    *_optional(Text, "content_sum"),
+    *_required(Boolean, "unique_keys", "merged"),
+    *_optional(Integer, "level"),
+    *_optional(Text, "first_key", "last_key", "partition", "sort_order"),
+    *_optional(Integer, "key_version"),
+    *_optional(Text, "index_ids"),
+    *_required(BigInteger, "added_seq"),
+    *_optional(BigInteger, "removed_seq", "removed_us"),
+    *_required(Text, "origin_node"),
+    *_required(BigInteger, "origin_seq"),
     PrimaryKeyConstraint("path", "added_seq"),
     Index("file_entry_table", "table_name", "removed_seq", "first_key", "last_key"),
     Index("file_entry_live", "path", unique=True, sqlite_where=_LIVE, postgresql_where=_LIVE),
 )
 
-view = Table(
+view = _table(
     "view_entry",
-    metadata,
     Column("name", Text, primary_key=True),
-    Column("pipeline", Text, nullable=False),
-    Column("changed_seq", BigInteger, nullable=False),
+    *_required(Text, "pipeline"),
+    *_required(BigInteger, "changed_seq"),
 )
 
-view_definition = Table(
+view_definition = _table(
     "view_definition",
-    metadata,
-    Column("view_name", Text, nullable=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("body", Text, nullable=False),
+    *_required(Text, "view_name"),
+    *_required(BigInteger, "seq"),
+    *_required(Text, "body"),
     PrimaryKeyConstraint("view_name", "seq"),
 )
 
-view_cut = Table(
+view_cut = _table(
     "view_cut",
-    metadata,
-    Column("view_name", Text, nullable=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("reads", Text, nullable=False),
+    *_required(Text, "view_name"),
+    *_required(BigInteger, "seq"),
+    *_required(Text, "reads"),
     PrimaryKeyConstraint("view_name", "seq"),
 )
 
-cursor = Table(
+cursor = _table(
     "pipeline_cursor",
-    metadata,
-    Column("pipeline", Text, nullable=False),
-    Column("table_name", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("source_identity", Text, nullable=False),
-    Column("value", Text, nullable=False),
-    Column("seq", BigInteger, nullable=False),
+    *_required(Text, "pipeline", "table_name", "kind"),
+    *_required(Integer, "version"),
+    *_required(Text, "source_identity", "value"),
+    *_required(BigInteger, "seq"),
     PrimaryKeyConstraint("pipeline", "table_name"),
 )
 
-item = Table(
+item = _table(
     "landed_item",
-    metadata,
-    Column("pipeline", Text, nullable=False),
-    Column("table_name", Text, nullable=False),
-    Column("source_id", Text, nullable=False),
-    Column("version", Text, nullable=False),
-    Column("seq", BigInteger, nullable=False),
+    *_required(Text, "pipeline", "table_name", "source_id", "version"),
+    *_required(BigInteger, "seq"),
     PrimaryKeyConstraint("pipeline", "table_name", "source_id"),
 )
 
-ledger_key = Table(
+ledger_key = _table(
     "ledger_key",
-    metadata,
-    Column("table_name", Text, nullable=False),
-    Column("idempotency_key", Text, nullable=False),
-    Column("fingerprint", Text, nullable=False),
-    Column("rows", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("refused", BigInteger, nullable=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("at_us", BigInteger, nullable=False),
-    Column("expires_us", BigInteger),
+    *_required(Text, "table_name", "idempotency_key", "fingerprint"),
+    *_required(BigInteger, "rows", "bytes", "refused", "seq", "at_us"),
+    *_optional(BigInteger, "expires_us"),
     PrimaryKeyConstraint("table_name", "idempotency_key"),
     Index("ledger_key_expires", "expires_us"),
 )
 
-run = Table(
+run = _table(
     "run",
-    metadata,
     Column("run_id", Text, primary_key=True),
-    Column("pipeline", Text, nullable=False),
-    Column("freshness_us", BigInteger, nullable=False),
-    Column("trigger_kind", Text, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("connector", Text, nullable=False),
-    Column("definition", Text, nullable=False),
-    Column("cut", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("rows", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("error_kind", Text),
-    Column("error_message", Text),
-    Column("trace_id", Text),
-    Column("started_us", BigInteger, nullable=False),
-    Column("ended_us", BigInteger),
-    Column("started_seq", BigInteger, nullable=False),
-    Column("ended_seq", BigInteger),
+    *_required(Text, "pipeline"),
+    *_required(BigInteger, "freshness_us"),
+    *_required(Text, "trigger_kind", "actor", "connector", "definition", "cut", "state"),
+    *_required(BigInteger, "rows", "bytes"),
+    *_optional(Text, "error_kind", "error_message", "trace_id"),
+    *_required(BigInteger, "started_us"),
+    *_optional(BigInteger, "ended_us"),
+    *_required(BigInteger, "started_seq"),
+    *_optional(BigInteger, "ended_seq"),
     Index("run_pipeline", "pipeline", "started_seq"),
 )
 
-lineage = Table(
+lineage = _table(
     "lineage",
-    metadata,
-    Column("child_run_id", Text, nullable=False),
-    Column("parent_run_id", Text, nullable=False),
+    *_required(Text, "child_run_id", "parent_run_id"),
     PrimaryKeyConstraint("child_run_id", "parent_run_id"),
 )
 
-unit = Table(
+unit = _table(
     "work_unit",
-    metadata,
     Column("unit_id", Text, primary_key=True),
-    Column("run_id", Text, nullable=False),
-    Column("pipeline", Text, nullable=False),
-    Column("table_name", Text, nullable=False),
-    Column("ordinal", Integer, nullable=False),
-    Column("serial", Boolean, nullable=False),
-    Column("payload", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("rows", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("staged", Text),
-    Column("done_seq", BigInteger),
-    Column("planned_seq", BigInteger, nullable=False, server_default=text("0")),
+    *_required(Text, "run_id", "pipeline", "table_name"),
+    *_required(Integer, "ordinal"),
+    *_required(Boolean, "serial"),
+    *_required(Text, "payload", "state"),
+    *_required(BigInteger, "rows", "bytes"),
+    *_optional(Text, "staged"),
+    *_optional(BigInteger, "done_seq"),
+    *_required(BigInteger, "planned_seq", default="0"),
     Index("work_unit_place", "run_id", "table_name", "ordinal"),
 )
 
-run_table = Table(  # what commits count, so that nothing else has to
+run_table = _table(  # what commits count, so that nothing else has to
     "run_table",
-    metadata,
-    Column("run_id", Text, nullable=False),
-    Column("table_name", Text, nullable=False),
-    Column("pipeline", Text, nullable=False),
-    Column("slices", Integer, nullable=False),
-    Column("pending", Integer, nullable=False),
-    Column("done", Integer, nullable=False),
-    Column("prefix", Integer, nullable=False),
-    Column("rows", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("source_keys", BigInteger),
+    *_required(Text, "run_id", "table_name", "pipeline"),
+    *_required(Integer, "slices", "pending", "done", "prefix"),
+    *_required(BigInteger, "rows", "bytes"),
+    *_optional(BigInteger, "source_keys"),
     PrimaryKeyConstraint("run_id", "table_name"),
     Index("run_table_open", "pending"),
 )
 
-lease = Table(
+lease = _table(
     "lease",
-    metadata,
-    Column("kind", Text, nullable=False),
-    Column("id", Text, nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("epoch", BigInteger, nullable=False),
-    Column("holder", Text, nullable=False),
-    Column("node", Text, nullable=False),
-    Column("leased_until_us", BigInteger, nullable=False),
+    *_required(Text, "kind", "id"),
+    *_required(Integer, "attempt"),
+    *_required(BigInteger, "epoch"),
+    *_required(Text, "holder", "node"),
+    *_required(BigInteger, "leased_until_us"),
     PrimaryKeyConstraint("kind", "id"),
 )
 
-inbox = Table(
+inbox = _table(
     "inbox",
-    metadata,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    Column("at_us", BigInteger, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("body", Text, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("answer", Text),
+    *_required(BigInteger, "at_us"),
+    *_required(Text, "kind", "body", "actor"),
+    *_optional(Text, "answer"),
     sqlite_autoincrement=True,  # an id is never used again, also when the inbox was empty in between
 )
 
-engine_state = Table(
+engine_state = _table(
     "engine_state",
-    metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("header", Text, nullable=False),
-    Column("step", BigInteger, nullable=False),
-    Column("updated_us", BigInteger, nullable=False),
+    *_required(Text, "header"),
+    *_required(BigInteger, "step", "updated_us"),
 )
 
-pond_state = Table(
+pond_state = _table(
     "pond_state",
-    metadata,
     Column("pond", Text, primary_key=True),
-    Column("record", Text, nullable=False),
-    Column("step", BigInteger, nullable=False),
-    Column("updated_us", BigInteger, nullable=False),
+    *_required(Text, "record"),
+    *_required(BigInteger, "step", "updated_us"),
 )
 
-job = Table(
+job = _table(
     "job",
-    metadata,
     Column("job_id", Text, primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("pond", Text, nullable=False),
-    Column("ripple", Text, nullable=False),
-    Column("freshness_us", BigInteger, nullable=False),
-    Column("body", Text, nullable=False),
-    Column("weight", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("created_us", BigInteger, nullable=False),
-    Column("started_us", BigInteger),
-    Column("ended_us", BigInteger),
-    Column("rows", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("error", Text),
-    Column("run_id", Text),
-    Column("trace_id", Text),
-    Column("landed_run_id", Text),
-    Column("spark_start_us", BigInteger, nullable=False, server_default=text("0")),
-    Column("changed", Integer, nullable=False, server_default=text("1")),
+    *_required(Text, "kind", "pond", "ripple"),
+    *_required(BigInteger, "freshness_us"),
+    *_required(Text, "body", "weight", "state"),
+    *_required(Integer, "attempt"),
+    *_required(BigInteger, "created_us"),
+    *_optional(BigInteger, "started_us", "ended_us"),
+    *_required(BigInteger, "rows", "bytes"),
+    *_optional(Text, "error", "run_id", "trace_id", "landed_run_id"),
+    *_required(BigInteger, "spark_start_us", default="0"),
+    *_required(Integer, "changed", default="1"),
     Index("job_queue", "state", "created_us", "job_id"),
     Index("job_pond", "pond", "job_id"),
     Index("job_ended", "ended_us"),
     Index("job_run", "run_id"),
 )
 
-pond_run = Table(
+pond_run = _table(
     "pond_run",
-    metadata,
     Column("run_id", Text, primary_key=True),
-    Column("pond", Text, nullable=False),
-    Column("freshness_us", BigInteger, nullable=False),
-    Column("cause", Text, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("started_us", BigInteger, nullable=False),
-    Column("ended_us", BigInteger),
-    Column("rows", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("error", Text),
-    Column("trace_id", Text),
-    Column("spark_start_us", BigInteger, nullable=False, server_default=text("0")),
-    Column("changed", Integer, nullable=False, server_default=text("1")),
+    *_required(Text, "pond"),
+    *_required(BigInteger, "freshness_us"),
+    *_required(Text, "cause", "actor", "state"),
+    *_required(BigInteger, "started_us"),
+    *_optional(BigInteger, "ended_us"),
+    *_required(BigInteger, "rows", "bytes"),
+    *_optional(Text, "error", "trace_id"),
+    *_required(BigInteger, "spark_start_us", default="0"),
+    *_required(Integer, "changed", default="1"),
     Index("pond_run_pond", "pond", "run_id"),
     Index("pond_run_state", "state"),
     Index("pond_run_ended", "ended_us"),
 )
 
-job_output = Table(
+job_output = _table(
     "job_output",
-    metadata,
     Column("job_id", Text, primary_key=True),
-    Column("run_id", Text),
-    Column("pond", Text, nullable=False),
-    Column("ripple", Text, nullable=False),
-    Column("output", Text, nullable=False),
-    Column("exception", Text, nullable=False),
-    Column("traceback", Text, nullable=False),
+    *_optional(Text, "run_id"),
+    *_required(Text, "pond", "ripple", "output", "exception", "traceback"),
     Index("job_output_run", "run_id"),
     Index("job_output_pond", "pond", "job_id"),
 )
 
-engine_event = Table(
+engine_event = _table(
     "engine_event",
-    metadata,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    Column("at_us", BigInteger, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("pond", Text, nullable=False),
-    Column("run_id", Text),
-    Column("body", Text, nullable=False),
+    *_required(BigInteger, "at_us"),
+    *_required(Text, "kind", "pond"),
+    *_optional(Text, "run_id"),
+    *_required(Text, "body"),
     Index("engine_event_run", "run_id"),
     sqlite_autoincrement=True,
 )
 
-standing_trigger = Table(
+standing_trigger = _table(
     "standing_trigger",
-    metadata,
-    Column("pond", Text, nullable=False),
-    Column("trigger_id", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("limit_us", BigInteger, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("set_us", BigInteger, nullable=False),
-    Column("expires_us", BigInteger),
+    *_required(Text, "pond", "trigger_id", "kind"),
+    *_required(BigInteger, "limit_us"),
+    *_required(Text, "actor"),
+    *_required(BigInteger, "set_us"),
+    *_optional(BigInteger, "expires_us"),
     PrimaryKeyConstraint("pond", "trigger_id"),
 )
 

@@ -16,7 +16,7 @@ from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
 from headwater.catalog.engine_records import InboxEvent
 from headwater.catalog.inbox import put
-from headwater.catalog.upserts import upsert
+from headwater.catalog.statements import upsert
 
 CHANGED = "triggers_changed"
 """The kind of the event that tells the engine's owner to look here again."""

@@ -65,10 +65,8 @@ class _SqliteWaker:
         deadline = time.monotonic() + timeout
         while True:
             before, self._seen = self._seen, self._version()
-            if self._poked.is_set():
+            if self._poked.is_set() or self._seen != before:
                 self._poked.clear()
-                return True
-            if self._seen != before:
                 return True
             left = deadline - time.monotonic()
             if left <= 0:

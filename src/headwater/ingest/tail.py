@@ -26,10 +26,10 @@ from headwater.base.errors import HeadwaterError, LeaseLost
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
+from headwater.catalog.dead_letters import dead_letter_files
 from headwater.catalog.lease import renew
 from headwater.catalog.lookup import table_states
 from headwater.catalog.push_writers import end_writer, new_writer
-from headwater.catalog.stored_dead_letters import dead_letter_files
 from headwater.catalog.table_state import TableState
 from headwater.duck.merge_files import Merge, Merged, merge_files, same_rows
 from headwater.ingest.group_commit import Files

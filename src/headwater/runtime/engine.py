@@ -16,12 +16,11 @@ from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.errors import Conflict, LeaseLost
 from headwater.catalog.commit import Store
-from headwater.catalog.engine_lease import claim_engine, engine_owner
 from headwater.catalog.engine_records import INLET_JOB, RIPPLE_JOB, EngineEvent, NewJob, RunEnds, Step
-from headwater.catalog.engine_state import SavedEngine, is_busy, load_engine, store_step
+from headwater.catalog.engine_state import SavedEngine, claim_engine, is_busy, load_engine, store_step
 from headwater.catalog.history import newest_runs, pond_runs
 from headwater.catalog.inbox import Arrived, take
-from headwater.catalog.lease import ENGINE, Lease, release, renew
+from headwater.catalog.lease import ENGINE, Lease, engine_owner, release, renew
 from headwater.catalog.log import write_unlogged
 from headwater.catalog.lookup import table_versions
 from headwater.catalog.queue import OPEN, jobs, take_over
@@ -287,7 +286,7 @@ def open_engine(
     for _ in range(limits.CLAIM_TRIES):
         with store.catalog.snapshot() as connection:
             owner = engine_owner(connection)
-            if owner is not None and owner.held and owner.holder != holder:
+            if owner is not None and owner.holder != holder:
                 return None
             saved = load_engine(connection)
             under_way = pond_runs(connection, states=["running"], limit=None)
@@ -321,14 +320,10 @@ def _take_engine(engine: Engine, own: Sequence[Event], asked: Sequence[Arrived])
     engine.advance(own, asked=asked)
     if engine.owner.epoch:
         return True
-    owner = claim_engine(engine.store.catalog, holder=engine.owner.holder)
-    if owner is None:
-        return False
-    engine.owner = owner
-    with engine.store.catalog.snapshot() as connection:
-        if load_engine(connection, since=engine.follows).step != engine.follows:
-            raise Conflict("HW-T02", "the engine has been stepped meanwhile", retryable=True)
-    return True
+    owner = claim_engine(engine.store.catalog, holder=engine.owner.holder, follows=engine.follows)
+    if owner is not None:
+        engine.owner = owner
+    return owner is not None
 
 
 def restored(ponds: Iterable[PondSpec], saved: SavedEngine) -> State:

@@ -17,13 +17,13 @@ from headwater.base.errors import CatalogUnreachable, Conflict, HeadwaterError, 
 from headwater.base.ids import RunId
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
+from headwater.catalog.dead_letters import dead_letters_by_run
 from headwater.catalog.engine_records import INLET_JOB, InboxEvent, JobEnd, JobOutput
+from headwater.catalog.history import keep_output
 from headwater.catalog.inbox import message
-from headwater.catalog.job_output import keep_output
 from headwater.catalog.lookup import run_record, table_states
 from headwater.catalog.queue import JobLease, finish_job
 from headwater.catalog.slice_jobs import SliceLease, TableOfRun, join_run, slice_lease, tables_of_run
-from headwater.catalog.stored_dead_letters import dead_letters_by_run
 from headwater.connectors.protocol import BadRows, SliceGone, Source, TransientError
 from headwater.duck.unique_keys import stored_keys
 from headwater.freshness.events import Completed, Failed

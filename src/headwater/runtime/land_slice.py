@@ -21,13 +21,13 @@ from headwater.base.table_schema import TableSchema
 from headwater.catalog import dead_letters as d
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
+from headwater.catalog.dead_letters import dead_letter_files, read_dead_letters, take_out, take_out_all
 from headwater.catalog.evolution import Evolution
 from headwater.catalog.landing import Landing, try_directory, until_landed
 from headwater.catalog.lookup import TableEntry, staged_files, table_entries, table_states
 from headwater.catalog.queue import JobLease
 from headwater.catalog.schema_decisions import refuse_change
 from headwater.catalog.slice_jobs import SliceLease
-from headwater.catalog.stored_dead_letters import dead_letter_files, read_dead_letters, take_out, take_out_all
 from headwater.catalog.table_state import TableState
 from headwater.coerce.row_errors import BadRow
 from headwater.connectors.protocol import (
@@ -48,7 +48,7 @@ from headwater.runtime.stored_slices import stored_slice
 from headwater.runtime.traced import traced_commit, traced_slice
 from headwater.storage.file_record import FileRecord
 from headwater.storage.layout import parse_attempt
-from headwater.storage.part_writer import rewrite_without, write_manifest
+from headwater.storage.part_writer import rewrite, rows_without, write_manifest
 
 if TYPE_CHECKING:
     from headwater.spark.write_frame import SparkSession, Written
@@ -294,11 +294,10 @@ class _Attempt:
             if file.sources and file.sources.keys() <= gone and sum(file.sources.values()) == file.rows:
                 hit.append(file)
                 continue
-            kept = rewrite_without(
+            kept = rewrite(
                 self.store.root,
-                file,
+                rows_without(self.store.root, file, gone),
                 schema=state.schemas[file.schema_id],
-                drop_source_ids=gone,
                 directory=f"{self._directory(self.ask.name, number)}/kept-{place}",
                 partition=place,
                 task_attempt=0,

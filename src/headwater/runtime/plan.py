@@ -133,7 +133,7 @@ class Planned:
 def plan_inlet(inlet: Inlet, source: Source, view: CatalogView) -> Planned:
     """Scan the source and decide. An interrupted run of the same definition is resumed as it was planned."""
     open_run = view.open_runs.get(inlet.pipeline)
-    is_new = inlet.pipeline not in view.last_runs
+    is_new = inlet.pipeline not in view.have_run
     if open_run is not None and open_run.is_planned and open_run.definition == inlet.definition:
         return Planned(_resume(inlet, open_run), inlet)
     pairs = [_plan_table(table, source, view, inlet.pipeline) for table in inlet.tables]

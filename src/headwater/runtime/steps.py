@@ -105,7 +105,7 @@ def _model(pipeline: CompiledPipeline, most: _Played, least: _Played, view: Cata
     return PipelinePlan(
         pipeline=pipeline.id,
         action="run" if due else "nothing",
-        is_new=pipeline.id not in view.last_runs,
+        is_new=pipeline.id not in view.have_run,
         tables=tuple(tables),
         fingerprint=hashlib.sha256(json.dumps([pipeline.id, due]).encode()).hexdigest(),
     )

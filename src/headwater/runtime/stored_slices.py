@@ -17,7 +17,7 @@ from headwater.catalog.commit import Store
 from headwater.catalog.engine_records import JobEnd
 from headwater.catalog.landing import Landing
 from headwater.catalog.queue import JobLease
-from headwater.catalog.slice_jobs import done_units
+from headwater.catalog.slice_jobs import done_slices
 from headwater.connectors.protocol import CursorKind, Slice
 from headwater.observe.tracing import trace_id_of
 from headwater.runtime.plan import Planned, PlannedTable
@@ -123,13 +123,13 @@ def fail_table(
 def _forgotten(store: Store, run_id: RunId, table: str | None = None) -> list[r.Change]:
     """Changes for items that have not landed, because the last slice of their table, for which they waited, did not."""
     with store.catalog.snapshot() as connection:
-        units = [unit for unit in done_units(connection, run_id) if table in (None, unit.table)]
-    done = [(unit, stored_slice(unit.payload)) for unit in units]
-    whole = {unit.table for unit, stored in done if stored.is_last}
+        found = done_slices(connection, run_id, table)
+    done = [(pipeline, name, stored_slice(payload)) for pipeline, name, payload in found]
+    whole = {name for _, name, stored in done if stored.is_last}
     return [
-        r.ItemsLanded(pipeline=unit.pipeline, table=unit.table, items=dict.fromkeys(dict(stored.slice.items)))
-        for unit, stored in done
-        if stored.waits and stored.slice.items and unit.table not in whole
+        r.ItemsLanded(pipeline=pipeline, table=name, items={item.source_id: None for item in stored.slice.items})
+        for pipeline, name, stored in done
+        if stored.waits and stored.slice.items and name not in whole
     ]
 
 

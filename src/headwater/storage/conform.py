@@ -13,8 +13,6 @@ from headwater.storage.system_columns import SOURCE_ID, SOURCE_POS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_HEX = b"0123456789abcdef"
-
 
 def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
     """The batch with exactly the schema's columns. A column that is missing is null; one that is not in the schema
@@ -93,31 +91,22 @@ def _fits(arrow: pa.DataType, type_: Type) -> bool:
         return True
     if at.is_dictionary(arrow):
         return _fits(arrow.value_type, type_)
-    text = at.is_string(arrow) or at.is_large_string(arrow) or at.is_string_view(arrow)
+    text = (at.is_string, at.is_large_string, at.is_string_view)
+    simple = {
+        "bool": (at.is_boolean,),
+        "int": (at.is_integer,),
+        "long": (at.is_integer,),
+        "real": (at.is_floating, at.is_integer),
+        "decimal": (at.is_decimal, at.is_integer),
+        "string": (*text, lambda kind: isinstance(kind, pa.JsonType | pa.UuidType)),
+        "dynamic": (*text, lambda kind: isinstance(kind, pa.JsonType)),
+        "timestamp": (at.is_timestamp, at.is_int64),
+        "date": (at.is_date,),
+        "binary": (at.is_binary, at.is_large_binary, at.is_binary_view, at.is_fixed_size_binary),
+    }
     match type_.kind:
-        case "bool":
-            return bool(at.is_boolean(arrow))
-        case "int" | "long":
-            return bool(at.is_integer(arrow))
-        case "real":
-            return bool(at.is_floating(arrow) or at.is_integer(arrow))
-        case "decimal":
-            return bool(at.is_decimal(arrow) or at.is_integer(arrow))
-        case "string":
-            return text or isinstance(arrow, pa.JsonType | pa.UuidType)
-        case "dynamic":
-            return text or isinstance(arrow, pa.JsonType)
-        case "timestamp":
-            return bool(at.is_timestamp(arrow) or at.is_int64(arrow))
-        case "date":
-            return bool(at.is_date(arrow))
-        case "binary":
-            return bool(
-                at.is_binary(arrow)
-                or at.is_large_binary(arrow)
-                or at.is_binary_view(arrow)
-                or at.is_fixed_size_binary(arrow)
-            )
+        case kind if kind in simple:
+            return any(is_kind(arrow) for is_kind in simple[kind])
         case "vector":
             return _is_list(arrow) and bool(at.is_floating(arrow.value_type) or at.is_integer(arrow.value_type))
         case "list":
@@ -152,7 +141,7 @@ def _uuid_text(array: pa.Array) -> pa.Array:
     storage = array.storage
     rows = len(storage)
     raw = np.frombuffer(storage.buffers()[1], np.uint8)[storage.offset * 16 : (storage.offset + rows) * 16]
-    digits = np.frombuffer(_HEX, np.uint8)
+    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     text = np.full((rows, 36), ord("-"), np.uint8)
     places = [i for i in range(36) if i not in (8, 13, 18, 23)]
     text[:, places[0::2]] = digits[raw.reshape(rows, 16) >> 4]

@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
 class Layout:
     """The directory of one project's store."""
 
-    root: Path
-
-    @property
-    def sqlite(self) -> Path:
-        return self.root / "meta.sqlite"
-
-    @property
-    def config(self) -> Path:
-        return self.root / "config.toml"
-
-    @property
-    def log(self) -> Path:
-        return self.root / "log"
-
-    @property
-    def stats(self) -> Path:
-        return self.root / "stats"
-
-    @property
-    def tables(self) -> Path:
-        return self.root / "tables"
-
-    @property
-    def views(self) -> Path:
-        return self.root / "views"
-
-    @property
-    def duck(self) -> Path:
-        return self.root / "duck.db"
+    def __init__(self, root: Path):
+        self.root, self.sqlite, self.config = root, root / "meta.sqlite", root / "config.toml"
+        self.log, self.stats, self.tables = root / "log", root / "stats", root / "tables"
+        self.views, self.duck = root / "views", root / "duck.db"
 
     def log_record(self, seq: int) -> Path:
         return self.log / f"{seq:012d}.json"
@@ -57,24 +31,18 @@ def attempt_directory(table: str, *, run_id: str, node: str, unit_id: str, attem
     return f"tables/{table}/data/runs/{run_id}/{node}/chunk-{unit_id}/attempt-{attempt}"
 
 
-@dataclass(frozen=True)
-class AttemptPath:
-    """The parts of an attempt directory's name."""
+class Attempt(NamedTuple):
+    """Which attempt at which unit of work a directory belongs to."""
 
     table: str
-    run_id: str
-    node: str
     unit_id: str
     attempt: int
 
 
-_ATTEMPT = re.compile(r"tables/([^/]+)/data/runs/([^/]+)/([^/]+)/chunk-([^/]+)/attempt-(\d+)(?:/.*)?")
+_ATTEMPT = re.compile(r"tables/([^/]+)/data/runs/[^/]+/[^/]+/chunk-([^/]+)/attempt-(\d+)(?:/.*)?")
 
 
-def parse_attempt(path: str) -> AttemptPath | None:
+def parse_attempt(path: str) -> Attempt | None:
     """The attempt that wrote the file at this relative path; None for a path that no attempt has."""
     found = _ATTEMPT.fullmatch(path)
-    if found is None:
-        return None
-    table, run_id, node, unit_id, attempt = found.groups()
-    return AttemptPath(table, run_id, node, unit_id, int(attempt))
+    return None if found is None else Attempt(found[1], found[2], int(found[3]))

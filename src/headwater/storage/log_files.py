@@ -138,5 +138,5 @@ def _being_written(temporary: Path) -> bool:
     except ProcessLookupError:
         return False
     except (PermissionError, ValueError):
-        return True
+        pass
     return True

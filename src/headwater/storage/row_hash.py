@@ -217,8 +217,7 @@ def _hash_lists(column: pa.Array) -> Lanes:
     running totals, which wrap as the sums do."""
     offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
     first, lengths = int(offsets[0]), np.diff(offsets)
-    items = column.values.slice(first, int(offsets[-1]) - first)
-    items = _plain(items, "item")
+    items = _plain(column.values.slice(first, int(offsets[-1]) - first), "item")
     valid = _valid(items)
     position = np.arange(len(items)) - np.repeat(offsets[:-1] - first, lengths)
     lanes = []

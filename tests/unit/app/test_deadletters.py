@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from catalog_rows import dump
 from forked import exit_code
 from headwater.app.deadletters import drop, list_dead_letters, retry
 from headwater.app.ingest import Ingestor
@@ -19,11 +20,11 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RunId, uuid7
 from headwater.catalog import dead_letters as d
+from headwater.catalog.dead_letters import count_dead_letters
 from headwater.catalog.gc import collect
 from headwater.catalog.landing import Landing
 from headwater.catalog.lookup import table_states
-from headwater.catalog.rebuild import dump, rebuild_catalog
-from headwater.catalog.stored_dead_letters import count_dead_letters
+from headwater.catalog.rebuild import rebuild_catalog
 from headwater.catalog.verify import verify
 from headwater.storage.layout import attempt_directory
 from headwater.storage.store_files import data_files

@@ -14,7 +14,7 @@ from headwater.base.types import parse_type
 from headwater.catalog.inferred_levels import inferred_base
 from headwater.duck.unique_keys import stored_keys
 from headwater.storage.file_record import ColumnStats, LiveFile
-from headwater.storage.part_writer import rewrite_without
+from headwater.storage.part_writer import rewrite, rows_without
 from unit.duck.tables import HandMade, ask, plan
 
 
@@ -116,8 +116,13 @@ def test_merged_rows_keep_their_place_in_the_order(tmp_path: Path) -> None:
     (early,) = table.commit([{"id": 1, "v": "old", "_source_id": "f"}, {"id": 2, "v": "keep", "_source_id": "g"}])
     table.commit([{"id": 2, "v": "newer"}])
     table.seq += 1
-    records = rewrite_without(
-        tmp_path, early, schema=table.schema, drop_source_ids=["f"], directory="again", partition=0, task_attempt=0
+    records = rewrite(
+        tmp_path,
+        rows_without(tmp_path, early, ["f"]),
+        schema=table.schema,
+        directory="again",
+        partition=0,
+        task_attempt=0,
     )
     table.files.remove(early)
     table.add(records, "again")

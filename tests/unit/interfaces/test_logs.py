@@ -12,7 +12,7 @@ from headwater.app.workspace import workspace
 from headwater.base.errors import HeadwaterError, Position
 from headwater.catalog import sql_tables as t
 from headwater.catalog.engine_records import JobEnd, JobOutput
-from headwater.catalog.job_output import forget_outputs
+from headwater.catalog.history import forget_outputs
 from unit.interfaces.played import played
 
 BROKEN = HeadwaterError(

@@ -21,7 +21,7 @@ from headwater.base.blobs import sha256_of
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema, schema_of
 from headwater.storage.file_record import ColumnStats
-from headwater.storage.part_writer import PartWriter, rewrite_without, write_manifest
+from headwater.storage.part_writer import PartWriter, rewrite, rows_without, write_manifest
 from headwater.storage.row_hash import content_hash, content_sum
 from headwater.storage.system_columns import COMMIT_SEQ, shown_columns
 from unit.duck.tables import INGESTED_AT_US, HandMade, live_file
@@ -241,7 +241,7 @@ def test_known_rows_are_dropped_and_counted(tmp_path: Path) -> None:
         writer.write(batch)
         writer.write(batch.slice(0, 1))
     (record,) = writer.close()
-    assert (writer.rows_dropped, writer.rows_written, record.rows) == (3, 1, 1)
+    assert (writer.rows_dropped, record.rows) == (3, 1)
     assert pq.read_table(tmp_path / record.path).column("a").to_pylist() == [2]
 
 
@@ -394,8 +394,8 @@ def test_rewriting_keeps_all_but_the_dropped_rows(tmp_path: Path) -> None:
     ]
     (file,) = table.commit(rows)
     target = "tables/orders/data/runs/again"
-    (record,) = rewrite_without(
-        tmp_path, file, schema=schema, drop_source_ids=["f2"], directory=target, partition=1, task_attempt=0
+    (record,) = rewrite(
+        tmp_path, rows_without(tmp_path, file, ["f2"]), schema=schema, directory=target, partition=1, task_attempt=0
     )
     before, after = pq.read_table(tmp_path / file.path), pq.read_table(tmp_path / record.path)
     assert after.drop_columns([COMMIT_SEQ.name]).equals(before.take([0, 2]))
@@ -406,8 +406,8 @@ def test_rewriting_keeps_all_but_the_dropped_rows(tmp_path: Path) -> None:
     assert record.stats[str(COMMIT_SEQ.id)] == ColumnStats(min=42, max=42)
 
     merged = live_file(record, seq=50, schema_id=1, run_id="again")
-    (twice,) = rewrite_without(
-        tmp_path, merged, schema=schema, drop_source_ids=["f1"], directory=target, partition=2, task_attempt=0
+    (twice,) = rewrite(
+        tmp_path, rows_without(tmp_path, merged, ["f1"]), schema=schema, directory=target, partition=2, task_attempt=0
     )
     assert pq.read_table(tmp_path / twice.path).equals(after.slice(1))
 
@@ -415,8 +415,8 @@ def test_rewriting_keeps_all_but_the_dropped_rows(tmp_path: Path) -> None:
 def test_rewriting_a_file_to_nothing_makes_no_file(tmp_path: Path) -> None:
     schema = schema_of({"a": "long"})
     (file,) = HandMade(tmp_path, schema).commit([{"a": 1, "_source_id": "f"}])
-    kept = rewrite_without(
-        tmp_path, file, schema=schema, drop_source_ids=["f"], directory="again", partition=0, task_attempt=0
+    kept = rewrite(
+        tmp_path, rows_without(tmp_path, file, ["f"]), schema=schema, directory="again", partition=0, task_attempt=0
     )
     assert kept == ()
     assert not (tmp_path / "again").exists()
@@ -427,8 +427,8 @@ def test_rewriting_a_file_that_is_gone_is_a_damaged_store(tmp_path: Path) -> Non
     (file,) = HandMade(tmp_path, schema).commit([{"a": 1, "_source_id": "f"}])
     (tmp_path / file.path).unlink()
     with pytest.raises(HeadwaterError) as raised:
-        rewrite_without(
-            tmp_path, file, schema=schema, drop_source_ids=["f"], directory="x", partition=0, task_attempt=0
+        rewrite(
+            tmp_path, rows_without(tmp_path, file, ["f"]), schema=schema, directory="x", partition=0, task_attempt=0
         )
     assert raised.value.code == "HW-T04"
 

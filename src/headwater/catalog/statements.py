@@ -1,0 +1,44 @@
+"""What statements need on both databases: JSON as text, parameters in parts, INSERT ... ON CONFLICT."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Select, Table
+
+from headwater.base import limits
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql, sqlite
+
+Value = TypeVar("Value")
+
+
+def json_text(value: Any) -> str:
+    """JSON as the catalog keeps it: text, so that both databases hold the same bytes."""
+    return msgspec.json.encode(value).decode()
+
+
+def chunks(values: Sequence[Value]) -> list[Sequence[Value]]:
+    """The values in parts, each of which fits into one statement: databases bound how many parameters one may have."""
+    size = limits.SQL_PARAMETERS
+    return [values[i : i + size] for i in range(0, len(values), size)]
+
+
+def among(query: Select[Any], column: ColumnElement[Any], values: Collection[Any] | None) -> Select[Any]:
+    """The query, only for rows whose column has one of these values; for all rows if there are none to choose by."""
+    return query if values is None else query.where(column.in_(list(values)))
+
+
+def upsert(on: Connection | str, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """An insert that has `on_conflict_do_nothing` and `on_conflict_do_update`, which SQLite and PostgreSQL write alike and
+    SQLAlchemy keeps in two places. `on` may be the name of a dialect."""
+    if (on if isinstance(on, str) else on.dialect.name) == "sqlite":
+        from sqlalchemy.dialects import sqlite
+
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql
+
+    return postgresql.insert(table)
