@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,6 @@ from headwater.catalog.dead_letters import WHOLE_FILE
 from headwater.catalog.evolution import Evolution
 from headwater.catalog.landing import Landing, until_landed
 from headwater.catalog.lookup import table_entry
-from headwater.catalog.push_writers import end_writer, new_writer
 from headwater.catalog.records import ItemsLanded
 from headwater.catalog.stored_dead_letters import (
     DeadLetterFiles,
@@ -36,7 +35,7 @@ from headwater.catalog.stored_dead_letters import (
     take_out_all,
 )
 from headwater.connectors.files.changes import unread_version
-from headwater.ingest.group_commit import Base, Files, base_of, check_base, land_batches
+from headwater.ingest.group_commit import Base, Files, PushWriter, base_of, check_base, land_batches
 from headwater.ingest.push_records import PushTable
 from headwater.ingest.retry_dead_letters import retry_coercion
 from headwater.manifest.spec import TableSpec
@@ -265,12 +264,9 @@ def _unseen(letters: DeadLetterFiles | None, seen: Collection[str]) -> DeadLette
 def _hands(workspace: Workspace) -> Iterator[tuple[Store, Files]]:
     """The store and a directory name for new files. Views are refreshed afterwards."""
     store = workspace.landed_store(writable=True)
-    files = Files(new_writer(store.catalog))
-    try:
-        yield store, files
+    with closing(PushWriter(store.catalog)) as writer:
+        yield store, writer.files()
         refresh(store, workspace.project)
-    finally:
-        end_writer(store.catalog, files.writer)
 
 
 def _directory(files: Files) -> str:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from headwater.app.ingest import Ingestor
@@ -80,7 +80,7 @@ class Dropping:
     _reported: dict[str, HeadwaterError] = field(default_factory=dict)
     _listing_seconds: float = 0.0
     _seen_seq: int | None = None
-    _big: dict[str, tuple[_Reading, Future[Accepted]]] = field(default_factory=dict)
+    _big: dict[str, tuple[_Reading, Future[Accepted | Exception]]] = field(default_factory=dict)
     _taken: dict[str, Taken] = field(default_factory=dict)
     _again: int = 0
     """How many files of this scan will be retried."""
@@ -222,7 +222,7 @@ class Dropping:
     def _begin_big(self, reading: _Reading) -> None:
         """Land a file in parallel, after earlier big files. Even its hash takes a while."""
         before = [landed for _, landed in self._big.values()][-1:]
-        landed: Future[Accepted] = Future()
+        landed: Future[Accepted | Exception] = Future()
 
         def land() -> None:
             wait(before)
@@ -234,7 +234,7 @@ class Dropping:
         self._big[reading.file.path] = reading, landed
         threading.Thread(target=land, name="drop-big", daemon=True).start()
 
-    def _land_big(self, reading: _Reading) -> Accepted:
+    def _land_big(self, reading: _Reading) -> Accepted | Exception:
         """Land a file in one commit with its key, or find that it has landed. Raises what `Ingestor.ingest` raises,
         `SliceGone`, and HW-J03 if Spark cannot write it."""
         rows = self._rows(reading)
@@ -264,7 +264,7 @@ class Dropping:
             unique = base.mode == "upsert" and keys_are_unique(root, written.files, schema)
             return WrittenRows(run_id, schema, tuple(written.files), tuple(written.bad), unique)
 
-        return self.ingestor.ingest_written(self.workspace, push, write)
+        return self.ingestor.ingest_together(self.workspace, [replace(push, write=write)])[0]
 
     def _note_big(self) -> None:
         for path, (reading, landed) in list(self._big.items()):

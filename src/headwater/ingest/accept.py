@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 
 from headwater.base import limits
 from headwater.base.clock import now_us
@@ -19,21 +20,18 @@ from headwater.base.ids import is_table_name
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.landing import Landing, until_landed
-from headwater.catalog.lease import Lease, renew
 from headwater.catalog.ledger import LedgerKey, taken_keys
 from headwater.catalog.log import heal_log
 from headwater.catalog.lookup import current_seq
-from headwater.catalog.push_writers import end_writer, new_writer
 from headwater.ingest.batch_queue import BatchQueue, Ticket, Waiter
 from headwater.ingest.group_commit import (
     SEND_AGAIN,
     Base,
-    Files,
+    PushWriter,
     add_keys,
     base_of,
     check_base,
-    land_bad,
-    land_batches,
+    land_pushes,
 )
 from headwater.ingest.ledger_rules import check_key, fingerprint, replay, sweep
 from headwater.ingest.prepare import Prepared, prepare, prepare_together
@@ -53,7 +51,7 @@ class Acceptor:
         self._store, self._ttl_seconds, self._on_landed = store, ttl_seconds, on_landed
         self._lock = threading.Lock()
         self._lanes: dict[str, BatchQueue] = {}
-        self._files: Files | None = None
+        self._writer = PushWriter(store.catalog)
         self._swept_at: float | None = None
 
     def accept(self, push: Push) -> Accepted:
@@ -99,11 +97,14 @@ class Acceptor:
 
     def _begin(self, push: Push, base: Base | None) -> Ticket | Exception:
         """A batch that may land, or what is wrong with it. A large batch is prepared here, for the table as the batch
-        before it found it, so that small batches need not wait for that."""
+        before it found it, so that small batches need not wait for that. One whose files take long to write lands here,
+        in a commit of its own."""
         try:
             self._check(push)
             ticket = Ticket(push, fingerprint(push) if push.key is not None else "")
-            if not _is_small(push):
+            if push.write is not None:
+                self._land([ticket])
+            elif not _is_small(push):
                 _prepare([ticket], base) if base is not None else self._ready([ticket])
             return ticket
         except Exception as error:
@@ -143,11 +144,7 @@ class Acceptor:
             check_key(push.key)
 
     def close(self) -> None:
-        """Leaves files that were written and not committed to gc."""
-        with self._lock:
-            files, self._files = self._files, None
-        if files is not None:
-            end_writer(self._store.catalog, files.writer)
+        self._writer.close()
 
     def _land(self, group: Sequence[Ticket]) -> None:
         """Every batch of the group gets an answer or an error."""
@@ -165,29 +162,27 @@ class Acceptor:
         """One commit for the rest of the group; None if the writer's lease was lost. Raises HW-T02 if the table
         changed; then nothing was written."""
         base = self._ready(group) if group else None
-        ready = [(t, t.prepared) for t in group if not t.ended and t.prepared is not None]
-        if base is None or not ready:
+        tickets = [ticket for ticket in group if not ticket.ended]
+        if base is None or not tickets:
             return True
-        target = ready[0][0].push.target
-        actor = ", ".join(dict.fromkeys(ticket.push.actor for ticket, _ in ready))
+        actor = ", ".join(dict.fromkeys(ticket.push.actor for ticket in tickets))
         crash_point("ingest.before_write")
-        files = self._writer()
-        with Landing(self._store, actor) as landing:
-            land_bad(landing, files, [(ticket.push, prepared) for ticket, prepared in ready])
-            shares = land_batches(landing, files, target, base, [prepared for _, prepared in ready])
-            keyed = [(t.push, t.sent, share) for (t, _), share in zip(ready, shares) if t.push.key is not None]
-            add_keys(landing, keyed, ttl_seconds=self._ttl_seconds)
+        is_long = tickets[0].push.write is not None
+        writing = self._writer.kept() if is_long else nullcontext(self._writer.files())
+        with writing as files, Landing(self._store, actor) as landing:
+            landed = land_pushes(landing, files, base, [(ticket.push, ticket.prepared) for ticket in tickets])
+            keys = [(ticket.sent, each) for ticket, each in zip(tickets, landed) if ticket.push.key is not None]
+            add_keys(landing, keys, ttl_seconds=self._ttl_seconds)
             try:
                 seq = landing.commit(requires=(files.writer,)) if landing.changes else self._seq()
             except LeaseLost:
-                self._forget(files.writer)
+                self._writer.forget(files.writer)
                 return None
-        for (ticket, prepared), share in zip(ready, shares):
-            errors = tuple(bad.error for bad in prepared.bad[: limits.ERRORS_SHOWN])
-            ticket.answer = Accepted(str(seq), share.rows, share.bytes, rows_refused=share.refused, errors=errors)
-        for ticket, prepared in ready:
-            self._on_landed(ticket.push, prepared)
-        self._sweep(ready[0][0].push.actor)
+        for ticket, each in zip(tickets, landed):
+            ticket.answer = each.answer(seq)
+        for each in landed:
+            self._on_landed(each.push, each.prepared)
+        self._sweep(tickets[0].push.actor)
         return True
 
     def _seq(self) -> int:
@@ -197,7 +192,7 @@ class Acceptor:
 
     def _ready(self, group: Sequence[Ticket]) -> Base | None:
         """Answers the batches whose keys are in the ledger, before any body is read. Prepares the others for the table
-        as it is now, and returns that table. Afterwards each batch has ended or is prepared."""
+        as it is now, and returns that table. Afterwards each batch has ended, is prepared, or has yet to be written."""
         target = group[0].push.target
         keys = [ticket.push.key for ticket in group if ticket.push.key is not None]
         with self._store.catalog.snapshot() as connection:
@@ -210,7 +205,7 @@ class Acceptor:
                 return None
             base = base_of(connection, target)
         check_base(self._store, target, base, actor=left[0].push.actor)
-        new = [ticket for ticket in left if not ticket.is_prepared_for(base)]
+        new = [ticket for ticket in left if ticket.push.write is None and not ticket.is_prepared_for(base)]
         if new:
             crash_point("ingest.after_key")
             _prepare(new, base)
@@ -224,19 +219,6 @@ class Acceptor:
             ticket.answer = answer
         except Exception as error:
             ticket.error = error
-
-    def _writer(self) -> Files:
-        """The name that files are written under. Its lease is renewed early enough, so gc leaves its files alone."""
-        with self._lock:
-            files = self._files
-            if files is None or (files.is_old and not renew(self._store.catalog, files.writer)):
-                files = self._files = Files(new_writer(self._store.catalog))
-            return files.renewed()
-
-    def _forget(self, writer: Lease) -> None:
-        with self._lock:
-            if self._files is not None and self._files.writer == writer:
-                self._files = None
 
     def _sweep(self, actor: str) -> None:
         """Sweeps the ledger from time to time, after a push."""
