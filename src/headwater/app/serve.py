@@ -135,7 +135,7 @@ def open_service(
     *,
     tell: Tell,
     on_run: Callable[[EndedRun], None] = lambda _run: None,
-    on_dropped: Callable[[News], None] = lambda _news: None,
+    on_dropped: Callable[[News], object] = lambda _news: None,
 ) -> Served:
     """The engine, workers, and watchers of the manifest and the drop folder, ready to run. `ingestor` notifies the
     engine of pushed rows. Every pipeline must be one that this version can run."""

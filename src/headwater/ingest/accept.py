@@ -16,7 +16,7 @@ from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError, LeaseLost
-from headwater.base.ids import is_table_name
+from headwater.base.ids import TABLE_NAME_HINT, is_table_name
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.landing import Landing, until_landed
@@ -31,6 +31,7 @@ from headwater.ingest.group_commit import (
     add_keys,
     base_of,
     check_base,
+    kept_files,
     land_pushes,
 )
 from headwater.ingest.ledger_rules import check_key, fingerprint, replay, sweep
@@ -132,7 +133,7 @@ class Acceptor:
             raise HeadwaterError(
                 "HW-I03",
                 "that is not a name that a table can have",
-                hint="small letters, digits and `_`, at most 63 of them, and no digit first",
+                hint=TABLE_NAME_HINT,
             )
         if push.target.table == LETTERS:
             raise HeadwaterError(
@@ -168,7 +169,7 @@ class Acceptor:
         actor = ", ".join(dict.fromkeys(ticket.push.actor for ticket in tickets))
         crash_point("ingest.before_write")
         is_long = tickets[0].push.write is not None
-        writing = self._writer.kept() if is_long else nullcontext(self._writer.files())
+        writing = kept_files(self._store.catalog) if is_long else nullcontext(self._writer.files())
         with writing as files, Landing(self._store, actor) as landing:
             landed = land_pushes(landing, files, base, [(ticket.push, ticket.prepared) for ticket in tickets])
             keys = [(ticket.sent, each) for ticket, each in zip(tickets, landed) if ticket.push.key is not None]

@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -99,24 +99,6 @@ class PushWriter:
                 self._renewed_at = now
             return self._files
 
-    @contextmanager
-    def kept(self) -> Iterator[Files]:
-        """The same for files that take long to write: a thread renews the lease until the block ends."""
-        files, done = self.files(), threading.Event()
-
-        def keep() -> None:
-            while not done.wait(lease_seconds() / 3):
-                with suppress(HeadwaterError):  # the catalog does not answer: the commit checks the lease anyway
-                    renew(self._catalog, files.writer)
-
-        keeper = threading.Thread(target=keep, name="writer-keeper", daemon=True)
-        keeper.start()
-        try:
-            yield files
-        finally:
-            done.set()
-            keeper.join()
-
     def forget(self, lost: Lease) -> None:
         with self._lock:
             if self._files is not None and self._files.writer == lost:
@@ -128,6 +110,27 @@ class PushWriter:
             files, self._files = self._files, None
         if files is not None:
             end_writer(self._catalog, files.writer)
+
+
+@contextmanager
+def kept_files(catalog: Catalog) -> Iterator[Files]:
+    """Names for files that take long to write: a thread renews their own lease until the block ends."""
+    done = threading.Event()
+
+    def keep(lease: Lease) -> None:
+        while not done.wait(lease_seconds() / 3):
+            with suppress(HeadwaterError):  # the catalog does not answer: the commit checks the lease anyway
+                renew(catalog, lease)
+
+    with closing(PushWriter(catalog)) as writer:
+        files = writer.files()
+        keeper = threading.Thread(target=keep, args=[files.writer], name="writer-keeper", daemon=True)
+        keeper.start()
+        try:
+            yield files
+        finally:
+            done.set()
+            keeper.join()
 
 
 @dataclass(frozen=True)

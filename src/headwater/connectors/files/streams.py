@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
@@ -155,9 +156,10 @@ class OpenFile:
             place += len(data)
         return self.piece.file.size
 
-    def lines_before(self, offset: int) -> int:
-        """How many lines end before `offset`."""
-        return sum(data.count(b"\n") for data in self.read_range(0, offset))
+    @cached_property
+    def lines_skipped(self) -> int:
+        """How many lines of the file end before the piece."""
+        return sum(data.count(b"\n") for data in self.read_range(0, self.line_start(self.piece.start)))
 
     def finish(self) -> ItemRead:
         """Hashes the bytes that were not read yet and checks the file once more. Returns its exact version."""

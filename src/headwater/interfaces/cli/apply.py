@@ -19,6 +19,7 @@ from headwater.interfaces.cli.output import (
     say,
     seconds_text,
     show,
+    show_dropped,
     show_error,
     show_warning,
     size_text,
@@ -92,8 +93,6 @@ def _apply(
     failed: list[News] = []
 
     def on_dropped(news: News) -> None:
-        from headwater.interfaces.cli.drop_messages import show_dropped
-
         if not show_dropped(news):
             failed.append(news)
 

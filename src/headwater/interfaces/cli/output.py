@@ -18,6 +18,7 @@ from headwater.base.printable import printable, printable_lines
 from headwater.interfaces.answers import answer_text
 
 if TYPE_CHECKING:
+    from headwater.app.drop_folder import News
     from headwater.app.workspace import Workspace
 
 CELL_WIDTH = 60
@@ -118,6 +119,18 @@ def count_text(count: int, noun: str) -> str:
 
 def bad_rows_text(table: str, count: int) -> str:
     return f"{count_text(count, 'dead letter')} kept: see `headwater deadletters {table} list`"
+
+
+def show_dropped(news: News, *, quiet: bool = False) -> bool:
+    """What the drop folder reports. False for a file that was moved to `_failed`. `quiet` shows only errors."""
+    from headwater.app.drop_folder import PutAway, Taken
+
+    if not isinstance(news, Taken):
+        show_error(news.error if isinstance(news, PutAway) else news, as_json=False)
+    elif not quiet:
+        kept = f"; {bad_rows_text(news.table, news.rows_refused)}" if news.rows_refused else ""
+        say(f"drop: {count_text(news.files, 'file')}, {count_text(news.rows, 'row')} into {news.table}{kept}")
+    return not isinstance(news, PutAway)
 
 
 def age_text(seconds: float | None) -> str:

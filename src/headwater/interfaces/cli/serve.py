@@ -14,10 +14,9 @@ import typer
 
 from headwater.base import limits
 from headwater.base.clock import now_us, to_text
-from headwater.interfaces.cli.output import count_text, opened_project, say, seconds_text, show_error
+from headwater.interfaces.cli.output import count_text, opened_project, say, seconds_text, show_dropped, show_error
 
 if TYPE_CHECKING:
-    from headwater.app.drop_folder import News
     from headwater.app.ingest import Ingestor
     from headwater.app.serve import EndedRun
     from headwater.app.workspace import Workspace
@@ -51,7 +50,7 @@ def serve(
             ingestor,
             tell=lambda error: show_error(error, as_json=False),
             on_run=_nothing if quiet else _narrate,
-            on_dropped=lambda news: _show_dropped(news, quiet=quiet),
+            on_dropped=lambda news: show_dropped(news, quiet=quiet),
         )
         listening = nullcontext("") if no_http else _http(opened, ingestor, host, port, otlp=otlp)
         with until_signal(served.stop), listening as where:
@@ -141,12 +140,6 @@ def until_signal(stop: Callable[[], None]) -> Iterator[None]:
 
 def _nothing(_run: EndedRun) -> None:
     """Says nothing."""
-
-
-def _show_dropped(news: News, *, quiet: bool) -> None:
-    from headwater.interfaces.cli.drop_messages import show_dropped
-
-    show_dropped(news, quiet=quiet)
 
 
 def _narrate(run: EndedRun) -> None:
