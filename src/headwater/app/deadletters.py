@@ -121,8 +121,8 @@ def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retr
         # Where dead letters of files were taken out, those of rows beside them are in a new file now.
         return done.files_to_read > 0 or any(file.path not in seen for file in standing.files)
 
-    with _hands(workspace) as hands:
-        while until_landed(table, lambda _number: part(*hands)):
+    with _writing(workspace) as (store, files):
+        while until_landed(table, lambda _number: part(store, files)):
             pass
     return Retried(
         table,
@@ -136,7 +136,7 @@ def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retr
 
 def drop(workspace: Workspace, table: str, *, place: str | None = None) -> int:
     """Delete dead letters on a user's explicit request. Returns how many there were."""
-    with _hands(workspace) as (store, files):
+    with _writing(workspace) as (store, files):
         return until_landed(table, lambda _number: _drop(store, files, table, place))
 
 
@@ -261,7 +261,7 @@ def _unseen(letters: DeadLetterFiles | None, seen: Collection[str]) -> DeadLette
 
 
 @contextmanager
-def _hands(workspace: Workspace) -> Iterator[tuple[Store, Files]]:
+def _writing(workspace: Workspace) -> Iterator[tuple[Store, Files]]:
     """The store and a directory name for new files. Views are refreshed afterwards."""
     store = workspace.landed_store(writable=True)
     with closing(PushWriter(store.catalog)) as writer:

@@ -24,13 +24,13 @@ from headwater.base.printable import printable
 from headwater.catalog.landing import Landing
 from headwater.catalog.ledger import cleared_since, taken_keys
 from headwater.catalog.lookup import current_seq
-from headwater.connectors.protocol import BadRows, SliceGone
+from headwater.connectors.protocol import SliceGone
 from headwater.duck.unique_keys import keys_are_unique
 from headwater.ingest.decode import TooLarge
 from headwater.ingest.dropped_files import DropFolder, Dropped, FileRows, file_errors, new_columns
 from headwater.ingest.due_files import Memory
 from headwater.ingest.group_commit import Base, Files, WrittenRows
-from headwater.ingest.prepare import refuse_rows, wider
+from headwater.ingest.prepare import wider
 from headwater.ingest.push_records import Accepted, Push, PushTable
 
 KEY = "filedrop:"
@@ -252,13 +252,10 @@ class Dropping:
         most_bad = push.target.max_bad_rows if push.on_bad_row == "dead_letter" else 0
         for place in (f"big-{number}", f"big-{number}-wider"):
             target = WriteTarget(root, f"{directory}/{place}", schema, run_id, now_us())
-            with file_errors():
+            with file_errors(push.target.table):
                 written = write_read(self.workspace.spark(), rows.in_parts(most_bad, added), target)
                 landing.files += written.files
-                try:
-                    check_written(written, max_bad_rows=most_bad)
-                except BadRows as error:
-                    refuse_rows(error.errors, error.total, push.target.table)
+                check_written(written, max_bad_rows=most_bad)
             if not written.unknown:
                 break
             added, rescues = new_columns(schema, written.unknown)

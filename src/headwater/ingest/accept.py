@@ -51,7 +51,7 @@ class Acceptor:
     ):
         self._store, self._ttl_seconds, self._on_landed = store, ttl_seconds, on_landed
         self._lock = threading.Lock()
-        self._lanes: dict[str, BatchQueue] = {}
+        self._queues: dict[str, BatchQueue] = {}
         self._writer = PushWriter(store.catalog)
         self._swept_at: float | None = None
 
@@ -68,81 +68,64 @@ class Acceptor:
         """Land batches of one table in their order, in as few commits as memory allows. Returns the answer to each, or
         what `accept` would raise. A refused batch does not stop the others."""
         outcomes: list[Accepted | Exception] = []
-        begun: list[Ticket | Exception] = []
+        begun: list[Ticket] = []
         base: Base | None = None
         held = 0
         for push in pushes:
             begun.append(ticket := self._begin(push, base))
-            if isinstance(ticket, Ticket) and ticket.prepared is not None:
+            if ticket.prepared is not None:
                 base, held = ticket.base, held + ticket.prepared.batch.nbytes
             if held > limits.PUSH_HELD_BYTES:
                 outcomes += self._land_begun(begun)
                 begun, base, held = [], None, 0
         return outcomes + self._land_begun(begun)
 
-    def _land_begun(self, outcomes: Sequence[Ticket | Exception]) -> list[Accepted | Exception]:
-        tickets = [each for each in outcomes if isinstance(each, Ticket) and not each.ended]
-        if tickets:
-            self._pass(self._lane(tickets[0].push.target.table), Waiter(tickets))
+    def _land_begun(self, tickets: Sequence[Ticket]) -> list[Accepted | Exception]:
+        if waiting := [ticket for ticket in tickets if not ticket.ended]:
+            self._wait_or_lead(self._queue(waiting[0].push.target.table), Waiter(waiting))
             crash_point("ingest.before_answer")
-        return [each.outcome if isinstance(each, Ticket) else each for each in outcomes]
+        return [ticket.outcome for ticket in tickets]
 
-    def _lane(self, table: str) -> BatchQueue:
+    def _queue(self, table: str) -> BatchQueue:
         """The number of table names is unbounded, since clients choose them, so idle queues are dropped. Dropping a
         queue while a thread enters it is safe: the ledger decides between two queues of a table, as it does between
         processes."""
         with self._lock:
-            if len(self._lanes) >= limits.PUSH_LANES and table not in self._lanes:
-                self._lanes = {name: lane for name, lane in self._lanes.items() if not lane.is_idle}
-            return self._lanes.setdefault(table, BatchQueue())
+            if len(self._queues) >= limits.PUSH_QUEUES and table not in self._queues:
+                self._queues = {name: queue for name, queue in self._queues.items() if not queue.is_idle}
+            return self._queues.setdefault(table, BatchQueue())
 
-    def _begin(self, push: Push, base: Base | None) -> Ticket | Exception:
-        """A batch that may land, or what is wrong with it. A large batch is prepared here, for the table as the batch
+    def _begin(self, push: Push, base: Base | None) -> Ticket:
+        """A batch that may land, or has ended with an error. A large batch is prepared here, for the table as the batch
         before it found it, so that small batches need not wait for that. One whose files take long to write lands here,
         in a commit of its own."""
+        ticket = Ticket(push, fingerprint(push) if push.key is not None else "")
         try:
-            self._check(push)
-            ticket = Ticket(push, fingerprint(push) if push.key is not None else "")
+            _check(push)
             if push.write is not None:
                 self._land([ticket])
             elif not _is_small(push):
                 _prepare([ticket], base) if base is not None else self._ready([ticket])
-            return ticket
         except Exception as error:
-            return error
+            ticket.error = error
+        return ticket
 
-    def _pass(self, lane: BatchQueue, waiter: Waiter) -> None:
+    def _wait_or_lead(self, queue: BatchQueue, waiter: Waiter) -> None:
         """Returns when all batches of the waiter have ended."""
         try:
-            lane.join(waiter)
+            queue.join(waiter)
             while not waiter.ended:
-                lane.gather()
-                group = lane.take()
+                queue.gather()
+                group = queue.take()
                 try:
                     self._land(group)
                 finally:
-                    lane.tell(group)
+                    queue.wake(group)
         finally:
             if waiter.leads:
-                lane.hand_over()
+                queue.hand_over()
             for ticket in waiter.tickets:
                 ticket.waiter = None  # breaks the reference cycle, which would keep the sent bytes
-
-    def _check(self, push: Push) -> None:
-        if not is_table_name(push.target.table):
-            raise HeadwaterError(
-                "HW-I03",
-                "that is not a name that a table can have",
-                hint=TABLE_NAME_HINT,
-            )
-        if push.target.table == LETTERS:
-            raise HeadwaterError(
-                "HW-I03",
-                f"`{LETTERS}` keeps bad rows, and takes no pushes",
-                hint="push to a table of another name",
-            )
-        if push.key is not None:
-            check_key(push.key)
 
     def close(self) -> None:
         self._writer.close()
@@ -229,6 +212,16 @@ class Acceptor:
                 return
             self._swept_at = now
         sweep(self._store, actor=actor)
+
+
+def _check(push: Push) -> None:
+    if not is_table_name(push.target.table):
+        raise HeadwaterError("HW-I03", "that is not a name that a table can have", hint=TABLE_NAME_HINT)
+    if push.target.table == LETTERS:
+        message = f"`{LETTERS}` keeps bad rows, and takes no pushes"
+        raise HeadwaterError("HW-I03", message, hint="push to a table of another name")
+    if push.key is not None:
+        check_key(push.key)
 
 
 def _is_small(push: Push) -> bool:

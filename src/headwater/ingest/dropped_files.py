@@ -40,8 +40,17 @@ from headwater.connectors.files.json_lines import add_bad_lines, chunks_of_piece
 from headwater.connectors.files.read import ReadFiles, open_piece
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.slices import cut_partitions, text_cuts
-from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile
-from headwater.connectors.protocol import ArrowRead, ItemRead, Json, Observed, SliceGone, TransientError, UnknownColumns
+from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile, whole_file
+from headwater.connectors.protocol import (
+    ArrowRead,
+    BadRows,
+    ItemRead,
+    Json,
+    Observed,
+    SliceGone,
+    TransientError,
+    UnknownColumns,
+)
 from headwater.ingest.decode import TooLarge
 from headwater.ingest.prepare import Prepared, columns_left, joined, prepare, prepare_cells, refuse_rows
 
@@ -114,11 +123,11 @@ class DropFolder:
     def rows(self, file: Dropped, sha256: str, forms: Mapping[str, TextForm]) -> FileRows:
         """The rows of a file whose hash is known."""
         how = FileFormat(format_of(file.name) or "", forms=forms, takes_all=True, below=self.shown)
-        return FileRows(self.project.absolute(), how, self._piece(file).file, sha256, file.table)
+        return FileRows(self.project.absolute(), how, self._found(file), sha256, file.table)
 
     def hash_of(self, file: Dropped) -> str:
         """The sha256 of a file's bytes. Raises `SliceGone` if the file has changed since the scan, and HW-C03."""
-        with file_errors(), OpenFile(self.project, self._piece(file), below=self.shown) as opened:
+        with file_errors(), OpenFile(self.project, whole_file(self._found(file)), below=self.shown) as opened:
             return str(opened.finish().version["sha256"])
 
     def put_away(self, file: Dropped, reason: dict[str, object]) -> str:
@@ -192,8 +201,8 @@ class DropFolder:
             return "is a compressed Parquet file", "decompress it: a Parquet file is compressed inside"
         return None
 
-    def _piece(self, file: Dropped) -> Piece:
-        return _whole(FoundFile(self.shown_path(file.path), file.stamp.size, file.stamp.mtime_ns))
+    def _found(self, file: Dropped) -> FoundFile:
+        return FoundFile(self.shown_path(file.path), file.stamp.size, file.stamp.mtime_ns)
 
     def _printable(self, path: str | Path) -> str:
         return _printable(self.shown_path(str(path)))
@@ -215,15 +224,14 @@ class FileRows:
         bad = BadRowList(room=most_bad or 0)
         found: list[Prepared] = []
         held = 0
-        with file_errors(), open_piece(self.root, self.how, _whole(self.file)) as opened:
+        with file_errors(self.table), open_piece(self.root, self.how, whole_file(self.file)) as opened:
             for prepared in _prepared_rows(opened, ReadFiles(self.root, self.how), schema, bad, added=None):
                 found.append(prepared)
                 held += prepared.batch.nbytes
                 if held > limits.MAX_BODY_BYTES:
                     raise TooLarge(limits.MAX_BODY_BYTES)
             self.check(opened.finish().version)
-        if bad.is_over:
-            refuse_rows([row.error for row in bad.rows], bad.total, self.table)
+            bad.raise_if_over()
         return replace(joined(found), bad=tuple(bad.rows))
 
     def in_parts(self, most_bad: int, added: Sequence[str] | None) -> ArrowRead:
@@ -276,10 +284,12 @@ def new_columns(schema: TableSchema, observed: Sequence[Observed]) -> tuple[list
 
 
 @contextmanager
-def file_errors() -> Iterator[None]:
-    """Translates the connector's errors about a file into errors of a batch."""
+def file_errors(table: str = "") -> Iterator[None]:
+    """Translates the connector's errors about a file, and about its rows, into errors of a batch."""
     try:
         yield
+    except BadRows as error:
+        refuse_rows(error.errors, error.total, table)
     except (UnreadableFile, UnusableColumn) as error:
         raise HeadwaterError("HW-I04", error.message, hint="fix the file and drop it again") from error
     except SourceFailed as error:
@@ -310,10 +320,6 @@ def _lines(opened: OpenFile, schema: TableSchema, bad: BadRowList, added: Sequen
         kept = prepared.bad[: max(bad.room, limits.ERRORS_SHOWN)]
         add_bad_lines(bad, opened, kept, total=len(prepared.bad))
         yield prepared
-
-
-def _whole(file: FoundFile) -> Piece:
-    return Piece(file, 0, file.size, whole=True)
 
 
 def _stamp(status: os.stat_result) -> Stamp:

@@ -49,6 +49,10 @@ class Piece:
         return Piece(FoundFile(source_id, size, mtime_ns), start, end, whole)
 
 
+def whole_file(file: FoundFile) -> Piece:
+    return Piece(file, 0, file.size, whole=True)
+
+
 class OpenFile:
     """A file that must be and stay what `piece` says; otherwise `SliceGone`, on entry or by `finish`.
 
@@ -257,7 +261,7 @@ def _is_utf16(head: bytes) -> bool:
 def content_hash(root: Path, file: FoundFile) -> str | None:
     """The hash of a file's bytes if it is as the scan saw it, else None."""
     try:
-        with OpenFile(root, Piece(file, 0, file.size, whole=True)) as opened:
+        with OpenFile(root, whole_file(file)) as opened:
             version: dict[str, str] = opened.finish().version
             return version["sha256"]
     except SliceGone:
