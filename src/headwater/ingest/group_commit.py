@@ -206,7 +206,8 @@ def land_pushes(
 def land_batches(landing: Landing, files: Files, target: PushTable, base: Base, batches: Sequence[Prepared]) -> int:
     """Write all batches, in their order, in as few files as possible, and add them to the commit. Returns the bytes of
     the files."""
-    schema = _schema(base, batches)
+    names = (name for prepared in batches for name in prepared.added)
+    schema = wider(base.schema, names, rescues=any(prepared.rescues for prepared in batches))
     run_id, directory, number = files.next(target.table)
     writer = PartWriter(
         landing.store.root,
@@ -296,12 +297,6 @@ def _check_owner(connection: Connection, target: PushTable, entry: TableEntry) -
     owned = entry.pipeline == target.pipeline
     if not owned or not (target.in_manifest or connection.execute(landed).first() is None):
         raise owned_by_another(entry, "HW-I03", hint="push to a table of another name")
-
-
-def _schema(base: Base, batches: Sequence[Prepared]) -> TableSchema:
-    """The base with the new columns of the batches, in the order in which they came."""
-    names = (name for prepared in batches for name in prepared.added)
-    return wider(base.schema, names, rescues=any(prepared.rescues for prepared in batches))
 
 
 def _joined(batches: Sequence[Prepared]) -> Iterator[pa.RecordBatch]:
