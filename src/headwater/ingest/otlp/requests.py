@@ -19,7 +19,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.ingest.otlp.any_values import present
 from headwater.ingest.otlp.parse_json import Message, Misfit, parse_json
 from headwater.ingest.otlp.pieces import Levels, RequestPiece, TooMuch, in_whole, json_pieces, protobuf_pieces
-from headwater.ingest.otlp.records import POINTS, SharedRows, log_rows, point_rows, span_rows
+from headwater.ingest.otlp.signal_rows import POINTS, SharedRows, log_rows, point_rows, span_rows
 from headwater.ingest.otlp.tables import Signal
 
 Form = Literal["protobuf", "json"]
