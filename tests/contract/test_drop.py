@@ -27,7 +27,7 @@ from headwater.catalog.ledger import ledger_keys
 from headwater.catalog.lookup import current_seq, table_states
 from headwater.catalog.verify import verify
 from headwater.connectors.protocol import SliceGone
-from headwater.ingest.drop.folder import DropFolder, Dropped
+from headwater.ingest.dropped_files import DropFolder, Dropped
 from headwater.storage.store_files import data_files
 
 UPSERT = """

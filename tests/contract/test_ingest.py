@@ -60,11 +60,11 @@ def furnished(place: Place) -> Store:
 
 
 @contextmanager
-def led(lane: BatchQueue) -> Iterator[None]:
+def led(queue: BatchQueue) -> Iterator[None]:
     """Somebody leads who lands nothing: all who come wait."""
-    lane.join(Waiter(()))
+    queue.join(Waiter(()))
     yield
-    lane.hand_over()
+    queue.hand_over()
 
 
 def test_every_crash_point_of_a_push_is_one_to_be_killed_at() -> None:
@@ -176,12 +176,12 @@ def test_pushes_that_wait_for_one_commit_share_the_next(place: Place) -> None:
     store, other = place.open(), place.open()
     acceptor = Acceptor(store)
     acceptor.accept(push(b'{"label": "first"}\n'))
-    lane = acceptor._lanes["events"]
+    queue = acceptor._queues["events"]
     bodies = {str(n): b'{"label": "%d", "c%d": 1}\n' % (n, n) for n in range(6)}
     with ThreadPoolExecutor(len(bodies)) as threads:
-        with led(lane):
+        with led(queue):
             running = {key: threads.submit(acceptor.accept, push(body, key=key)) for key, body in bodies.items()}
-            _until(lambda: lane.waiting == len(bodies))
+            _until(lambda: queue.waiting == len(bodies))
             taken = Acceptor(other).accept(push(bodies["4"], key="4"))
             Acceptor(other).accept(push(b'{"label": "stolen"}\n', key="5"))
         answers = {key: each.result() for key, each in running.items() if key != "5"}
@@ -204,11 +204,11 @@ def test_two_of_one_key_that_wait_together_land_once(place: Place) -> None:
     store = place.open()
     acceptor = Acceptor(store)
     acceptor.accept(push(b'{"label": "first"}\n'))
-    lane = acceptor._lanes["events"]
+    queue = acceptor._queues["events"]
     with ThreadPoolExecutor(4) as threads:
-        with led(lane):
+        with led(queue):
             running = [threads.submit(acceptor.accept, push(key="k")) for _ in range(4)]
-            _until(lambda: lane.waiting == 4)
+            _until(lambda: queue.waiting == 4)
         answers = [each.result() for each in running]
     assert sorted(answer.replayed for answer in answers) == [False, True, True, True]
     assert {answer.snapshot_id for answer in answers} == {"2"}

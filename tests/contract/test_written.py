@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import select
@@ -24,7 +26,6 @@ from headwater.catalog.lookup import table_states
 from headwater.catalog.verify import verify
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.group_commit import Base, Files, WrittenRows
-from headwater.ingest.large_batch import land_written
 from headwater.ingest.prepare import prepare
 from headwater.ingest.push_records import Accepted, Push
 from headwater.storage.part_writer import PartWriter
@@ -62,7 +63,8 @@ def land(store: Store, big: Push = BIG, *, before_commit: Push | None = None) ->
             Acceptor(store).accept(before_commit)
         return WrittenRows(run_id, schema, tuple(written), prepared.bad, unique_keys=False)
 
-    return land_written(store, big, write, on_landed=lambda _table, _prepared: None)
+    with closing(Acceptor(store)) as acceptor:
+        return acceptor.accept(replace(big, write=write))
 
 
 def land_once(place: Place) -> Accepted:
@@ -161,8 +163,8 @@ def test_a_writer_that_takes_long_is_kept_alive_meanwhile(place: Place, monkeypa
             time.sleep(0.01)
         raise InterruptedError("it was renewed")
 
-    with pytest.raises(InterruptedError):
-        land_written(store, BIG, write, on_landed=lambda _table, _prepared: None)
+    with pytest.raises(InterruptedError), closing(Acceptor(store)) as acceptor:
+        acceptor.accept(replace(BIG, write=write))
     with store.catalog.snapshot() as connection:
         assert connection.execute(select(t.lease)).all() == []
     store.close()

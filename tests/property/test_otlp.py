@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.ingest.otlp.lines import lines
-from headwater.ingest.otlp.requests import Form, rows_of
+from headwater.ingest.otlp.requests import Form, lines, rows_of
 from headwater.ingest.otlp.tables import Signal
 from unit.ingest.otlp_requests import logs, metrics, traces
 from unit.ingest.test_otlp_parse_json import in_hex

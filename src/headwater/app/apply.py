@@ -69,7 +69,7 @@ def apply(
     trigger: str = "apply",
     wait: bool = False,
     on_event: Callable[[Event], None] = lambda _event: None,
-    on_dropped: Callable[[News], None] = lambda _news: None,
+    on_dropped: Callable[[News], object] = lambda _news: None,
 ) -> ApplyResult:
     """Bring the store up to the sources of the named pipelines (all, if none is named). If there is nothing to do,
     nothing is written and no Spark starts. With `plan_file`, raises HW-T02 if the plan in it is no longer the current

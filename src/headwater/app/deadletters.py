@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,10 +33,9 @@ from headwater.catalog.dead_letters import (
 from headwater.catalog.evolution import Evolution
 from headwater.catalog.landing import Landing, until_landed
 from headwater.catalog.lookup import table_entry
-from headwater.catalog.push_writers import end_writer, new_writer
 from headwater.catalog.records import ItemsLanded
 from headwater.connectors.files.changes import unread_version
-from headwater.ingest.group_commit import Base, Files, base_of, check_base, land_batches
+from headwater.ingest.group_commit import Base, Files, PushWriter, base_of, check_base, land_batches
 from headwater.ingest.push_records import PushTable
 from headwater.ingest.retry_dead_letters import retry_coercion
 from headwater.manifest.spec import TableSpec
@@ -121,8 +120,8 @@ def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retr
         # Where dead letters of files were taken out, those of rows beside them are in a new file now.
         return done.files_to_read > 0 or any(file.path not in seen for file in standing.files)
 
-    with _hands(workspace) as hands:
-        while until_landed(table, lambda _number: part(*hands)):
+    with _writing(workspace) as (store, files):
+        while until_landed(table, lambda _number: part(store, files)):
             pass
     return Retried(
         table,
@@ -136,7 +135,7 @@ def retry(workspace: Workspace, table: str, *, place: str | None = None) -> Retr
 
 def drop(workspace: Workspace, table: str, *, place: str | None = None) -> int:
     """Delete dead letters on a user's explicit request. Returns how many there were."""
-    with _hands(workspace) as (store, files):
+    with _writing(workspace) as (store, files):
         return until_landed(table, lambda _number: _drop(store, files, table, place))
 
 
@@ -261,15 +260,12 @@ def _unseen(letters: DeadLetterFiles | None, seen: Collection[str]) -> DeadLette
 
 
 @contextmanager
-def _hands(workspace: Workspace) -> Iterator[tuple[Store, Files]]:
+def _writing(workspace: Workspace) -> Iterator[tuple[Store, Files]]:
     """The store and a directory name for new files. Views are refreshed afterwards."""
     store = workspace.landed_store(writable=True)
-    files = Files(new_writer(store.catalog))
-    try:
-        yield store, files
+    with closing(PushWriter(store.catalog)) as writer:
+        yield store, writer.files()
         refresh(store, workspace.project)
-    finally:
-        end_writer(store.catalog, files.writer)
 
 
 def _directory(files: Files) -> str:

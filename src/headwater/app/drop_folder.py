@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from headwater.app.ingest import Ingestor
 from headwater.app.workspace import Workspace
@@ -24,14 +24,13 @@ from headwater.base.printable import printable
 from headwater.catalog.landing import Landing
 from headwater.catalog.ledger import cleared_since, taken_keys
 from headwater.catalog.lookup import current_seq
-from headwater.connectors.protocol import BadRows, SliceGone
+from headwater.connectors.protocol import SliceGone
 from headwater.duck.unique_keys import keys_are_unique
 from headwater.ingest.decode import TooLarge
-from headwater.ingest.drop.due_files import Memory
-from headwater.ingest.drop.folder import DropFolder, Dropped
-from headwater.ingest.drop.rows import FileRows, file_errors, new_columns
+from headwater.ingest.dropped_files import DropFolder, Dropped, FileRows, file_errors, new_columns
+from headwater.ingest.due_files import Memory
 from headwater.ingest.group_commit import Base, Files, WrittenRows
-from headwater.ingest.prepare import refuse_rows, wider
+from headwater.ingest.prepare import wider
 from headwater.ingest.push_records import Accepted, Push, PushTable
 
 KEY = "filedrop:"
@@ -43,9 +42,9 @@ class Taken:
     """Files that one scan landed in a table, their rows, and the bad rows that were kept as dead letters."""
 
     table: str
-    files: int = 0
-    rows: int = 0
-    rows_refused: int = 0
+    files: int
+    rows: int
+    rows_refused: int
 
 
 @dataclass(frozen=True)
@@ -59,29 +58,21 @@ News = Taken | PutAway | HeadwaterError
 """What happened, or a problem that keeps a file or a table from landing; a problem is reported once."""
 
 
-class _Reading(NamedTuple):
-    """A file that is being landed."""
-
-    folder: DropFolder
-    target: PushTable
-    file: Dropped
-
-
 @dataclass
 class Dropping:
     """Scans the drop folder of a project, from one thread. Any number of processes may scan one folder: the ledger
     decides which of them lands a file."""
 
     workspace: Workspace
-    on_news: Callable[[News], None]
+    on_news: Callable[[News], object]
     ingestor: Ingestor
     ended: threading.Event = field(default_factory=threading.Event)
     _memory: Memory = field(init=False)
     _reported: dict[str, HeadwaterError] = field(default_factory=dict)
     _listing_seconds: float = 0.0
     _seen_seq: int | None = None
-    _big: dict[str, tuple[_Reading, Future[Accepted]]] = field(default_factory=dict)
-    _taken: dict[str, Taken] = field(default_factory=dict)
+    _big: dict[str, tuple[Dropped, Future[Accepted | Exception]]] = field(default_factory=dict)
+    _taken: dict[str, list[Accepted]] = field(default_factory=dict)
     _again: int = 0
     """How many files of this scan will be retried."""
 
@@ -97,23 +88,25 @@ class Dropping:
                 self._reported.pop("", None)
             except Exception as error:
                 with suppress(Exception):  # files land even if reporting fails
-                    self._report("", as_headwater(error))
+                    self._report({"": error})
         self.close()
 
     def scan(self) -> bool:
         """Land the files that are due now; True if a later scan may find more of the present files."""
-        folder, self._again = self._folder(), 0
+        self._again = 0
         began, began_ns = time.monotonic(), time.time_ns()
-        files, problems = folder.scan()
+        files, problems = self._folder().scan()
         self._listing_seconds = time.monotonic() - began
         self._note_big()
-        self._report_problems(folder, problems)
+        # Of the problems with files and folders, those that are gone are forgotten.
+        self._reported = {place: e for place, e in self._reported.items() if place in problems or place[-1:] in "/"}
+        self._report(problems)
         if files:
             self._forget_cleared()
         due, left = self._memory.due(files, now=time.monotonic(), now_ns=began_ns, busy=self._big)
         for table in due:
             if not self.ended.is_set() and not self._memory.table_waits(table, now=time.monotonic()):
-                self._take_table(folder, table, due[table])
+                self._take_table(table, due[table])
         self._report_taken()
         return left + self._again > 0
 
@@ -133,79 +126,87 @@ class Dropping:
         project = self.workspace.project
         return DropFolder(project.root, project.spec.project.drop)
 
-    def _take_table(self, folder: DropFolder, table: str, files: Sequence[Dropped]) -> None:
+    def _take_table(self, table: str, files: Sequence[Dropped]) -> None:
         try:
             target = self.ingestor.target(self.workspace, table)
             for start in range(0, len(files), limits.PUSH_GROUP_BATCHES):
-                self._take(folder, target, files[start : start + limits.PUSH_GROUP_BATCHES])
+                self._take(target, files[start : start + limits.PUSH_GROUP_BATCHES])
         except Exception as error:  # the other tables go on
-            self._table_failed(table, as_headwater(error))
+            self._table_failed(table, error)
         else:
             self._memory.table_works(table)
             self._reported.pop(f"{table}/", None)
 
-    def _take(self, folder: DropFolder, target: PushTable, files: Sequence[Dropped]) -> None:
+    def _take(self, target: PushTable, files: Sequence[Dropped]) -> None:
         """Land the files of one table that the ledger does not know. Raises errors of the table or the store."""
-        found: list[tuple[_Reading, FileRows]] = []
+        found: list[tuple[Dropped, Push]] = []
         for file in files:
             if self.ended.is_set():
                 return
-            reading = _Reading(folder, target, file)
             if file.stamp.size > limits.MAX_BODY_BYTES:
-                self._begin_big(reading)
+                self._begin_big(file)
                 continue
             try:
-                found.append((reading, self._rows(reading)))
+                found.append((file, self._push(target, file)))
             except (SliceGone, HeadwaterError) as error:
-                self._note(reading, error)
+                self._note(file, error)
         with self.workspace.store().catalog.snapshot() as connection:
-            keys = [KEY + rows.sha256 for _, rows in found]
-            known = taken_keys(connection, target.table, keys, now_us=now_us())
-        for reading, rows in found:
-            if KEY + rows.sha256 in known:
-                self._memory.done(reading.file)
-        new = [(reading, rows) for reading, rows in found if KEY + rows.sha256 not in known]
-        pushes = (_push(reading, rows) for reading, rows in new if not self.ended.is_set())
+            known = taken_keys(connection, target.table, [push.key or "" for _, push in found], now_us=now_us())
+        for file, push in found:
+            if push.key in known:
+                self._memory.done(file)
+        new = [(file, push) for file, push in found if push.key not in known]
+        pushes = (push for _, push in new if not self.ended.is_set())
         outcomes = list(zip(new, self.ingestor.ingest_together(self.workspace, pushes)))
-        for (reading, _), outcome in sorted(outcomes, key=lambda pair: not isinstance(pair[1], Accepted)):
-            self._note(reading, outcome)  # landed files first: an error of the table ends this loop
+        for (file, _), outcome in sorted(outcomes, key=lambda pair: not isinstance(pair[1], Accepted)):
+            self._note(file, outcome)  # landed files first: an error of the table ends this loop
 
-    def _rows(self, reading: _Reading) -> FileRows:
-        """The rows of a file, with the hash of its bytes, which is remembered. Raises `SliceGone`, and HW-C03."""
-        sha256 = self._memory.hash_of(reading.file)
+    def _push(self, target: PushTable, file: Dropped) -> Push:
+        """A file as a batch. The hash of its bytes is remembered. Raises `SliceGone`, and HW-C03."""
+        folder, sha256 = self._folder(), self._memory.hash_of(file)
         if sha256 is None:
-            sha256 = reading.folder.hash_of(reading.file)
-            self._memory.hashed(reading.file, sha256)
-        return reading.folder.rows(reading.file, sha256, reading.target.forms)
+            sha256 = folder.hash_of(file)
+            self._memory.hashed(file, sha256)
+        rows = folder.rows(file, sha256, target.forms)
+        return Push(
+            target,
+            b"",
+            this_actor(),
+            key=KEY + sha256,
+            key_expires=False,
+            fingerprint=f"sha256:{sha256}",
+            on_bad_row=target.on_bad_row or "dead_letter",
+            source=rows.file.source_id,
+            format=rows.how.format,
+            reader=rows,
+        )
 
-    def _note(self, reading: _Reading, outcome: Accepted | BaseException) -> None:
+    def _note(self, file: Dropped, outcome: Accepted | BaseException) -> None:
         """Record the outcome of a file. Raises errors of the table or the store, not those of the file."""
-        file, table = reading.file, reading.file.table
         match outcome:
             case Accepted():
                 self._memory.done(file)
                 if not outcome.replayed:
-                    before = self._taken.get(table, Taken(table))
-                    rows, bad = before.rows + outcome.rows_ingested, before.rows_refused + outcome.rows_refused
-                    self._taken[table] = Taken(table, before.files + 1, rows, bad)
+                    self._taken.setdefault(file.table, []).append(outcome)
             case TooLarge():
-                self._begin_big(reading)
+                self._begin_big(file)
             case SliceGone():
                 self._memory.hashed(file, None)
                 self._again += 1
             case PassingFailure() if self._memory.failed(file, now=time.monotonic()):
                 self._again += 1
             case RejectedBatch() | PassingFailure():
-                self._put_away(reading.folder, file, outcome)
+                self._put_away(file, outcome)
             case error:
                 raise as_headwater(error)
 
-    def _table_failed(self, table: str, error: HeadwaterError) -> None:
+    def _table_failed(self, table: str, error: BaseException) -> None:
         self._memory.table_failed(table, now=time.monotonic())
-        self._report(f"{table}/", error)
+        self._report({f"{table}/": error})
 
-    def _put_away(self, folder: DropFolder, file: Dropped, error: HeadwaterError) -> None:
+    def _put_away(self, file: Dropped, error: HeadwaterError) -> None:
         self._memory.given_up(file)
+        folder = self._folder()
         place = folder.shown_path(file.path)
         message = error.message.replace(place, printable(place))  # a line break in a name begins no line of a log
         hint = f"fix the file, and move it back to `{folder.shown_path(file.table)}/`"
@@ -219,98 +220,91 @@ class Dropping:
             error.hint, error.places = "fix the file", (Position(place),)
         self.on_news(PutAway(error))
 
-    def _begin_big(self, reading: _Reading) -> None:
+    def _begin_big(self, file: Dropped) -> None:
         """Land a file in parallel, after earlier big files. Even its hash takes a while."""
         before = [landed for _, landed in self._big.values()][-1:]
-        landed: Future[Accepted] = Future()
+        landed: Future[Accepted | Exception] = Future()
 
         def land() -> None:
             wait(before)
             try:
-                landed.set_result(self._land_big(reading))
+                landed.set_result(self._land_big(file))
             except BaseException as error:
                 landed.set_exception(error)
 
-        self._big[reading.file.path] = reading, landed
+        self._big[file.path] = file, landed
         threading.Thread(target=land, name="drop-big", daemon=True).start()
 
-    def _land_big(self, reading: _Reading) -> Accepted:
-        """Land a file in one commit with its key, or find that it has landed. Raises what `Ingestor.ingest` raises,
-        `SliceGone`, and HW-J03 if Spark cannot write it."""
-        rows = self._rows(reading)
-        push = _push(reading, rows)
+    def _land_big(self, file: Dropped) -> Accepted | Exception:
+        """Land a file in one commit with its key, or find that it has landed. Raises `SliceGone` and HW-C03; returns
+        what `Ingestor.ingest` raises, and HW-J03 if Spark cannot write it."""
+        push = self._push(self.ingestor.target(self.workspace, file.table), file)
+        return self.ingestor.ingest_together(self.workspace, [replace(push, write=partial(self._write_big, push))])[0]
 
-        def write(base: Base, files: Files, landing: Landing) -> WrittenRows:
-            from headwater.spark.write_frame import WriteTarget, check_written, write_read
+    def _write_big(self, push: Push, base: Base, files: Files, landing: Landing) -> WrittenRows:
+        """`Push.write`: Spark writes the file, twice if it brings columns."""
+        from headwater.spark.write_frame import WriteTarget, check_written, write_read
 
-            run_id, directory, number = files.next(push.target.table)
-            root, schema, added = self.workspace.store().root, base.schema, None
-            most_bad = push.target.max_bad_rows if push.on_bad_row == "dead_letter" else 0
-            for place in (f"big-{number}", f"big-{number}-wider"):
-                target = WriteTarget(root, f"{directory}/{place}", schema, run_id, now_us())
-                with file_errors():
-                    written = write_read(self.workspace.spark(), rows.in_parts(most_bad, added), target)
-                    landing.files += written.files
-                    try:
-                        check_written(written, max_bad_rows=most_bad)
-                    except BadRows as error:
-                        refuse_rows(error.errors, error.total, push.target.table)
-                if not written.unknown:
-                    break
-                added, rescues = new_columns(schema, written.unknown)
-                schema = wider(schema, added, rescues=rescues)
-            assert not written.unknown
-            rows.check(written.items[rows.file.source_id])
-            unique = base.mode == "upsert" and keys_are_unique(root, written.files, schema)
-            return WrittenRows(run_id, schema, tuple(written.files), tuple(written.bad), unique)
-
-        return self.ingestor.ingest_written(self.workspace, push, write)
+        rows = push.reader
+        assert isinstance(rows, FileRows)
+        run_id, directory, number = files.next(push.target.table)
+        root, schema, added = self.workspace.store().root, base.schema, None
+        most_bad = push.target.max_bad_rows if push.on_bad_row == "dead_letter" else 0
+        for place in (f"big-{number}", f"big-{number}-wider"):
+            target = WriteTarget(root, f"{directory}/{place}", schema, run_id, now_us())
+            with file_errors(push.target.table):
+                written = write_read(self.workspace.spark(), rows.in_parts(most_bad, added), target)
+                landing.files += written.files
+                check_written(written, max_bad_rows=most_bad)
+            if not written.unknown:
+                break
+            added, rescues = new_columns(schema, written.unknown)
+            schema = wider(schema, added, rescues=rescues)
+        assert not written.unknown
+        rows.check(written.items[rows.file.source_id])
+        unique = base.mode == "upsert" and keys_are_unique(root, written.files, schema)
+        return WrittenRows(run_id, schema, tuple(written.files), tuple(written.bad), unique)
 
     def _note_big(self) -> None:
-        for path, (reading, landed) in list(self._big.items()):
+        for path, (file, landed) in list(self._big.items()):
             if landed.done():
                 del self._big[path]
                 try:
-                    self._note(reading, landed.exception() or landed.result())
+                    self._note(file, landed.exception() or landed.result())
                 except HeadwaterError as error:
-                    self._table_failed(reading.file.table, error)
+                    self._table_failed(file.table, error)
 
     def _forget_cleared(self) -> None:
         """Treat the files of a table whose ledger was cleared as new."""
         store = self.workspace.existing_store()
-        if store is None:
-            return
-        with store.catalog.snapshot() as connection:
-            seq = current_seq(connection)
-            if self._seen_seq is not None and seq > self._seen_seq:
-                self._memory.forget(cleared_since(connection, self._seen_seq))
-        self._seen_seq = seq
+        if store is not None:
+            with store.catalog.snapshot() as connection:
+                seq = current_seq(connection)
+                if self._seen_seq is not None and seq > self._seen_seq:
+                    self._memory.forget(cleared_since(connection, self._seen_seq))
+            self._seen_seq = seq
 
-    def _report_problems(self, folder: DropFolder, problems: Mapping[str, HeadwaterError]) -> None:
-        """Report each problem once; one that was gone and comes back is reported again."""
-        self._reported = {place: e for place, e in self._reported.items() if place in problems or place[-1:] in "/"}
-        new = {place: e for place, e in problems.items() if not e.is_like(self._reported.get(place))}
+    def _report(self, problems: Mapping[str, BaseException]) -> None:
+        """Report each problem once: not again while it stays as it is."""
+        found = {place: as_headwater(error) for place, error in problems.items()}
+        new = {place: error for place, error in found.items() if not error.is_like(self._reported.get(place))}
         self._reported |= new
         for error in list(new.values())[: limits.ERRORS_SHOWN]:
             self.on_news(error)
         if (more := len(new) - limits.ERRORS_SHOWN) > 0:
-            hint = f"move them out of `{folder.shown}`"
+            hint = f"move them out of `{self._folder().shown}`"
             self.on_news(HeadwaterError("HW-I04", f"{more} more entries of the folder cannot be landed", hint=hint))
-
-    def _report(self, place: str, error: HeadwaterError) -> None:
-        if not error.is_like(self._reported.get(place)):
-            self._reported[place] = error
-            self.on_news(error)
 
     def _report_taken(self) -> None:
         taken, self._taken = self._taken, {}
-        for news in taken.values():
-            self.on_news(news)
+        for table, found in taken.items():
+            rows, refused = sum(each.rows_ingested for each in found), sum(each.rows_refused for each in found)
+            self.on_news(Taken(table, len(found), rows, refused))
         if taken:
             self.ingestor.show_soon(self.workspace)
 
 
-def take_dropped(workspace: Workspace, on_news: Callable[[News], None]) -> None:
+def take_dropped(workspace: Workspace, on_news: Callable[[News], object]) -> None:
     """Land the files of the drop folder once: `apply` does this before it reads sources. It waits a moment for files
     that are still being written; if they are not complete then, they are left for the next time."""
     with closing(Ingestor()) as ingestor, closing(Dropping(workspace, on_news, ingestor)) as dropping:
@@ -319,19 +313,3 @@ def take_dropped(workspace: Workspace, on_news: Callable[[News], None]) -> None:
             if not dropping.finish() and not left:
                 break
             time.sleep(limits.DROP_SCAN_SECONDS)
-
-
-def _push(reading: _Reading, rows: FileRows) -> Push:
-    target = reading.target
-    return Push(
-        target=target,
-        body=b"",
-        actor=this_actor(),
-        key=KEY + rows.sha256,
-        key_expires=False,
-        fingerprint=f"sha256:{rows.sha256}",
-        on_bad_row=target.on_bad_row or "dead_letter",
-        source=rows.file.source_id,
-        format=rows.how.format,
-        reader=rows,
-    )

@@ -21,7 +21,6 @@ from headwater.catalog.ledger import ledger_keys
 from headwater.connectors.files.config import compression_of
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.decode import Encoding, TooLarge, decoded
-from headwater.ingest.large_batch import Write, land_written
 from headwater.ingest.ledger_rules import clear_keys
 from headwater.ingest.prepare import Prepared
 from headwater.ingest.push_records import Accepted, OnBadRow, Push, PushTable
@@ -96,10 +95,6 @@ class Ingestor:
     def ingest_together(self, workspace: Workspace, pushes: Iterable[Push]) -> list[Accepted | Exception]:
         """Land batches of one table in their order, in as few commits as possible: an answer or an error for each."""
         return self._accepting(workspace).accept_together(pushes)
-
-    def ingest_written(self, workspace: Workspace, push: Push, write: Write) -> Accepted:
-        """Land a batch whose files `write` makes, because it is too large to be held in memory."""
-        return land_written(workspace.store(), push, write, on_landed=self._landed)
 
     def target(
         self,

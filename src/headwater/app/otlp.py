@@ -8,9 +8,8 @@ from headwater.app.ingest import Accepted, DeclaredColumn, Encoding, Ingestor, T
 from headwater.app.workspace import Workspace
 from headwater.base import limits
 from headwater.coerce.row_errors import RowError
-from headwater.ingest.otlp.lines import lines
 from headwater.ingest.otlp.parse_json import Message
-from headwater.ingest.otlp.requests import Form, response, rows_of, written
+from headwater.ingest.otlp.requests import Form, lines, response, rows_of, written
 from headwater.ingest.otlp.tables import COLUMNS, TABLES, Signal
 
 __all__ = ["Form", "Message", "Signal", "TooLarge", "written"]

@@ -17,6 +17,7 @@ PipelineId = NewType("PipelineId", str)
 TableName = NewType("TableName", str)
 
 TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+TABLE_NAME_HINT = "small letters, digits and `_`, at most 63 of them, and no digit first"
 PIPELINE_ID = re.compile(r"[a-z_][a-z0-9_-]{0,62}")
 TRIGGER_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}")
 """The name that a user gives to a trigger."""

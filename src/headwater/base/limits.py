@@ -61,7 +61,7 @@ PUSH_SMALL_BYTES = 256 * 1024
 """Pushed batches up to this size are coerced together with the others of their commit."""
 PUSH_GATHER_SECONDS = 0.01
 """How long a commit of pushed batches waits for the callers that the previous commit answered."""
-PUSH_LANES = 1_000
+PUSH_QUEUES = 1_000
 """The most tables without a push under way that are remembered."""
 LANDING_TRIES = 16
 """How often rows are landed from a new state because their table changed meanwhile."""

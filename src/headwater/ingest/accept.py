@@ -10,30 +10,29 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 
 from headwater.base import limits
 from headwater.base.clock import now_us
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError, LeaseLost
-from headwater.base.ids import is_table_name
+from headwater.base.ids import TABLE_NAME_HINT, is_table_name
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.landing import Landing, until_landed
-from headwater.catalog.lease import Lease, renew
 from headwater.catalog.ledger import LedgerKey, taken_keys
 from headwater.catalog.log import heal_log
 from headwater.catalog.lookup import current_seq
-from headwater.catalog.push_writers import end_writer, new_writer
 from headwater.ingest.batch_queue import BatchQueue, Ticket, Waiter
 from headwater.ingest.group_commit import (
     SEND_AGAIN,
     Base,
-    Files,
+    PushWriter,
     add_keys,
     base_of,
     check_base,
-    land_bad,
-    land_batches,
+    kept_files,
+    land_pushes,
 )
 from headwater.ingest.ledger_rules import check_key, fingerprint, replay, sweep
 from headwater.ingest.prepare import Prepared, prepare, prepare_together
@@ -52,8 +51,8 @@ class Acceptor:
     ):
         self._store, self._ttl_seconds, self._on_landed = store, ttl_seconds, on_landed
         self._lock = threading.Lock()
-        self._lanes: dict[str, BatchQueue] = {}
-        self._files: Files | None = None
+        self._queues: dict[str, BatchQueue] = {}
+        self._writer = PushWriter(store.catalog)
         self._swept_at: float | None = None
 
     def accept(self, push: Push) -> Accepted:
@@ -69,85 +68,67 @@ class Acceptor:
         """Land batches of one table in their order, in as few commits as memory allows. Returns the answer to each, or
         what `accept` would raise. A refused batch does not stop the others."""
         outcomes: list[Accepted | Exception] = []
-        begun: list[Ticket | Exception] = []
+        begun: list[Ticket] = []
         base: Base | None = None
         held = 0
         for push in pushes:
             begun.append(ticket := self._begin(push, base))
-            if isinstance(ticket, Ticket) and ticket.prepared is not None:
+            if ticket.prepared is not None:
                 base, held = ticket.base, held + ticket.prepared.batch.nbytes
             if held > limits.PUSH_HELD_BYTES:
                 outcomes += self._land_begun(begun)
                 begun, base, held = [], None, 0
         return outcomes + self._land_begun(begun)
 
-    def _land_begun(self, outcomes: Sequence[Ticket | Exception]) -> list[Accepted | Exception]:
-        tickets = [each for each in outcomes if isinstance(each, Ticket) and not each.ended]
-        if tickets:
-            self._pass(self._lane(tickets[0].push.target.table), Waiter(tickets))
+    def _land_begun(self, tickets: Sequence[Ticket]) -> list[Accepted | Exception]:
+        if waiting := [ticket for ticket in tickets if not ticket.ended]:
+            self._wait_or_lead(self._queue(waiting[0].push.target.table), Waiter(waiting))
             crash_point("ingest.before_answer")
-        return [each.outcome if isinstance(each, Ticket) else each for each in outcomes]
+        return [ticket.outcome for ticket in tickets]
 
-    def _lane(self, table: str) -> BatchQueue:
+    def _queue(self, table: str) -> BatchQueue:
         """The number of table names is unbounded, since clients choose them, so idle queues are dropped. Dropping a
         queue while a thread enters it is safe: the ledger decides between two queues of a table, as it does between
         processes."""
         with self._lock:
-            if len(self._lanes) >= limits.PUSH_LANES and table not in self._lanes:
-                self._lanes = {name: lane for name, lane in self._lanes.items() if not lane.is_idle}
-            return self._lanes.setdefault(table, BatchQueue())
+            if len(self._queues) >= limits.PUSH_QUEUES and table not in self._queues:
+                self._queues = {name: queue for name, queue in self._queues.items() if not queue.is_idle}
+            return self._queues.setdefault(table, BatchQueue())
 
-    def _begin(self, push: Push, base: Base | None) -> Ticket | Exception:
-        """A batch that may land, or what is wrong with it. A large batch is prepared here, for the table as the batch
-        before it found it, so that small batches need not wait for that."""
+    def _begin(self, push: Push, base: Base | None) -> Ticket:
+        """A batch that may land, or has ended with an error. A large batch is prepared here, for the table as the batch
+        before it found it, so that small batches need not wait for that. One whose files take long to write lands here,
+        in a commit of its own."""
+        ticket = Ticket(push, fingerprint(push) if push.key is not None else "")
         try:
-            self._check(push)
-            ticket = Ticket(push, fingerprint(push) if push.key is not None else "")
-            if not _is_small(push):
+            _check(push)
+            if push.write is not None:
+                self._land([ticket])
+            elif not _is_small(push):
                 _prepare([ticket], base) if base is not None else self._ready([ticket])
-            return ticket
         except Exception as error:
-            return error
+            ticket.error = error
+        return ticket
 
-    def _pass(self, lane: BatchQueue, waiter: Waiter) -> None:
+    def _wait_or_lead(self, queue: BatchQueue, waiter: Waiter) -> None:
         """Returns when all batches of the waiter have ended."""
         try:
-            lane.join(waiter)
+            queue.join(waiter)
             while not waiter.ended:
-                lane.gather()
-                group = lane.take()
+                queue.gather()
+                group = queue.take()
                 try:
                     self._land(group)
                 finally:
-                    lane.tell(group)
+                    queue.wake(group)
         finally:
             if waiter.leads:
-                lane.hand_over()
+                queue.hand_over()
             for ticket in waiter.tickets:
                 ticket.waiter = None  # breaks the reference cycle, which would keep the sent bytes
 
-    def _check(self, push: Push) -> None:
-        if not is_table_name(push.target.table):
-            raise HeadwaterError(
-                "HW-I03",
-                "that is not a name that a table can have",
-                hint="small letters, digits and `_`, at most 63 of them, and no digit first",
-            )
-        if push.target.table == LETTERS:
-            raise HeadwaterError(
-                "HW-I03",
-                f"`{LETTERS}` keeps bad rows, and takes no pushes",
-                hint="push to a table of another name",
-            )
-        if push.key is not None:
-            check_key(push.key)
-
     def close(self) -> None:
-        """Leaves files that were written and not committed to gc."""
-        with self._lock:
-            files, self._files = self._files, None
-        if files is not None:
-            end_writer(self._store.catalog, files.writer)
+        self._writer.close()
 
     def _land(self, group: Sequence[Ticket]) -> None:
         """Every batch of the group gets an answer or an error."""
@@ -165,29 +146,27 @@ class Acceptor:
         """One commit for the rest of the group; None if the writer's lease was lost. Raises HW-T02 if the table
         changed; then nothing was written."""
         base = self._ready(group) if group else None
-        ready = [(t, t.prepared) for t in group if not t.ended and t.prepared is not None]
-        if base is None or not ready:
+        tickets = [ticket for ticket in group if not ticket.ended]
+        if base is None or not tickets:
             return True
-        target = ready[0][0].push.target
-        actor = ", ".join(dict.fromkeys(ticket.push.actor for ticket, _ in ready))
+        actor = ", ".join(dict.fromkeys(ticket.push.actor for ticket in tickets))
         crash_point("ingest.before_write")
-        files = self._writer()
-        with Landing(self._store, actor) as landing:
-            land_bad(landing, files, [(ticket.push, prepared) for ticket, prepared in ready])
-            shares = land_batches(landing, files, target, base, [prepared for _, prepared in ready])
-            keyed = [(t.push, t.sent, share) for (t, _), share in zip(ready, shares) if t.push.key is not None]
-            add_keys(landing, keyed, ttl_seconds=self._ttl_seconds)
+        is_long = tickets[0].push.write is not None
+        writing = kept_files(self._store.catalog) if is_long else nullcontext(self._writer.files())
+        with writing as files, Landing(self._store, actor) as landing:
+            landed = land_pushes(landing, files, base, [(ticket.push, ticket.prepared) for ticket in tickets])
+            keys = [(ticket.sent, each) for ticket, each in zip(tickets, landed) if ticket.push.key is not None]
+            add_keys(landing, keys, ttl_seconds=self._ttl_seconds)
             try:
                 seq = landing.commit(requires=(files.writer,)) if landing.changes else self._seq()
             except LeaseLost:
-                self._forget(files.writer)
+                self._writer.forget(files.writer)
                 return None
-        for (ticket, prepared), share in zip(ready, shares):
-            errors = tuple(bad.error for bad in prepared.bad[: limits.ERRORS_SHOWN])
-            ticket.answer = Accepted(str(seq), share.rows, share.bytes, rows_refused=share.refused, errors=errors)
-        for ticket, prepared in ready:
-            self._on_landed(ticket.push, prepared)
-        self._sweep(ready[0][0].push.actor)
+        for ticket, each in zip(tickets, landed):
+            ticket.answer = each.answer(seq)
+        for each in landed:
+            self._on_landed(each.push, each.prepared)
+        self._sweep(tickets[0].push.actor)
         return True
 
     def _seq(self) -> int:
@@ -197,7 +176,7 @@ class Acceptor:
 
     def _ready(self, group: Sequence[Ticket]) -> Base | None:
         """Answers the batches whose keys are in the ledger, before any body is read. Prepares the others for the table
-        as it is now, and returns that table. Afterwards each batch has ended or is prepared."""
+        as it is now, and returns that table. Afterwards each batch has ended, is prepared, or has yet to be written."""
         target = group[0].push.target
         keys = [ticket.push.key for ticket in group if ticket.push.key is not None]
         with self._store.catalog.snapshot() as connection:
@@ -210,7 +189,7 @@ class Acceptor:
                 return None
             base = base_of(connection, target)
         check_base(self._store, target, base, actor=left[0].push.actor)
-        new = [ticket for ticket in left if not ticket.is_prepared_for(base)]
+        new = [ticket for ticket in left if ticket.push.write is None and not ticket.is_prepared_for(base)]
         if new:
             crash_point("ingest.after_key")
             _prepare(new, base)
@@ -225,19 +204,6 @@ class Acceptor:
         except Exception as error:
             ticket.error = error
 
-    def _writer(self) -> Files:
-        """The name that files are written under. Its lease is renewed early enough, so gc leaves its files alone."""
-        with self._lock:
-            files = self._files
-            if files is None or (files.is_old and not renew(self._store.catalog, files.writer)):
-                files = self._files = Files(new_writer(self._store.catalog))
-            return files.renewed()
-
-    def _forget(self, writer: Lease) -> None:
-        with self._lock:
-            if self._files is not None and self._files.writer == writer:
-                self._files = None
-
     def _sweep(self, actor: str) -> None:
         """Sweeps the ledger from time to time, after a push."""
         with self._lock:
@@ -246,6 +212,16 @@ class Acceptor:
                 return
             self._swept_at = now
         sweep(self._store, actor=actor)
+
+
+def _check(push: Push) -> None:
+    if not is_table_name(push.target.table):
+        raise HeadwaterError("HW-I03", "that is not a name that a table can have", hint=TABLE_NAME_HINT)
+    if push.target.table == LETTERS:
+        message = f"`{LETTERS}` keeps bad rows, and takes no pushes"
+        raise HeadwaterError("HW-I03", message, hint="push to a table of another name")
+    if push.key is not None:
+        check_key(push.key)
 
 
 def _is_small(push: Push) -> bool:

@@ -133,7 +133,7 @@ class BatchQueue:
             self._waiting = left
             return group
 
-    def tell(self, group: Sequence[Ticket]) -> None:
+    def wake(self, group: Sequence[Ticket]) -> None:
         """For the leader, when the batches that it took have ended: wakes the threads that have all their answers."""
         self._expected = min(len(group) + len(self._waiting), limits.PUSH_GROUP_BATCHES)
         for waiter in {ticket.waiter for ticket in group}:

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,18 +21,19 @@ from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
+from headwater.catalog.database import Catalog
 from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.dead_letters import DeadLetter, add_dead_letters, dead_letter_of, write_dead_letters
 from headwater.catalog.evolution import Evolution, Shown, evolve
 from headwater.catalog.landing import Landing, owned_by_another
-from headwater.catalog.lease import Lease, lease_seconds
+from headwater.catalog.lease import Lease, lease_seconds, renew
 from headwater.catalog.lookup import TableEntry, table_entries
+from headwater.catalog.push_writers import end_writer, new_writer
 from headwater.catalog.schema_decisions import refuse_change
 from headwater.coerce.row_errors import BadRow
 from headwater.ingest.first_columns import undeclared
-from headwater.ingest.ledger_rules import key_record
 from headwater.ingest.prepare import Prepared, wider
-from headwater.ingest.push_records import Push, PushTable
+from headwater.ingest.push_records import Accepted, Push, PushTable
 from headwater.storage.file_record import FileRecord
 from headwater.storage.layout import attempt_directory
 from headwater.storage.part_writer import PartWriter
@@ -64,18 +66,8 @@ class Files:
 
     writer: Lease
     run_id: str = field(default_factory=uuid7)
-    _renewed_at: float = field(default_factory=time.monotonic)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def is_old(self) -> bool:
-        return time.monotonic() - self._renewed_at > lease_seconds() / 3
-
-    def renewed(self) -> Files:
-        if self.is_old:
-            self._renewed_at = time.monotonic()
-        return self
 
     def next(self, table: str) -> tuple[str, str, int]:
         """A run, its directory, and a free number in it."""
@@ -88,13 +80,70 @@ class Files:
         return run_id, attempt_directory(table, run_id=run_id, node=this_node(), unit_id=unit, attempt=1), number
 
 
-@dataclass(frozen=True)
-class Share:
-    """The outcome of one batch of a group."""
+class PushWriter:
+    """The lease that files are written under, so that gc leaves them alone. It is claimed when it is first needed, and
+    renewed early enough; after it was lost, files get names under another."""
 
-    rows: int
+    def __init__(self, catalog: Catalog):
+        self._catalog = catalog
+        self._lock = threading.Lock()
+        self._files: Files | None = None
+        self._renewed_at = 0.0
+
+    def files(self) -> Files:
+        with self._lock:
+            now = time.monotonic()
+            if self._files is None or now - self._renewed_at > lease_seconds() / 3:
+                if self._files is None or not renew(self._catalog, self._files.writer):
+                    self._files = Files(new_writer(self._catalog))
+                self._renewed_at = now
+            return self._files
+
+    def forget(self, lost: Lease) -> None:
+        with self._lock:
+            if self._files is not None and self._files.writer == lost:
+                self._files = None
+
+    def close(self) -> None:
+        """Leaves files that were written and not committed to gc."""
+        with self._lock:
+            files, self._files = self._files, None
+        if files is not None:
+            end_writer(self._catalog, files.writer)
+
+
+@contextmanager
+def kept_files(catalog: Catalog) -> Iterator[Files]:
+    """Names for files that take long to write: a thread renews their own lease until the block ends."""
+    done = threading.Event()
+
+    def keep(lease: Lease) -> None:
+        while not done.wait(lease_seconds() / 3):
+            with suppress(HeadwaterError):  # the catalog does not answer: the commit checks the lease anyway
+                renew(catalog, lease)
+
+    with closing(PushWriter(catalog)) as writer:
+        files = writer.files()
+        keeper = threading.Thread(target=keep, args=[files.writer], name="writer-keeper", daemon=True)
+        keeper.start()
+        try:
+            yield files
+        finally:
+            done.set()
+            keeper.join()
+
+
+@dataclass(frozen=True)
+class LandedPush:
+    """A batch of a commit, and its share of the bytes of the files."""
+
+    push: Push
+    prepared: Prepared
     bytes: int
-    refused: int
+
+    def answer(self, seq: int) -> Accepted:
+        errors = tuple(row.error for row in self.prepared.bad[: limits.ERRORS_SHOWN])
+        return Accepted(str(seq), self.prepared.rows, self.bytes, rows_refused=len(self.prepared.bad), errors=errors)
 
 
 @dataclass(frozen=True)
@@ -132,12 +181,33 @@ def check_base(store: Store, target: PushTable, base: Base, *, actor: str) -> No
         raise refuse_change(store, target.table, base.evolution, mode=target.mode, actor=actor, declared=declared)
 
 
-def land_batches(
-    landing: Landing, files: Files, target: PushTable, base: Base, batches: Sequence[Prepared]
-) -> tuple[Share, ...]:
-    """Write all batches, in their order, in as few files as possible, and add them to the commit. Returns the outcome
-    of each batch."""
-    schema = _schema(base, batches)
+def land_pushes(
+    landing: Landing, files: Files, base: Base, pushes: Sequence[tuple[Push, Prepared | None]]
+) -> list[LandedPush]:
+    """Write batches of one table and their dead letters, and add them to the commit. A batch that its sender writes
+    has no rows in memory, and is the only one."""
+    import pyarrow as pa
+
+    push = pushes[0][0]
+    if push.write is not None:
+        written = push.write(base, files, landing)
+        _add_rows(landing, push.target, base, written)
+        rows, size = sum(file.rows for file in written.files), sum(file.bytes for file in written.files)
+        landed = [LandedPush(push, Prepared(pa.RecordBatch.from_pylist([]), rows, written.bad), size)]
+    else:
+        batches = [prepared for _, prepared in pushes if prepared is not None]
+        size = land_batches(landing, files, push.target, base, batches)
+        rows = sum(prepared.rows for prepared in batches) or 1
+        landed = [LandedPush(push, each, size * each.rows // rows) for (push, _), each in zip(pushes, batches)]
+    _land_bad(landing, files, landed)
+    return landed
+
+
+def land_batches(landing: Landing, files: Files, target: PushTable, base: Base, batches: Sequence[Prepared]) -> int:
+    """Write all batches, in their order, in as few files as possible, and add them to the commit. Returns the bytes of
+    the files."""
+    names = (name for prepared in batches for name in prepared.added)
+    schema = wider(base.schema, names, rescues=any(prepared.rescues for prepared in batches))
     run_id, directory, number = files.next(target.table)
     writer = PartWriter(
         landing.store.root,
@@ -153,14 +223,12 @@ def land_batches(
             writer.write(batch)
     written = writer.close()
     landing.files += written
-    rows = sum(prepared.rows for prepared in batches)
-    size = sum(file.bytes for file in written)
-    unique = base.mode == "upsert" and rows > 0 and _keys_are_unique(schema, batches)
-    add_rows(landing, target, base, WrittenRows(run_id, schema, written, (), unique))
-    return tuple(Share(p.rows, size * p.rows // rows if rows else 0, len(p.bad)) for p in batches)
+    unique = base.mode == "upsert" and len(written) > 0 and _keys_are_unique(schema, batches)
+    _add_rows(landing, target, base, WrittenRows(run_id, schema, written, (), unique))
+    return sum(file.bytes for file in written)
 
 
-def add_rows(landing: Landing, target: PushTable, base: Base, written: WrittenRows) -> None:
+def _add_rows(landing: Landing, target: PushTable, base: Base, written: WrittenRows) -> None:
     """Adds the files and their new columns to the commit. Without a row the table stays as it is."""
     if written.files:
         evolution = base.evolution.extended(written.schema)
@@ -176,23 +244,31 @@ def add_rows(landing: Landing, target: PushTable, base: Base, written: WrittenRo
         landing.add_files(target.table, schema_id, written.run_id, written.files, unique_keys=written.unique_keys)
 
 
-def add_keys(landing: Landing, keyed: Sequence[tuple[Push, str, Share]], *, ttl_seconds: float) -> None:
-    """Adds the keys of these batches, all of one table, to the commit, each with its answer."""
-    for push, sent, share in keyed:
-        landing.changes.append(
-            key_record(push, sent, rows=share.rows, size=share.bytes, refused=share.refused, ttl_seconds=ttl_seconds)
+def add_keys(landing: Landing, landed: Sequence[tuple[str, LandedPush]], *, ttl_seconds: float) -> None:
+    """Adds the keys of batches of one table to the commit, each with its fingerprint and its answer."""
+    keys = [
+        r.LedgerKeySet(
+            table=each.push.target.table,
+            key=each.push.key or "",
+            fingerprint=sent,
+            rows=each.prepared.rows,
+            bytes=each.bytes,
+            refused=len(each.prepared.bad),
+            expires_us=now_us() + int(ttl_seconds * 1e6) if each.push.key_expires else None,
         )
-    keys = tuple(push.key for push, _, _ in keyed if push.key is not None)
+        for sent, each in landed
+    ]
     if keys:
-        landing.requires.append(r.KeysFree(table=keyed[0][0].target.table, keys=keys))
+        landing.changes += keys
+        landing.requires.append(r.KeysFree(table=keys[0].table, keys=tuple(key.key for key in keys)))
 
 
-def land_bad(landing: Landing, files: Files, batches: Sequence[tuple[Push, Prepared]]) -> None:
+def _land_bad(landing: Landing, files: Files, landed: Sequence[LandedPush]) -> None:
     """Write the bad rows that are kept as dead letters, and add them to the commit."""
-    kept = [(push, row) for push, prepared in batches if push.on_bad_row == "dead_letter" for row in prepared.bad]
-    if kept:
+    kept = [each for each in landed if each.push.on_bad_row == "dead_letter"]
+    letters = [_letter(each.push, row) for each in kept for row in each.prepared.bad]
+    if letters:
         run_id, directory, number = files.next(LETTERS)
-        letters = [_letter(push, row) for push, row in kept]
         written = write_dead_letters(landing.store.root, directory, letters, run_id=run_id, number=number)
         landing.files += written
         add_dead_letters(landing, written, run_id=run_id)
@@ -221,12 +297,6 @@ def _check_owner(connection: Connection, target: PushTable, entry: TableEntry) -
     owned = entry.pipeline == target.pipeline
     if not owned or not (target.in_manifest or connection.execute(landed).first() is None):
         raise owned_by_another(entry, "HW-I03", hint="push to a table of another name")
-
-
-def _schema(base: Base, batches: Sequence[Prepared]) -> TableSchema:
-    """The base with the new columns of the batches, in the order in which they came."""
-    names = (name for prepared in batches for name in prepared.added)
-    return wider(base.schema, names, rescues=any(prepared.rescues for prepared in batches))
 
 
 def _joined(batches: Sequence[Prepared]) -> Iterator[pa.RecordBatch]:

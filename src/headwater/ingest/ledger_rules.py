@@ -15,7 +15,7 @@ from headwater.base.clock import now_us, to_text
 from headwater.base.errors import HeadwaterError
 from headwater.catalog.commit import Store
 from headwater.catalog.ledger import LedgerKey, clock_is_confirmed, count_keys, oldest_expiry, taken_keys
-from headwater.catalog.records import Commit, LedgerKeysCleared, LedgerKeySet, LedgerSwept
+from headwater.catalog.records import Commit, LedgerKeysCleared, LedgerSwept
 from headwater.ingest.push_records import Accepted, Push
 
 
@@ -52,19 +52,6 @@ def replay(found: LedgerKey, sent: str) -> Accepted:
             detail={"table": found.table, "snapshot_id": str(found.seq)},
         )
     return Accepted(str(found.seq), found.rows, found.bytes, replayed=True, rows_refused=found.refused)
-
-
-def key_record(push: Push, sent: str, *, rows: int, size: int, refused: int, ttl_seconds: float) -> LedgerKeySet:
-    assert push.key is not None
-    return LedgerKeySet(
-        table=push.target.table,
-        key=push.key,
-        fingerprint=sent,
-        rows=rows,
-        bytes=size,
-        refused=refused,
-        expires_us=now_us() + int(ttl_seconds * 1e6) if push.key_expires else None,
-    )
 
 
 def clear_keys(store: Store, table: str, keys: Sequence[str] | None, *, actor: str) -> int:

@@ -7,8 +7,9 @@ for it, the batch lands without its bad rows; those add no columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import Raw
@@ -116,16 +117,10 @@ def _evolved(
     added, rescued = _sort_out(objects, known, added, evolve=evolve)
     coerced = coerce_objects(objects, wider(known, added))
     assert not coerced.bad  # a text column takes every value of a good row, and times were checked
-    if not rescued:
-        return Prepared(coerced.batch, coerced.rows, added=added)
-    texts = [rescue(row, rescued) for row in objects.rows]
-    return Prepared(
-        coerced.batch.append_column(RESCUED, dynamic_array(texts)),
-        coerced.rows,
-        added=added,
-        rescues=True,
-        rows_rescued=sum(text is not None for text in texts),
-    )
+    texts = [rescue(row, rescued) for row in objects.rows] if rescued else []
+    batch = coerced.batch.append_column(RESCUED, dynamic_array(texts)) if rescued else coerced.batch
+    count = sum(text is not None for text in texts)
+    return Prepared(batch, coerced.rows, added=added, rescues=bool(rescued), rows_rescued=count)
 
 
 def prepare_cells(rows: pa.RecordBatch, schema: TableSchema, *, added: Sequence[str] | None = None) -> Prepared:
@@ -204,24 +199,13 @@ def prepare_together(bodies: Sequence[bytes], schema: TableSchema) -> list[Prepa
     """What `prepare` makes of each batch that is good and brings no new keys, as most do; None for those that must be
     prepared one by one."""
     known = without_rescued(schema)
-    batches = [batch for lot in _lots(bodies) for batch in coerce_pieces(lot, known)]
+    ends = accumulate(len(body) for body in bodies)
+    groups = groupby(zip(ends, bodies), key=lambda pair: pair[0] // (4 * limits.PUSH_SMALL_BYTES))
+    # The rows of one group are held in memory at once.
+    batches = [batch for _, group in groups for batch in coerce_pieces([body for _, body in group], known)]
     return [
         None if batch is None or _lacks_times(batch, known) else Prepared(batch, batch.num_rows) for batch in batches
     ]
-
-
-def _lots(bodies: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Groups of bodies whose rows are held in memory at once."""
-    lot: list[bytes] = []
-    size = 0
-    for body in bodies:
-        if size + len(body) > 4 * limits.PUSH_SMALL_BYTES:
-            yield lot
-            lot, size = [], 0
-        lot.append(body)
-        size += len(body)
-    if lot:
-        yield lot
 
 
 def may_be_added(name: str) -> bool:

@@ -13,6 +13,8 @@ from headwater.catalog.evolution import DeclaredColumn
 from headwater.coerce.row_errors import RowError
 
 if TYPE_CHECKING:
+    from headwater.catalog.landing import Landing
+    from headwater.ingest.group_commit import Base, Files, WrittenRows
     from headwater.ingest.prepare import Prepared
 
 OnBadRow = Literal["refuse", "leave_out", "dead_letter"]
@@ -70,6 +72,9 @@ class Push:
     reader: Callable[[TableSchema, int | None], Prepared] | None = None
     """Makes the rows of a batch that is a file; `body` is then empty. Takes the schema, and how many bad rows are
     allowed (None: any number). May be called more than once."""
+    write: Callable[[Base, Files, Landing], WrittenRows] | None = None
+    """Writes a batch that is too large for memory, for the table as it is now, into the directories that `Files` names,
+    and reports every file to the landing. It is called again if the table changes meanwhile."""
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,10 @@ from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store
 from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.dead_letters import dead_letter_files
-from headwater.catalog.lease import renew
 from headwater.catalog.lookup import table_states
-from headwater.catalog.push_writers import end_writer, new_writer
 from headwater.catalog.table_state import TableState
 from headwater.duck.merge_files import Merge, Merged, merge_files, same_rows
-from headwater.ingest.group_commit import Files
+from headwater.ingest.group_commit import PushWriter
 from headwater.storage.file_record import LiveFile
 
 
@@ -86,7 +84,7 @@ class Tails:
         self._commits: dict[str, int] = {}
         self._thread: threading.Thread | None = None
         self._stopped = False
-        self._files: Files | None = None
+        self._writer = PushWriter(store.catalog)  # not that of the pushes: no push has to wait for it
         self.bytes_written = 0
         """By all merges so far."""
 
@@ -119,7 +117,7 @@ class Tails:
             with suppress(HeadwaterError):
                 self.merge(table)
         with suppress(HeadwaterError):
-            self._end_writer()
+            self._writer.close()
 
     def merge(self, table: str) -> list[Merged]:
         """Merge until the tail is short: one merge may fill the next class."""
@@ -159,7 +157,7 @@ class Tails:
         wanted = choose(state) if state is not None else None
         if state is None or wanted is None:
             return None
-        files = self._writer()
+        files = self._writer.files()
         _, directory, number = files.next(state.name)
         try:
             return merge_files(
@@ -173,20 +171,8 @@ class Tails:
                 partition=table if state.name == LETTERS else None,
             )
         except LeaseLost:
-            self._files = None
+            self._writer.forget(files.writer)
             raise
-
-    def _writer(self) -> Files:
-        """The name that files are written under. It is not that of the pushes, so that no push has to wait for it."""
-        files = self._files
-        if files is None or (files.is_old and not renew(self._store.catalog, files.writer)):
-            files = self._files = Files(new_writer(self._store.catalog))
-        return files.renewed()
-
-    def _end_writer(self) -> None:
-        files, self._files = self._files, None
-        if files is not None:
-            end_writer(self._store.catalog, files.writer)
 
 
 def _tail_of(connection: Connection, table: str) -> TableState | None:

@@ -109,12 +109,12 @@ def test_senders_from_several_machines_share_a_commit_that_names_them(store: Sto
 def test_tables_that_are_asked_for_and_are_not_there_are_forgotten(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "PUSH_LANES", 4)
+    monkeypatch.setattr(limits, "PUSH_QUEUES", 4)
     acceptor = Acceptor(store)
     for number in range(10):
         with pytest.raises(HeadwaterError, match="HW-T07"):
             acceptor.accept(push(b"{}", target=PushTable(f"no_{number}", f"no_{number}", may_create=False)))
-    assert len(acceptor._lanes) <= 4
+    assert len(acceptor._queues) <= 4
 
 
 def test_key_columns_that_nobody_declares_are_text(store: Store, acceptor: Acceptor) -> None:
@@ -194,7 +194,7 @@ def test_what_was_sent_is_held_until_its_answer_and_no_longer(acceptor: Acceptor
         gc.enable()
 
 
-def test_lanes_that_begin_at_once_share_a_writer(store: Store) -> None:
+def test_queues_that_begin_at_once_share_a_writer(store: Store) -> None:
     own, together = Acceptor(store), threading.Barrier(8)
 
     def send(number: int) -> None:

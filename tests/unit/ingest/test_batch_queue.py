@@ -26,40 +26,40 @@ def end(group: list[Ticket]) -> list[str | None]:
     return [ticket.push.key for ticket in group]
 
 
-def wait_for(lane: BatchQueue, waiting: int) -> None:
+def wait_for(queue: BatchQueue, waiting: int) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while lane.waiting < waiting:
+    while queue.waiting < waiting:
         assert time.monotonic() < deadline
         time.sleep(WAIT_SECONDS)
 
 
 def test_the_first_leads_and_hands_over_to_the_next() -> None:
-    lane, first, second, third = BatchQueue(), waiter("a"), waiter("b", "c"), waiter("d")
-    lane.join(first)
+    queue, first, second, third = BatchQueue(), waiter("a"), waiter("b", "c"), waiter("d")
+    queue.join(first)
     assert first.leads
-    group = lane.take()
+    group = queue.take()
     with ThreadPoolExecutor(2) as threads:
-        following = threads.submit(lane.join, second)
-        wait_for(lane, 2)
-        last = threads.submit(lane.join, third)
-        wait_for(lane, 3)
+        following = threads.submit(queue.join, second)
+        wait_for(queue, 2)
+        last = threads.submit(queue.join, third)
+        wait_for(queue, 3)
         assert end(group) == ["a"]
-        lane.tell(group)
-        lane.hand_over()
+        queue.wake(group)
+        queue.hand_over()
         following.result()
         assert (second.leads, third.leads) == (True, False)
-        group = lane.take()
+        group = queue.take()
         assert end(group) == ["b", "c", "d"]
         assert not last.done()
-        lane.tell(group)
+        queue.wake(group)
         last.result()
     assert not third.leads, "it was landed by another"
 
 
 def test_of_two_with_one_key_the_second_comes_later() -> None:
-    lane = BatchQueue()
-    lane.join(waiter("a", "b", "a"))
-    assert [end(lane.take()), end(lane.take())] == [["a", "b"], ["a"]]
+    queue = BatchQueue()
+    queue.join(waiter("a", "b", "a"))
+    assert [end(queue.take()), end(queue.take())] == [["a", "b"], ["a"]]
 
 
 class Interrupted(threading.Event):
@@ -68,19 +68,19 @@ class Interrupted(threading.Event):
 
 
 def test_one_that_is_interrupted_does_not_lead_and_its_batch_is_landed_by_the_next() -> None:
-    lane, first, gone = BatchQueue(), waiter("a"), waiter("b")
+    queue, first, gone = BatchQueue(), waiter("a"), waiter("b")
     gone.woken = Interrupted()
-    lane.join(first)
+    queue.join(first)
     with pytest.raises(KeyboardInterrupt):
-        lane.join(gone)
-    assert lane.take() == [*first.tickets, *gone.tickets]
-    lane._waiting.extend(gone.tickets)
-    lane.hand_over()
+        queue.join(gone)
+    assert queue.take() == [*first.tickets, *gone.tickets]
+    queue._waiting.extend(gone.tickets)
+    queue.hand_over()
     assert not gone.leads
     following = waiter("c")
-    lane.join(following)
+    queue.join(following)
     assert following.leads
-    assert end(lane.take()) == ["b", "c"]
+    assert end(queue.take()) == ["b", "c"]
 
 
 class Watched(threading.Event):
@@ -102,42 +102,42 @@ def test_a_commit_waits_for_as_many_as_came_to_the_last_one(
     landed_together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PUSH_GATHER_SECONDS", PATIENCE_SECONDS)
-    lane, enough = BatchQueue(), Watched()
-    lane._enough = enough
+    queue, enough = BatchQueue(), Watched()
+    queue._enough = enough
     first, second, third = waiter("a"), waiter("b"), waiter("c")
     with ThreadPoolExecutor(3) as threads:
-        lane.join(first)
-        group = lane.take() if landed_together == 1 else []
-        following = threads.submit(lane.join, second)
-        wait_for(lane, landed_together)
-        group = group or lane.take()
+        queue.join(first)
+        group = queue.take() if landed_together == 1 else []
+        following = threads.submit(queue.join, second)
+        wait_for(queue, landed_together)
+        group = group or queue.take()
         end(group)
-        lane.tell(group)
-        lane.hand_over()
+        queue.wake(group)
+        queue.hand_over()
         following.result()
         leader = second if landed_together == 1 else third
         if leader is third:
-            lane.join(third)
+            queue.join(third)
         assert leader.leads
-        gathering = threads.submit(lane.gather)
+        gathering = threads.submit(queue.gather)
         assert enough.awaited.wait(PATIENCE_SECONDS)
-        last = threads.submit(lane.join, waiter("d"))
+        last = threads.submit(queue.join, waiter("d"))
         gathering.result()
         assert enough.came
-        group = lane.take()
+        group = queue.take()
         assert end(group) == [leader.tickets[0].push.key, "d"]
-        lane.tell(group)
+        queue.wake(group)
         last.result()
 
 
 def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PUSH_GATHER_SECONDS", PATIENCE_SECONDS)
-    lane = BatchQueue()
+    queue = BatchQueue()
     for key in ("a", "b", "c"):
         alone = waiter(key)
-        lane.join(alone)
-        lane.gather()
-        group = lane.take()
+        queue.join(alone)
+        queue.gather()
+        group = queue.take()
         assert end(group) == [key]
-        lane.tell(group)
-        lane.hand_over()
+        queue.wake(group)
+        queue.hand_over()

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from headwater.base import limits
-from headwater.ingest.drop.due_files import Memory
-from headwater.ingest.drop.folder import Dropped, Stamp
+from headwater.ingest.dropped_files import Dropped, Stamp
+from headwater.ingest.due_files import Memory
 
 NOW_NS = 1_800_000_000_000_000_000
 YOUNG = NOW_NS - 1_000_000

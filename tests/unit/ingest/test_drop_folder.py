@@ -12,7 +12,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.streams import OpenFile, Piece
 from headwater.connectors.protocol import SliceGone
-from headwater.ingest.drop.folder import DropFolder, Dropped, Stamp
+from headwater.ingest.dropped_files import DropFolder, Dropped, Stamp
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headwater.base import limits
-from headwater.ingest.drop.due_files import Memory
-from headwater.ingest.drop.folder import Dropped, Stamp
+from headwater.ingest.dropped_files import Dropped, Stamp
+from headwater.ingest.due_files import Memory
 
 NOW_NS = 1_800_000_000_000_000_000
 OLD = NOW_NS - limits.DROP_HASH_OLD_NS

@@ -26,7 +26,7 @@ from headwater.connectors.files.read import ReadFiles
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.protocol import ItemRead, SliceGone, UnknownColumns
 from headwater.ingest.decode import TooLarge
-from headwater.ingest.drop.rows import FileRows, new_columns, read_part
+from headwater.ingest.dropped_files import FileRows, new_columns, read_part
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
 from headwater.ingest.prepare import Prepared, wider
 

@@ -11,9 +11,8 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from headwater.base.errors import HeadwaterError
-from headwater.ingest.otlp.lines import lines
 from headwater.ingest.otlp.parse_json import Misfit, parse_json
-from headwater.ingest.otlp.requests import rows_of
+from headwater.ingest.otlp.requests import lines, rows_of
 from headwater.ingest.otlp.tables import Signal
 from unit.ingest.otlp_requests import ABOUT, LOG, METRICS, NOON, SPAN, SPAN_SENT, TRACE, logs, metrics, traces
 

@@ -12,9 +12,8 @@ from google.protobuf import json_format
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.ingest.decode import TooLarge
-from headwater.ingest.otlp.lines import lines
 from headwater.ingest.otlp.pieces import json_pieces, protobuf_pieces
-from headwater.ingest.otlp.requests import Form, rows_of
+from headwater.ingest.otlp.requests import Form, lines, rows_of
 from headwater.ingest.otlp.tables import Signal
 from unit.ingest.otlp_requests import ABOUT, LOG, METRICS, SPAN_SENT, field, logs, metrics, traces, under
 from unit.ingest.test_otlp_parse_json import in_hex

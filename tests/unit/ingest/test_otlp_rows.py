@@ -12,8 +12,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from headwater.base.table_schema import TableSchema, schema_of
 from headwater.ingest.decode import TooLarge
 from headwater.ingest.otlp.any_values import plain
-from headwater.ingest.otlp.lines import lines
-from headwater.ingest.otlp.requests import response, rows_of, written
+from headwater.ingest.otlp.requests import lines, response, rows_of, written
 from headwater.ingest.otlp.tables import COLUMNS, TABLES, Signal
 from headwater.ingest.prepare import prepare
 from headwater.manifest.keywords import needs_quotes

@@ -40,19 +40,14 @@ def read_lines(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterat
     from headwater.coerce.rescued import without_rescued
 
     reader = LineReader(without_rescued(schema), place=opened.source_id, first_line=1 if opened.piece.start == 0 else 2)
-    shift: int | None = None
     for chunk in chunks_of_piece(opened):
         first_line = reader.next_line
         coerced = reader.read(chunk)
         text = without_bom(chunk, first_line=first_line)
         batch = _rescued(coerced, schema, partial(read_objects, text, first_line=first_line, place=""))
         if coerced.bad:
-            if shift is None:
-                shift = lines_before(opened)
-            bad.total += len(coerced.bad)
-            for row in bad_lines(text, coerced.bad[: max(bad.room, limits.ERRORS_SHOWN)], first_line=first_line):
-                error = replace(row.error, line=row.error.line + shift, fault=_fault(row.error.fault, opened))
-                bad.add(BadRow(error, bad.kept(row.source)))
+            kept = coerced.bad[: max(bad.room, limits.ERRORS_SHOWN)]
+            add_bad_lines(bad, opened, bad_lines(text, kept, first_line=first_line), total=len(coerced.bad))
         if coerced.rows:
             yield batch
 
@@ -156,11 +151,14 @@ def chunks_of_piece(opened: OpenFile) -> Iterator[bytes]:
     return line_chunks(parts, source_id=opened.source_id)
 
 
-def lines_before(opened: OpenFile) -> int:
-    """What to add to the reader's line numbers. In mid-file they begin at 2, so that no line counts as the first."""
-    if opened.piece.start == 0:
-        return 0
-    return opened.lines_before(opened.line_start(opened.piece.start)) - 1
+def add_bad_lines(bad: BadRowList, opened: OpenFile, rows: Iterable[BadRow], *, total: int) -> None:
+    """Adds the first of `total` bad rows of a piece, with their lines in the file."""
+    bad.total += total
+    for row in rows:
+        # In mid-file, the reader's line numbers begin at 2, so that no line counts as the first.
+        line = row.error.line + (opened.lines_skipped - 1 if opened.piece.start else 0)
+        error = replace(row.error, line=line, place=opened.source_id, fault=_fault(row.error.fault, opened))
+        bad.add(BadRow(error, bad.kept(row.source)))
 
 
 def _fault(fault: Fault | None, opened: OpenFile) -> Fault | None:

@@ -16,7 +16,7 @@ from headwater.connectors.files.changes import gone_version
 from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.convert_columns import BadRowList, UnknownKeys, with_source_id
 from headwater.connectors.files.scan import FoundFile
-from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile
+from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile, whole_file
 from headwater.connectors.protocol import BadItem, ItemRead, Json, Observed, UnknownColumns
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class ReadFiles:
 
     def _again(self, file: FoundFile) -> OpenFile:
         """The same file once more, not yet open."""
-        return open_piece(self.root, self.how, Piece(file, 0, file.size, whole=True))
+        return open_piece(self.root, self.how, whole_file(file))
 
     def _unknown(self, partition: Json, schema: TableSchema) -> Observed:
         """The columns that the schema lacks, all of them at once, from the whole partition."""
@@ -173,6 +173,6 @@ def read_footers(
 
 def bad_file(root: Path, file: FoundFile, error: UnreadableFile) -> BadItem:
     """A file that cannot be read, with its exact version. Raises SliceGone if it is no longer as planned."""
-    with OpenFile(root, Piece(file, 0, file.size, whole=True)) as opened:
+    with OpenFile(root, whole_file(file)) as opened:
         version = opened.finish().version
     return BadItem(file.source_id, version, error.as_row_error(file.source_id), error.hint)

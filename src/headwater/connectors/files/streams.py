@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
@@ -46,6 +47,10 @@ class Piece:
     def from_json(value: Json) -> Piece:
         source_id, size, mtime_ns, start, end, whole = value
         return Piece(FoundFile(source_id, size, mtime_ns), start, end, whole)
+
+
+def whole_file(file: FoundFile) -> Piece:
+    return Piece(file, 0, file.size, whole=True)
 
 
 class OpenFile:
@@ -155,9 +160,10 @@ class OpenFile:
             place += len(data)
         return self.piece.file.size
 
-    def lines_before(self, offset: int) -> int:
-        """How many lines end before `offset`."""
-        return sum(data.count(b"\n") for data in self.read_range(0, offset))
+    @cached_property
+    def lines_skipped(self) -> int:
+        """How many lines of the file end before the piece."""
+        return sum(data.count(b"\n") for data in self.read_range(0, self.line_start(self.piece.start)))
 
     def finish(self) -> ItemRead:
         """Hashes the bytes that were not read yet and checks the file once more. Returns its exact version."""
@@ -255,7 +261,7 @@ def _is_utf16(head: bytes) -> bool:
 def content_hash(root: Path, file: FoundFile) -> str | None:
     """The hash of a file's bytes if it is as the scan saw it, else None."""
     try:
-        with OpenFile(root, Piece(file, 0, file.size, whole=True)) as opened:
+        with OpenFile(root, whole_file(file)) as opened:
             version: dict[str, str] = opened.finish().version
             return version["sha256"]
     except SliceGone:

@@ -1,4 +1,5 @@
-"""Values of OTLP as values of JSON. A value that was not sent is None, and is left out of a row."""
+"""Values of OTLP as values of JSON. A value that was not sent is None, and is left out of a row. A time is in epoch
+nanoseconds, exact; 0 means that it is not known."""
 
 from __future__ import annotations
 
@@ -12,19 +13,14 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 Row = dict[str, Json]
 
-SERVICE_NAME = "service.name"
-
 
 def plain(value: AnyValue) -> Json:
     """Integers stay exact, bytes are base64. JSON has no non-finite numbers: they become texts, as in protobuf's JSON
     form: `NaN`, `Infinity` and `-Infinity`."""
     match value.WhichOneof("value"):
-        case "string_value":
-            return value.string_value
-        case "int_value":
-            return value.int_value
-        case "bool_value":
-            return value.bool_value
+        case "string_value" | "int_value" | "bool_value" as kind:
+            found: str | int | bool = getattr(value, kind)
+            return found
         case "double_value":
             return number(value.double_value)
         case "array_value":
@@ -57,11 +53,6 @@ def number(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def time(nanoseconds: int) -> int | None:
-    """Epoch nanoseconds, exact; 0 means that the time is not known."""
-    return nanoseconds or None
-
-
 def identifier(raw: bytes) -> str | None:
     """In lower-case hex digits. An id of zeros is none."""
     return raw.hex() if raw.strip(b"\0") else None
@@ -85,7 +76,7 @@ def sender(resource: Resource, schema_url: str, scope: InstrumentationScope, sco
         for entity in resource.entity_refs
     ]
     return {
-        "service_name": (known or {}).get(SERVICE_NAME),
+        "service_name": (known or {}).get("service.name"),
         "resource_attributes": known,
         "resource_dropped_attributes_count": resource.dropped_attributes_count,
         "resource_entity_refs": entities or None,

@@ -1,12 +1,13 @@
-"""OTLP requests from bytes, and the answers to them."""
+"""OTLP requests from bytes, as NDJSON for the one write path, and the answers to them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
@@ -15,17 +16,16 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.ingest.otlp.any_values import Row
-from headwater.ingest.otlp.logs import log_rows
-from headwater.ingest.otlp.metrics import KINDS, point_rows
+from headwater.ingest.otlp.any_values import present
 from headwater.ingest.otlp.parse_json import Message, Misfit, parse_json
-from headwater.ingest.otlp.pieces import Levels, RequestPiece, in_whole, json_pieces, protobuf_pieces
+from headwater.ingest.otlp.pieces import Levels, RequestPiece, TooMuch, in_whole, json_pieces, protobuf_pieces
+from headwater.ingest.otlp.signal_rows import POINTS, SharedRows, log_rows, point_rows, span_rows
 from headwater.ingest.otlp.tables import Signal
-from headwater.ingest.otlp.traces import span_rows
 
 Form = Literal["protobuf", "json"]
 
 _HINT = "send what an OTLP exporter sends; nothing was written"
+_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class _SignalService:
     response: Message
     rejected: str
     levels: Levels
-    rows: Callable[[Any], Iterator[tuple[Row, Iterator[Row]]]]
+    rows: Callable[[Any], SharedRows]
 
 
 _SERVICES: Mapping[Signal, _SignalService] = {
@@ -56,7 +56,7 @@ _SERVICES: Mapping[Signal, _SignalService] = {
         metrics.ExportMetricsServiceRequest,
         metrics.ExportMetricsServiceResponse,
         "rejected_data_points",
-        ({"resource_metrics"}, {"scope_metrics"}, {"metrics"}, KINDS, {"data_points"}),
+        ({"resource_metrics"}, {"scope_metrics"}, {"metrics"}, POINTS.keys(), {"data_points"}),
         point_rows,
     ),
 }
@@ -64,9 +64,7 @@ _LISTS = 3
 """How many levels are lists. The others are cut only in protobuf, where one message is encoded like a list of one."""
 
 
-def rows_of(
-    signal: Signal, body: bytes, form: Form, *, grow: Callable[[int], None] = lambda _size: None
-) -> Iterator[tuple[Row, Iterator[Row]]]:
+def rows_of(signal: Signal, body: bytes, form: Form, *, grow: Callable[[int], None] = lambda _size: None) -> SharedRows:
     """The rows of a request, for `lines`, decoded piece by piece. Raises HW-I04 if the body is no such request, or has
     too many parts. `grow` is called with the memory that a large record will take, before it is decoded, and may
     raise."""
@@ -88,6 +86,33 @@ def rows_of(
     except Misfit as misfit:
         where = f", at `{misfit.path}`" if misfit.path else ""
         raise HeadwaterError("HW-I04", f"the body is not an OTLP request in JSON{where}", hint=_HINT) from misfit
+
+
+def lines(
+    found: SharedRows, *, most: int = limits.MAX_BODY_BYTES, grow: Callable[[int], None] = lambda _size: None
+) -> bytes:
+    """Rows as NDJSON, in the order in which they were sent: equal requests give equal bytes. Each row repeats what the
+    rows of its scope share, so a small request can become large: raises `TooMuch` before it holds more than `most`
+    bytes. `grow` is called with the size of each line, and may raise."""
+    parts: list[bytes] = []
+    size = 0
+    for shared, rows in found:
+        end = b"," + _encode(present(shared))[1:] + b"\n"
+        before = len(parts)
+        for row in rows:
+            line = _encode(present(row))[:-1] + end
+            size = _bounded(size + len(line), most)
+            grow(len(line))
+            parts.append(line)
+        if len(parts) == before:  # a scope without rows counts too: millions of them would take minutes
+            size = _bounded(size + len(end), most)
+    return b"".join(parts)
+
+
+def _bounded(size: int, most: int) -> int:
+    if size > most:
+        raise TooMuch(f"the rows of the request are larger than {most} bytes: each repeats its resource and its scope")
+    return size
 
 
 def response(signal: Signal, *, refused: int, message: str) -> Message:

@@ -20,13 +20,12 @@ from headwater.base import limits
 from headwater.base.blobs import write_whole
 from headwater.base.errors import HeadwaterError
 from headwater.connectors.files.changes import is_settled
-from headwater.ingest.drop.folder import Dropped, Stamp
+from headwater.ingest.dropped_files import Dropped, Stamp
 
 
 @dataclass
 class _FileState:
-    """What is known of a file while its stamp stays the same, or of a table: when it was first seen so, when it was
-    found due, its hash, whether it was taken, how often it failed, and until when it waits."""
+    """What is known of a file while its stamp stays the same, or of a table."""
 
     stamp: Stamp | None = None
     since: float = math.inf
@@ -119,11 +118,8 @@ class Memory:
 
     def save(self) -> None:
         """Keep the hashes for the next process. Raises nothing."""
-        kept = {
-            path: (known.stamp, known.sha256)
-            for path, known in list(self._files.items())
-            if known.stamp and known.sha256
-        }
+        known = list(self._files.items())
+        kept = {path: (file.stamp, file.sha256) for path, file in known if file.stamp and file.sha256}
         if kept != self._kept:
             with suppress(OSError, HeadwaterError):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
