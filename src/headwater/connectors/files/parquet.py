@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
@@ -15,17 +17,15 @@ from headwater.base.ids import RESCUED, is_column_name
 from headwater.base.printable import quoted
 from headwater.base.table_schema import TableSchema
 from headwater.base.types import DYNAMIC, Type, widens
-from headwater.coerce.rescued import nameless, rescue_cells, with_rescued, without_rescued
-from headwater.coerce.row_errors import BadRow, RowError
+from headwater.coerce.rescued import nameless, without_rescued
+from headwater.coerce.row_errors import BadRow, RowError, first_of_each_row
+from headwater.connectors.files.bad_rows import BadRowList
 from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.convert_columns import (
-    BadCell,
-    BadRowList,
     check_names,
     convert_any,
     convert_batch,
     convert_typed,
-    first_cells,
     json_texts,
     source_type,
     with_unknown,
@@ -36,10 +36,6 @@ from headwater.connectors.files.slices import Cut, byte_cuts
 from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile, not_what_it_says, reading, unreadable
 from headwater.connectors.files.time_range import wrapped_rows
 from headwater.connectors.protocol import BadItem, Observed, UnknownColumns
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
 _MAGIC = (b"PAR1", b"PARE")
 _NO_TEXT = '"\\ud800 no text"'
@@ -137,47 +133,20 @@ def read_piece(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: BadR
         line = 1 + sum(parquet.metadata.row_group(group).num_rows for group in range(piece.start))
         groups = list(range(piece.start, min(piece.end, parquet.num_row_groups)))
         for batch, shown, wrapped in _exact_batches(opened, parquet, groups, wanted, schema):
-            converted, cells = convert_batch(batch, known, convert)
-            if odd:
-                texts, no_texts = _rescued(batch, [name for name in wanted if name in odd])
-                cells += no_texts
-            converted = with_rescued(converted, schema, texts if odd else None)
-            wrong = first_cells(sorted([*wrapped, *cells], key=lambda cell: cell.row))
+            converted, errors = convert_batch(batch, schema, convert, odd)
+            wrong = first_of_each_row(sorted([*wrapped, *errors], key=lambda error: error.line))
             bad.total += len(wrong)
-            for row, cell in wrong.items():
-                error = RowError(
-                    line + row, cell.column, cell.reason, cell.value_type, cell.detail, place=opened.source_id
-                )
-                bad.add(BadRow(error, b"" if bad.is_over else bad.kept(_source(shown, row))))
+            for error in wrong:
+                source = b"" if bad.is_over else bad.kept(_source(shown, error.line))
+                bad.add(BadRow(replace(error, line=line + error.line, place=opened.source_id), source))
             line += batch.num_rows
             if not bad.is_over:
                 yield without_rows(converted, wrong)
 
 
-def _rescued(batch: pa.RecordBatch, names: list[str]) -> tuple[list[str | None], list[BadCell]]:
-    """What the rows hold in columns whose names no table can have, and the values there that have no text."""
-    import pyarrow as pa
-
-    texts: dict[str, list[str]] = {}
-    bad: list[BadCell] = []
-    for name in names:
-        column = batch.column(name)
-        try:
-            texts[name] = json_texts(column)
-        except pa.ArrowInvalid:
-            texts[name] = []
-            for row in range(batch.num_rows):
-                try:
-                    texts[name] += json_texts(column.slice(row, 1))
-                except pa.ArrowInvalid:
-                    texts[name].append("null")
-                    bad.append(BadCell(row, name, "does_not_fit_dynamic", str(column.type)))
-    return rescue_cells(texts), bad
-
-
 def _exact_batches(
     opened: OpenFile, parquet: pq.ParquetFile, groups: list[int], names: list[str], schema: TableSchema
-) -> Iterator[tuple[pa.RecordBatch, _ShownRows, list[BadCell]]]:
+) -> Iterator[tuple[pa.RecordBatch, _ShownRows, list[RowError]]]:
     """The batches, what can be shown of their rows, and the times in them that have wrapped around. INT96 holds more than
     any unit of Arrow: such a column is read once more in seconds, which always fit, and in nanoseconds where the table
     keeps those."""
@@ -197,7 +166,7 @@ def _exact_batches(
             for name in exact:
                 batch = batch.set_column(batch.schema.get_field_index(name), name, precise.column(name))
                 wrapped |= {(row, name) for row in wrapped_rows(batch.column(name), whole.column(name))}
-            bad = [BadCell(row, name, "timestamp_out_of_range", "timestamp") for row, name in sorted(wrapped)]
+            bad = [RowError(row, name, "timestamp_out_of_range", "timestamp") for row, name in sorted(wrapped)]
             yield batch, shown, bad
 
 
@@ -215,8 +184,6 @@ def _int96_columns(parquet: pq.ParquetFile) -> list[str]:
 
 def _leaves(type_: pa.DataType) -> int:
     """The number of Parquet columns that store a column of Arrow."""
-    import pyarrow as pa
-
     if isinstance(type_, pa.BaseExtensionType):
         type_ = type_.storage_type
     if not pa.types.is_nested(type_):
@@ -226,8 +193,6 @@ def _leaves(type_: pa.DataType) -> int:
 
 def _source(shown: _ShownRows, row: int) -> bytes:
     """A row as a JSON object. A value that has no text, or that was not read, is a text that no column takes."""
-    import pyarrow as pa
-
     members: list[str] = []
     for name, column in zip(shown.batch.schema.names, shown.batch.columns):
         try:
@@ -239,8 +204,6 @@ def _source(shown: _ShownRows, row: int) -> bytes:
 
 
 def _batches(parquet: pq.ParquetFile, groups: list[int], names: list[str], source_id: str) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
     batches = parquet.iter_batches(limits.ARROW_BATCH_ROWS, row_groups=groups, columns=names, use_threads=False)
     while True:
         try:
@@ -256,9 +219,6 @@ def _batches(parquet: pq.ParquetFile, groups: list[int], names: list[str], sourc
 def _parquet(opened: OpenFile, *, int96: str = "us") -> pq.ParquetFile:
     """`int96` is the unit that INT96 is read in. It holds times that nanoseconds cannot; Spark, which still writes it,
     fills it with microseconds."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         return pq.ParquetFile(opened.raw, coerce_int96_timestamp_unit=int96, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
@@ -281,8 +241,6 @@ def _no_footer(opened: OpenFile, error: Exception) -> UnreadableFile:
 
 
 def _unreadable_parquet(source_id: str, what: str, error: Exception) -> UnreadableFile:
-    import pyarrow as pa
-
     is_unsupported = isinstance(error, pa.ArrowNotImplementedError)
     cause = error.__cause__ if isinstance(error, HeadwaterError) else error
     return unreadable(
@@ -296,8 +254,6 @@ def _unreadable_parquet(source_id: str, what: str, error: Exception) -> Unreadab
 def _columns(
     schema: pa.Schema, source_id: str, declared: Mapping[str, Type], exclude: Collection[str]
 ) -> dict[str, Type | None]:
-    import pyarrow as pa
-
     fields = [field for field in schema if field.name not in exclude]
     check_names([field.name for field in fields], source_id=source_id)
     columns: dict[str, Type | None] = {}

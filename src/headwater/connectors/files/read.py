@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.base.table_schema import TableSchema
+from headwater.coerce.infer import Inferred, merge_inferred
+from headwater.coerce.row_errors import BadRow
+from headwater.connectors.files.bad_rows import BadRowList, UnknownKeys
 from headwater.connectors.files.changes import gone_version
 from headwater.connectors.files.config import FileFormat
-from headwater.connectors.files.convert_columns import BadRowList, UnknownKeys, with_source_id
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile
 from headwater.connectors.protocol import BadItem, ItemRead, Json, Observed, UnknownColumns
@@ -22,8 +24,6 @@ from headwater.connectors.protocol import BadItem, ItemRead, Json, Observed, Unk
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headwater.coerce.infer import Inferred
-    from headwater.coerce.row_errors import BadRow
     from headwater.connectors.files.parquet import Footer
 
 
@@ -61,10 +61,13 @@ class ReadFiles:
             yield ItemRead(source_id, gone_version())
 
     def _piece(self, piece: Piece, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch | ItemRead]:
+        import pyarrow as pa
+
         with open_piece(self.root, self.how, piece) as opened:
             for batch in self.batches(opened, schema, bad):
-                kept = [name for name in batch.schema.names if name not in self.how.exclude]
-                yield with_source_id(batch.select(kept), opened.source_id)
+                kept = batch.select([name for name in batch.schema.names if name not in self.how.exclude])
+                source_ids = pa.repeat(pa.scalar(opened.source_id, pa.string()), batch.num_rows)
+                yield kept.append_column("_source_id", source_ids)
             if piece.start == 0:
                 yield opened.finish()
             else:
@@ -111,8 +114,6 @@ class ObserveFiles:
     how: FileFormat
 
     def __call__(self, partition: Json) -> Observed:
-        from headwater.coerce.infer import Inferred, merge_inferred
-
         pieces = [Piece.from_json(value) for value in partition["pieces"]]
         if self.how.format == "parquet":
             from headwater.connectors.files.parquet import merge_footers

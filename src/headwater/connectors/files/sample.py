@@ -1,45 +1,21 @@
-"""What `plan` shows of files before they are read: estimates and columns, from their first bytes, in this process."""
+"""What `plan` shows of the columns of files before they are read: from their first bytes, in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from headwater.base import limits
+from headwater.coerce.infer import Inferred, infer_lines, merge_inferred
 from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.hints import Texts, exclude_hints, null_hints
+from headwater.connectors.files.json_lines import infer_whole_document
 from headwater.connectors.files.read import open_piece
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile, refuse_foreign
 from headwater.connectors.protocol import BadItem, Observed, SliceGone, TransientError
-
-if TYPE_CHECKING:
-    from headwater.coerce.infer import Inferred
-
-
-def estimate_rows(
-    root: Path, files: Sequence[FoundFile], format_: str | None, compression_of: Callable[[str], str]
-) -> int | None:
-    """The estimated number of rows: the bytes of all files divided by the average line at the beginning of the first
-    file that is not empty. None where lines do not show it (JSON, Parquet, compressed files) or the file is gone."""
-    first = next((file for file in files if file.size), None)
-    if first is None:
-        return 0
-    if format_ not in ("ndjson", "csv") or any(compression_of(file.source_id) != "none" for file in files):
-        return None
-    try:
-        with OpenFile(root, Piece(first, 0, first.size, whole=True)) as opened:
-            head = opened.read(limits.ESTIMATE_BYTES)
-    except SliceGone:
-        return None
-    lines = head.count(b"\n") + (len(head) == first.size and not head.endswith(b"\n"))
-    if not lines:
-        return None
-    headers = sum(1 for file in files if file.size) if format_ == "csv" else 0
-    return max(0, round(sum(file.size for file in files) * lines / len(head)) - headers)
 
 
 def preview_slice(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Observed | None:
@@ -71,8 +47,6 @@ def _preview_footers(root: Path, files: Sequence[FoundFile], how: FileFormat) ->
 
 
 def _preview_text(root: Path, files: Sequence[FoundFile], how: FileFormat) -> Observed | None:
-    from headwater.coerce.infer import Inferred, merge_inferred
-
     found, texts = Inferred(), Texts()
     bad: list[BadItem] = []
     left = limits.PREVIEW_BYTES
@@ -113,9 +87,6 @@ def _head(opened: OpenFile, size: int) -> tuple[bytes, bool]:
 def _infer_head(head: bytes, how: FileFormat, texts: Texts, *, source_id: str, is_whole: bool) -> Inferred | None:
     """The columns of the beginning of a file; None if a part of the file does not show them. Columns of CSV are added
     to `texts`."""
-    from headwater.coerce.infer import infer_lines
-    from headwater.connectors.files.json_lines import infer_whole_document
-
     refuse_foreign(head, source_id=source_id, format_=how.format.upper())
     lines = head if is_whole else head[: head.rfind(b"\n") + 1]
     match how.format:

@@ -21,8 +21,8 @@ from headwater.base.table_schema import TableSchema
 from headwater.base.types import DYNAMIC, STRING, Type
 from headwater.coerce.objects import line_pieces
 from headwater.coerce.row_errors import BadRow
+from headwater.connectors.files.bad_rows import BadRowList
 from headwater.connectors.files.config import FileFormat
-from headwater.connectors.files.convert_columns import BadRowList
 from headwater.connectors.files.json_lines import chunks_of_piece, lines_before
 from headwater.connectors.files.read import ReadFiles, open_piece
 from headwater.connectors.files.scan import FoundFile
