@@ -213,11 +213,9 @@ def _source(batch: pa.RecordBatch, row: int, rows: CsvRows) -> bytes:
     return json.dumps(cells | raw, ensure_ascii=bool(raw)).encode()
 
 
-def infer_rows(
-    read: Callable[[int], bytes], how: FileFormat, *, source_id: str, texts: Texts | None = None
-) -> Inferred:
+def infer_rows(opened: OpenFile, how: FileFormat, texts: Texts | None = None) -> Inferred:
     """The columns of a CSV text, from every row; `texts` learns of them too."""
-    rows = open_rows(read, how.csv, tuple(how.declared), source_id=source_id, exclude=how.exclude)
+    rows = open_rows(opened.read, how.csv, tuple(how.declared), source_id=opened.source_id, exclude=how.exclude)
     columns: dict[str, Type | None] = dict.fromkeys(name for name in rows.names if name not in how.exclude)
     if texts is not None:
         texts.names.update(rows.names)

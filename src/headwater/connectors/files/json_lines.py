@@ -79,13 +79,9 @@ def read_document(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: B
 
 def infer_whole(opened: OpenFile, how: FileFormat) -> Inferred:
     """The columns of a JSON document."""
-    return infer_whole_document(_document(opened), how, opened.source_id)
-
-
-def infer_whole_document(data: bytes, how: FileFormat, source_id: str) -> Inferred:
-    data = records_of(data, how, source_id)
-    found = infer_document(data, place=source_id)
-    _refuse_no_document(found.errors, data, source_id)
+    data = records_of(_document(opened), how, opened.source_id)
+    found = infer_document(data, place=opened.source_id)
+    _refuse_no_document(found.errors, data, opened.source_id)
     return found
 
 

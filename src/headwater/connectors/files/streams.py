@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
@@ -20,13 +21,10 @@ from headwater.base.regular_files import NotRegular, open_below, open_regular
 from headwater.connectors.files.changes import version_of
 from headwater.connectors.files.encoding import Transcoder
 from headwater.connectors.files.scan import FoundFile, cannot_read, path_of
-from headwater.connectors.protocol import ItemRead, Json, SliceGone, TransientError
+from headwater.connectors.protocol import BadItem, ItemRead, Json, SliceGone, TransientError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from headwater.coerce.row_errors import RowError
-
 
 _TRANSIENT = {errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE}
 _FOREIGN = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"PAR1", "Parquet"), (b"PK\x03\x04", "zip"))
@@ -67,6 +65,7 @@ class OpenFile:
         self._digest = hashlib.sha256()
         self._hashed_to = 0
         self._stream: pa.NativeFile | None = None
+        self._head: BytesIO | None = None
 
     def __enter__(self) -> Self:
         self._looked_at_ns = time.time_ns()
@@ -108,7 +107,20 @@ class OpenFile:
     def read(self, size: int | None = None) -> bytes:
         """The next bytes of the content, empty at its end. Raises HW-C02 where compressed data is damaged."""
         size = limits.FILE_CHUNK_BYTES if size is None else size
+        if self._head is not None:
+            return self._head.read(size)
         return self._content(size) if self._transcoder is None else self._transcoder.read(self._content, size)
+
+    def keep_head(self, size: int) -> tuple[bytes, bool]:
+        """The first bytes of the content, and whether they are all of it. From now on `read` gives the whole lines
+        among them, and nothing else."""
+        parts: list[bytes] = []
+        while size and (part := self.read(size)):
+            parts.append(part)
+            size -= len(part)
+        head, is_whole = b"".join(parts), size > 0
+        self._head = BytesIO(head if is_whole else head[: head.rfind(b"\n") + 1])
+        return head, is_whole
 
     def _content(self, size: int) -> bytes:
         with reading(self.source_id):
@@ -208,12 +220,13 @@ class UnreadableFile(SourceFailed):
     """HW-C02: the bytes of a file do not fit its format, so nothing of it can be read. A file that the system does not
     let us read is another error: it may be there, and complete, the next time."""
 
-    def as_row_error(self, source_id: str) -> RowError:
-        """The error as a dead letter keeps it."""
+    def as_bad_item(self, source_id: str, version: Json = None) -> BadItem:
+        """The file as a dead letter keeps it."""
         from headwater.coerce.row_errors import RowError
 
         line, reason, what = (self.detail[key] for key in ("line", "reason", "what"))
-        return RowError(int(str(line)), None, str(reason), "file", detail=str(what), place=source_id)
+        error = RowError(int(str(line)), None, str(reason), "file", detail=str(what), place=source_id)
+        return BadItem(source_id, version, error, self.hint)
 
 
 def unreadable(source_id: str, what: str, *, reason: str, hint: str, line: int = 0) -> UnreadableFile:
