@@ -30,8 +30,6 @@ class Abilities:
     `knows_keys`: the source may know the primary key of a table.
     `brings_text`: values come as text, so a column's `format`, `timezone` and `decimal` apply.
     `excludes_columns`: columns can be left out of a read.
-    `sends_deletes`: the source reports which rows were deleted.
-    `rereads_keys`: rows with given keys can be read again.
     `packages`: modules that must be installed.
     """
 
@@ -41,8 +39,6 @@ class Abilities:
     knows_keys: bool = True
     brings_text: bool = False
     excludes_columns: bool = False
-    sends_deletes: bool = False
-    rereads_keys: bool = False
     packages: tuple[str, ...] = ()
 
 

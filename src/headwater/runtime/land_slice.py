@@ -33,7 +33,6 @@ from headwater.connectors.protocol import (
     BadRows,
     CursorKind,
     Observed,
-    SparkScan,
     TableAsk,
 )
 from headwater.duck.unique_keys import current_hashes, keys_are_unique
@@ -73,7 +72,7 @@ class UnitWork:
     store: Store
     lease: SliceLease
     table: InletTable
-    read: ArrowRead | SparkScan
+    read: ArrowRead
     spark: Callable[[], SparkSession]
     actor: str
     job: JobLease
@@ -84,7 +83,7 @@ class UnitWork:
 def land_unit(work: UnitWork) -> LandedSlice:
     """Read, write and commit one slice. Raises `TransientError` or `SliceGone`, which the caller handles, HW-T03 if the
     lease was lost, and any other error for good."""
-    observed = work.read.observed if isinstance(work.read, ArrowRead) else None
+    observed = work.read.observed
     unit = _Unit(work, observed)
     unit.leave_out(observed.bad_items if observed is not None else ())
     return until_landed(work.table.ask.name, unit.land)
@@ -147,7 +146,6 @@ class _Unit:
     def leave_out(self, found: Sequence[BadItem]) -> None:
         """Read without items that cannot be read. Raises HW-C02 if there are more of them than may be kept."""
         if found:
-            assert isinstance(self.read, ArrowRead)
             self.bad.update({item.source_id: item for item in found})
             check_bad_items(self.ask, self.bad.values())
             self.read = read_without(self.read, self.bad)
@@ -161,7 +159,7 @@ class _Unit:
         from headwater.spark.write_frame import observe_read
 
         self.observed = None
-        if isinstance(self.read, ArrowRead) and self.read.observe is not None:
+        if self.read.observe is not None:
             found = observe_read(self.work.spark(), self.read) if self.read.partitions else []
             self.observed = merge_observed(found)
             self.leave_out(self.observed.bad_items)
@@ -170,7 +168,7 @@ class _Unit:
         from headwater.spark.write_frame import WriteTarget, check_written, write_read
 
         known = b""
-        if isinstance(self.read, ArrowRead) and self.read.key_filter_column is not None and entry is not None:
+        if self.read.key_filter_column is not None and entry is not None:
             known = current_hashes(
                 self.store.root, self._state(), self.read.key_filter_column, self.read.key_filter_from
             )
@@ -242,7 +240,7 @@ class _Unit:
                 staged=staged,
                 staged_schema_id=schema_id if staged else 0,
                 cursor=(written.cursor.value,) if written.cursor is not None else (),
-                source_keys=self.read.source_keys if isinstance(self.read, ArrowRead) else None,
+                source_keys=self.read.source_keys,
             ),
             r.CursorAdvanced(
                 run_id=run_id,
@@ -265,7 +263,6 @@ class _Unit:
     def _write_letters(self, landing: Landing, written: Written, *, number: int) -> tuple[FileRecord, ...]:
         if not written.bad and not self.bad:
             return ()
-        assert isinstance(self.read, ArrowRead)
         letters = write_bad_rows(
             self.store,
             written.bad,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.base.ids import is_column_name
-from headwater.connectors.postgres.pg_types import INTEGER_TYPES, PgColumn, literal, quoted
+from headwater.connectors.postgres.pg_types import PgColumn, literal, quoted
 from headwater.connectors.protocol import Observed, config_error
 
 if TYPE_CHECKING:
@@ -223,7 +223,3 @@ def _relation(
         indexed=frozenset(names[0] for _, _, names in indexes if names),
         unique=frozenset(names[0] for _, unique, names in indexes if unique and len(names) == 1) & not_null,
     )
-
-
-def is_integer(column: PgColumn) -> bool:
-    return column.base in INTEGER_TYPES and column.dimensions == 0
