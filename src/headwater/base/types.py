@@ -96,25 +96,15 @@ def to_arrow(type_: Type) -> pa.DataType:
     """The Arrow type of a column in the store's files."""
     import pyarrow as pa
 
+    simple = {"bool": pa.bool_, "int": pa.int32, "long": pa.int64, "real": pa.float64, "string": pa.string}
+    simple |= {"date": pa.date32, "binary": pa.binary}
     match type_.kind:
-        case "bool":
-            return pa.bool_()
-        case "int":
-            return pa.int32()
-        case "long":
-            return pa.int64()
-        case "real":
-            return pa.float64()
-        case "string":
-            return pa.string()
+        case kind if kind in simple:
+            return simple[kind]()
         case "timestamp":
             return pa.timestamp("ns", tz="UTC")
-        case "date":
-            return pa.date32()
         case "decimal":
             return pa.decimal128(*type_.numbers)
-        case "binary":
-            return pa.binary()
         case "dynamic":
             return pa.json_(pa.string())
         case "vector":
@@ -133,29 +123,22 @@ def from_arrow(arrow: pa.DataType) -> Type:
     import pyarrow as pa
     from pyarrow import types as at
 
-    if at.is_boolean(arrow):
-        return BOOL
-    if at.is_int8(arrow) or at.is_int16(arrow) or at.is_int32(arrow) or at.is_uint8(arrow) or at.is_uint16(arrow):
-        return INT
-    if at.is_int64(arrow) or at.is_uint32(arrow):
-        return LONG
-    if at.is_uint64(arrow):
-        return decimal(20, 0)
-    if at.is_floating(arrow):
-        return REAL
-    if isinstance(arrow, pa.JsonType):
-        return DYNAMIC
+    kinds = {
+        BOOL: (at.is_boolean,),
+        INT: (at.is_int8, at.is_int16, at.is_int32, at.is_uint8, at.is_uint16),
+        LONG: (at.is_int64, at.is_uint32),
+        decimal(20, 0): (at.is_uint64,),
+        REAL: (at.is_floating,),
+        DYNAMIC: (lambda arrow: isinstance(arrow, pa.JsonType),),
+        STRING: (at.is_string, at.is_large_string, at.is_string_view, at.is_null, at.is_time),
+        BINARY: (at.is_binary, at.is_large_binary, at.is_fixed_size_binary, at.is_binary_view),
+        TIMESTAMP: (at.is_timestamp,),
+        DATE: (at.is_date,),
+    }
+    for type_, tests in kinds.items():
+        if any(is_kind(arrow) for is_kind in tests):
+            return type_
     if isinstance(arrow, pa.UuidType):
-        return STRING
-    if at.is_string(arrow) or at.is_large_string(arrow) or at.is_string_view(arrow) or at.is_null(arrow):
-        return STRING
-    if at.is_binary(arrow) or at.is_large_binary(arrow) or at.is_fixed_size_binary(arrow) or at.is_binary_view(arrow):
-        return BINARY
-    if at.is_timestamp(arrow):
-        return TIMESTAMP
-    if at.is_date(arrow):
-        return DATE
-    if at.is_time(arrow):
         return STRING
     if at.is_decimal(arrow) and arrow.precision <= 38:
         return decimal(arrow.precision, arrow.scale)
