@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,7 @@ from headwater.base.errors import HeadwaterError, SourceFailed
 from headwater.base.printable import quoted
 from headwater.base.regular_files import NotRegular, open_below, open_regular
 from headwater.connectors.files.changes import version_of
-from headwater.connectors.files.encoding import Transcoder
+from headwater.connectors.files.encoding import utf8_parts
 from headwater.connectors.files.scan import FoundFile, cannot_read, path_of
 from headwater.connectors.protocol import BadItem, ItemRead, Json, SliceGone, TransientError
 
@@ -61,7 +62,9 @@ class OpenFile:
         self.piece, self.source_id, self.compression = piece, piece.file.source_id, compression
         self.root, self.below = root, below
         self.encoding = encoding
-        self._transcoder = None if encoding is None else Transcoder(encoding)
+        chunks = iter(partial(self._content, limits.FILE_CHUNK_BYTES), b"")
+        self._texts = None if encoding is None else utf8_parts(chunks, encoding)
+        self._text = b""
         self._digest = hashlib.sha256()
         self._hashed_to = 0
         self._stream: pa.NativeFile | None = None
@@ -109,7 +112,11 @@ class OpenFile:
         size = limits.FILE_CHUNK_BYTES if size is None else size
         if self._head is not None:
             return self._head.read(size)
-        return self._content(size) if self._transcoder is None else self._transcoder.read(self._content, size)
+        if self._texts is None:
+            return self._content(size)
+        self._text = self._text or next(self._texts, b"")
+        found, self._text = self._text[:size], self._text[size:]
+        return found
 
     def keep_head(self, size: int) -> tuple[bytes, bool]:
         """The first bytes of the content, and whether they are all of it. From now on `read` gives the whole lines
@@ -153,7 +160,7 @@ class OpenFile:
     def read_text_range(self, start: int, end: int) -> Iterator[bytes]:
         """As `read_range`, as UTF-8. The places must be the beginnings of lines, in a line-safe encoding."""
         parts = self.read_range(start, end)
-        return parts if self.encoding is None else Transcoder(self.encoding).parts(parts)
+        return parts if self.encoding is None else utf8_parts(parts, self.encoding)
 
     def line_start(self, offset: int) -> int:
         """Where the first line at or after `offset` begins: neighbouring partitions agree on it."""
