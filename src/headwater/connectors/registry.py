@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, cast
 
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError
 from headwater.connectors.protocol import Problem, Source
 
 ENTRY_POINTS = "headwater.connectors"
@@ -147,22 +147,3 @@ def abilities_of(name: str | None) -> Abilities:
     """The abilities of a connector; the defaults for an unknown name."""
     info = CONNECTORS.get(name) if name is not None else None
     return info.abilities if info is not None else Abilities()
-
-
-def connector(name: str) -> ConnectorInfo:
-    """The connector of that name. Raises HW-M06 with the nearest one otherwise."""
-    found = CONNECTORS.get(name)
-    if found is None:
-        known = [info.name for info in CONNECTORS.values() if info.kind == "source"]
-        meant = nearest(name, known)
-        hint = f"did you mean `{meant}`?" if meant else "known connectors: " + ", ".join(known)
-        raise HeadwaterError("HW-M06", f"there is no connector `{name}`", hint=hint)
-    return found
-
-
-def open_source(
-    name: str, config: Mapping[str, object], *, root: Path, resolve: Callable[[str], str], pipeline: str
-) -> Source:
-    """A source by its connector's name. `root` is the project, `resolve` turns a secret reference (`env:NAME`) into
-    its value, `pipeline` is the pipeline that asks."""
-    return connector(name).open(config, root=root, resolve=resolve, pipeline=pipeline)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from by_hand import Table
+from by_hand import Table, open_source
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema
@@ -25,7 +25,6 @@ from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, INT, LONG, REAL, STRING, TIMESTAMP, Type, parse_type, vector
 from headwater.connectors.files.convert_columns import convert_typed
 from headwater.connectors.protocol import ArrowRead, BadRows, Observed, SliceGone, Source, TableAsk, UnknownColumns
-from headwater.connectors.registry import open_source
 
 ASK = TableAsk("t", "t", "append")
 
