@@ -3,56 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.connectors.postgres.catalog import Relation, ask, estimate
-from headwater.connectors.postgres.config import PostgresConfig
+from headwater.connectors.postgres.catalog import ask, estimate
 from headwater.connectors.postgres.pg_types import literal, quoted
 from headwater.connectors.postgres.slices import (
     Incremental,
     Range,
+    TableScan,
     grouped,
     load_ranges,
     mark_rows,
     read_mark,
     window_ranges,
 )
-from headwater.connectors.protocol import Json, Slice, SlicePlan, TableAsk
-
-if TYPE_CHECKING:
-    import psycopg
-
-
-@dataclass(frozen=True)
-class TableScan:
-    """A table in one short transaction, and what is asked of it."""
-
-    connection: psycopg.Connection[Any]
-    relation: Relation
-    ask: TableAsk
-    incremental: Incremental | None
-    config: PostgresConfig
-    snapshot_id: str
-
-    @property
-    def load_key(self) -> str | None:
-        """The column by whose ranges the table is loaded. An append table is cut by its cursor, so that it is known
-        what has landed."""
-        if self.ask.mode == "append":
-            return self.ask.incremental
-        key = self.relation.primary_key or self.ask.primary_key
-        return key[0] if key else None
-
-    @property
-    def range_rows(self) -> int:
-        return min(limits.PG_PARTITION_ROWS, self.config.range_rows)
-
-    @property
-    def ranges_per_slice(self) -> int:
-        return self.config.range_rows // self.range_rows
+from headwater.connectors.protocol import Json, Slice, SlicePlan
 
 
 def plan_slices(look: TableScan, value: Mapping[str, Json] | None, bound: Json) -> SlicePlan:
@@ -84,7 +51,7 @@ def _load(look: TableScan, end: Json, *, again: bool, after: Range | None = None
 
     The last part ends at `end`. The end of every other part says where to go on or, where another snapshot cannot go
     on, to begin again."""
-    ranges = load_ranges(look.connection, look.relation, look.load_key, range_rows=look.range_rows, after=after)
+    ranges = load_ranges(look, after)
     by_key = ranges[0].by == "key"
     resumable = (by_key and look.ask.mode != "replace") or (len(ranges) == 1 and after is None)
     groups = list(grouped(ranges, look.ranges_per_slice))
@@ -146,7 +113,7 @@ def _rest_of_load(look: TableScan, value: Mapping[str, Json], end: Json) -> list
 
 
 def _changes(look: TableScan, incremental: Incremental, since: str, end: Json) -> list[Slice]:
-    ranges, starts = window_ranges(look.connection, look.relation, incremental, since, range_rows=look.range_rows)
+    ranges, starts = window_ranges(look, incremental, since)
     parts = []
     for group in grouped(ranges, look.ranges_per_slice):
         high = group[-1].high
@@ -197,7 +164,7 @@ def _is_unchanged(look: TableScan, value: Mapping[str, Json], bound: Json) -> bo
         return bool(value["mark"] == bound["mark"])
     if look.incremental is None or value["from"] is None:
         return False
-    return bool(value["mark"] == read_mark(look.connection, look.relation, look.incremental.since(value["from"]).where))
+    return bool(value["mark"] == read_mark(look, look.incremental.since(value["from"]).where))
 
 
 def _went_back(look: TableScan, incremental: Incremental, value: Mapping[str, Json], bound: Json) -> bool:
