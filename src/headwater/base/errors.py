@@ -282,21 +282,8 @@ def _indented(text: str) -> str:
 
 def word_for(value: object) -> str:
     """The kind of a JSON value, for a message that must not show the value."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true or false"
-        case int():
-            return "a whole number"
-        case float():
-            return "a number"
-        case str():
-            return "text"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}
+    return "null" if value is None else next((words[k] for k in words if isinstance(value, k)), "an object")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,7 +31,7 @@ from headwater.connectors.files.convert_columns import (
     without_rows,
 )
 from headwater.connectors.files.scan import FoundFile
-from headwater.connectors.files.slices import Cut, byte_cuts
+from headwater.connectors.files.slices import Cut, byte_cuts, even_cuts
 from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile, not_what_it_says, reading, unreadable
 from headwater.connectors.files.time_range import wrapped_rows
 from headwater.connectors.protocol import BadItem, Observed, UnknownColumns
@@ -109,9 +108,7 @@ def merge_footers(
 
 def cuts_of(footer: Footer, size: int) -> list[Cut]:
     """A file's row groups in about as many parts as its bytes make tasks."""
-    count = max(1, min(len(byte_cuts(size)), footer.row_groups))
-    edges = [footer.row_groups * place // count for place in range(count + 1)]
-    return list(pairwise(edges))
+    return even_cuts(footer.row_groups, max(1, min(len(byte_cuts(size)), footer.row_groups)))
 
 
 def read_piece(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from headwater.base import limits
@@ -21,7 +21,7 @@ from headwater.base.printable import quoted
 from headwater.base.regular_files import NotRegular, open_below, open_regular
 from headwater.connectors.files.changes import version_of
 from headwater.connectors.files.encoding import utf8_parts
-from headwater.connectors.files.scan import FoundFile, cannot_read, path_of
+from headwater.connectors.files.scan import FoundFile, cannot_read
 from headwater.connectors.protocol import BadItem, ItemRead, Json, SliceGone, TransientError
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ class OpenFile:
         if self.compression != "none":
             import pyarrow as pa
 
-            self._stream = pa.CompressedInputStream(pa.PythonFile(_Hashed(self), "r"), self.compression)
+            # As a file of Arrow; this object closes what it opened.
+            hashed = SimpleNamespace(read=self._read_raw, close=lambda: None, closed=False)
+            self._stream = pa.CompressedInputStream(pa.PythonFile(hashed, "r"), self.compression)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -96,7 +98,7 @@ class OpenFile:
 
     def _open(self) -> BinaryIO:
         if not self.below:
-            return open_regular(path_of(self.root, self.source_id))
+            return open_regular(self.root / self.source_id)
         try:
             return open_below(self.root / self.below, self.source_id.removeprefix(f"{self.below}/"))
         except NotRegular as error:
@@ -193,21 +195,6 @@ class OpenFile:
         self._digest.update(data)
         self._hashed_to += len(data)
         return data
-
-
-class _Hashed:
-    """The raw bytes of an `OpenFile` as the file object that a decompressor reads from."""
-
-    closed = False
-
-    def __init__(self, file: OpenFile):
-        self._file = file
-
-    def read(self, size: int) -> bytes:
-        return self._file._read_raw(size)
-
-    def close(self) -> None:
-        """The `OpenFile` closes what it opened."""
 
 
 @contextmanager
