@@ -78,29 +78,20 @@ class CsvOptions:
 
 
 @dataclass(frozen=True)
-class FilesConfig:
-    """A checked config. `format` and `compression` are None where each file's own name says them, `encoding` is None
-    for UTF-8; `records` leads to the rows of a JSON document."""
-
-    patterns: tuple[str, ...]
-    format: str | None = None
-    compression: str | None = None
-    csv: CsvOptions = field(default_factory=CsvOptions)
-    encoding: str | None = None
-    records: RecordSteps = ()
-
-
-@dataclass(frozen=True)
 class FileFormat:
-    """How the files of a slice are read.
+    """How the files of a source are read: by its checked config, and as a table asks for them.
 
+    format       empty until the files are known, where the config does not say it
     compression  None where each file's name says it
+    encoding     None for UTF-8
+    records      leads to the rows of a JSON document
     declared     the columns whose types the manifest decides, in order
     forms        how the texts of declared columns are written
     exclude      the columns that are left out
     primary_key  that of the table
     takes_all    columns that a schema lacks are read as they are, behind its own, and a column of text takes any value
     below        the folder of the files, if links below it are not followed
+    patterns     the globs of the config
     """
 
     format: str
@@ -114,6 +105,7 @@ class FileFormat:
     primary_key: tuple[str, ...] = ()
     takes_all: bool = False
     below: str = ""
+    patterns: tuple[str, ...] = ()
 
     def compression_of(self, source_id: str) -> str:
         return self.compression or compression_of(source_id)
@@ -168,7 +160,7 @@ def check_config(config: Mapping[str, object]) -> list[Problem]:
     return problems or _check_format(config)
 
 
-def parse_config(config: Mapping[str, Any]) -> FilesConfig:
+def parse_config(config: Mapping[str, Any]) -> FileFormat:
     """The config as a record. Raises HW-C01 for the first problem that `check_config` finds."""
     for _, message, hint in check_config(config):
         raise config_error(message, hint)
@@ -177,13 +169,13 @@ def parse_config(config: Mapping[str, Any]) -> FilesConfig:
     options = {key: config[key] for key in _CSV_KEYS if key in config}
     if "nulls" in options:
         options["nulls"] = tuple(options["nulls"])
-    return FilesConfig(
-        patterns,
-        format=config.get("format") or (formats.pop() if len(formats) == 1 else None),
+    return FileFormat(
+        config.get("format") or (formats.pop() if len(formats) == 1 else None) or "",
         compression=config.get("compression"),
         csv=CsvOptions(**options),
         encoding=encoding_of(config.get("encoding", "utf-8")),
         records=parse_records(config.get("records", "$")),
+        patterns=patterns,
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -41,9 +42,6 @@ _NO_TEXT = '"\\ud800 no text"'
 """Replaces a value that JSON cannot hold: a lone surrogate, which no column takes."""
 
 
-_AS_IT_IS = FileFormat("parquet")
-
-
 @dataclass(frozen=True)
 class Footer:
     """What a file says of itself. A column of Arrow's null type has the type None."""
@@ -51,26 +49,16 @@ class Footer:
     source_id: str
     columns: Mapping[str, Type | None]
     row_groups: int
-    rows: int
     names: tuple[str, ...] = ()
     """All of its columns, also excluded ones."""
 
 
-@dataclass(frozen=True)
-class _ShownRows:
-    """Rows as they can be shown: times in a unit that holds most of them, and the cells (by row and column) that it
-    cannot hold."""
-
-    batch: pa.RecordBatch
-    no_text: frozenset[tuple[int, str]] = frozenset()
-
-
-def read_footer(root: Path, file: FoundFile, how: FileFormat = _AS_IT_IS) -> Footer:
+def read_footer(root: Path, file: FoundFile, how: FileFormat) -> Footer:
     """The footer of one file; nothing else is read."""
     with OpenFile(root, Piece(file, 0, 0, whole=True), below=how.below) as opened, _parquet(opened) as parquet:
         columns = _columns(parquet.schema_arrow, file.source_id, how.declared, how.exclude)
         names = tuple(parquet.schema_arrow.names)
-        return Footer(file.source_id, columns, parquet.num_row_groups, parquet.metadata.num_rows, names)
+        return Footer(file.source_id, columns, parquet.num_row_groups, names)
 
 
 def merge_footers(
@@ -125,16 +113,16 @@ def read_piece(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: BadR
         unknown = {name: type_ for name, type_ in columns.items() if type_ and known.column(name) is None}
         odd = nameless(unknown)
         if odd < unknown.keys() or (odd and schema.column(RESCUED) is None):
-            raise UnknownColumns(merge_footers([Footer(opened.source_id, unknown, 0, 0)], {}))
+            raise UnknownColumns(merge_footers([Footer(opened.source_id, unknown, 0)], {}))
         wanted = [name for name in columns if known.column(name) is not None or name in odd]
         line = 1 + sum(parquet.metadata.row_group(group).num_rows for group in range(piece.start))
         groups = list(range(piece.start, min(piece.end, parquet.num_row_groups)))
-        for batch, shown, wrapped in _exact_batches(opened, parquet, groups, wanted, schema):
+        for batch, wrapped, source_of in _exact_batches(opened, parquet, groups, wanted, schema):
             converted, errors = convert_batch(batch, schema, convert, odd)
             wrong = first_of_each_row(sorted([*wrapped, *errors], key=lambda error: error.line))
             bad.total += len(wrong)
             for error in wrong:
-                source = b"" if bad.is_over else bad.kept(_source(shown, error.line))
+                source = b"" if bad.is_over else bad.kept(source_of(error.line))
                 bad.add(BadRow(replace(error, line=line + error.line, place=opened.source_id), source))
             line += batch.num_rows
             if not bad.is_over:
@@ -143,14 +131,14 @@ def read_piece(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: BadR
 
 def _exact_batches(
     opened: OpenFile, parquet: pq.ParquetFile, groups: list[int], names: list[str], schema: TableSchema
-) -> Iterator[tuple[pa.RecordBatch, _ShownRows, list[RowError]]]:
-    """The batches, what can be shown of their rows, and the times in them that have wrapped around. INT96 holds more than
+) -> Iterator[tuple[pa.RecordBatch, list[RowError], Callable[[int], bytes]]]:
+    """The batches, the times in them that have wrapped around, and what is kept of their rows if they are bad. INT96 holds more than
     any unit of Arrow: such a column is read once more in seconds, which always fit, and in nanoseconds where the table
     keeps those."""
     batches = _batches(parquet, groups, names, opened.source_id)
     wide = [name for name in _int96_columns(parquet) if name in names]
     if not wide:
-        yield from ((batch, _ShownRows(batch), []) for batch in batches)
+        yield from ((batch, [], partial(_source, batch, frozenset())) for batch in batches)
         return
     exact = [name for name in wide if (column := schema.column(name)) is not None and column.type.kind == "timestamp"]
     with _parquet(opened, int96="s") as coarse, _parquet(opened, int96="ns") as fine:
@@ -158,13 +146,13 @@ def _exact_batches(
         nanoseconds = _batches(fine, groups, exact, opened.source_id) if exact else iter(())
         for batch, whole in zip(batches, seconds, strict=True):
             no_text = {(row, name) for name in wide for row in wrapped_rows(batch.column(name), whole.column(name))}
-            shown, precise = _ShownRows(batch, frozenset(no_text)), next(nanoseconds, batch)
+            source_of, precise = partial(_source, batch, frozenset(no_text)), next(nanoseconds, batch)
             wrapped = set(no_text)
             for name in exact:
                 batch = batch.set_column(batch.schema.get_field_index(name), name, precise.column(name))
                 wrapped |= {(row, name) for row in wrapped_rows(batch.column(name), whole.column(name))}
             bad = [RowError(row, name, "timestamp_out_of_range", "timestamp") for row, name in sorted(wrapped)]
-            yield batch, shown, bad
+            yield batch, bad, source_of
 
 
 def _int96_columns(parquet: pq.ParquetFile) -> list[str]:
@@ -188,12 +176,13 @@ def _leaves(type_: pa.DataType) -> int:
     return sum(_leaves(type_.field(part).type) for part in range(type_.num_fields))
 
 
-def _source(shown: _ShownRows, row: int) -> bytes:
-    """A row as a JSON object. A value that has no text, or that was not read, is a text that no column takes."""
+def _source(batch: pa.RecordBatch, no_text: frozenset[tuple[int, str]], row: int) -> bytes:
+    """A row as a JSON object. A value that has no text, or that was not read (`no_text`, by row and column), is a text
+    that no column takes."""
     members: list[str] = []
-    for name, column in zip(shown.batch.schema.names, shown.batch.columns):
+    for name, column in zip(batch.schema.names, batch.columns):
         try:
-            (text,) = [_NO_TEXT] if (row, name) in shown.no_text else json_texts(column.slice(row, 1))
+            (text,) = [_NO_TEXT] if (row, name) in no_text else json_texts(column.slice(row, 1))
         except pa.ArrowInvalid:
             text = _NO_TEXT
         members.append(f"{json.dumps(name)}:{text}")

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from headwater.base import limits
 from headwater.base.printable import quoted
 from headwater.connectors.files.changes import Changes, compare
-from headwater.connectors.files.config import FileFormat, FilesConfig, compression_of, format_of, parse_config
+from headwater.connectors.files.config import FileFormat, format_of, parse_config
 from headwater.connectors.files.scan import FoundFile, scan
 from headwater.connectors.files.slices import cut_partitions, files_of, plan_slices, text_cuts, without_files
 from headwater.connectors.files.streams import OpenFile, Piece, content_hash
@@ -50,7 +51,7 @@ class FilesSource:
     connector = "files"
     version = VERSION
 
-    def __init__(self, config: FilesConfig, *, root: Path, table: str):
+    def __init__(self, config: FileFormat, *, root: Path, table: str):
         self.config, self.root, self.table = config, root, table
 
     def discover(self) -> tuple[SourceTable, ...]:
@@ -134,7 +135,9 @@ class FilesSource:
         filled = [file for file in files if file.size]
         if not filled:
             return 0
-        if format_ not in ("ndjson", "csv") or any(self._compression(file.source_id) != "none" for file in files):
+        if format_ not in ("ndjson", "csv") or any(
+            self.config.compression_of(file.source_id) != "none" for file in files
+        ):
             return None
         first = filled[0]
         try:
@@ -151,24 +154,18 @@ class FilesSource:
     def _file_format(self, ask: TableAsk, slice_: Slice) -> FileFormat:
         if slice_.spec["format"] == "csv":
             self._check_header(ask)
-        return FileFormat(
-            slice_.spec["format"],
-            self.config.compression,
-            self.config.csv,
+        return replace(
+            self.config,
+            format=slice_.spec["format"],
             declared=dict(ask.declared),
             exclude=frozenset(ask.exclude),
             forms=dict(ask.forms),
-            encoding=self.config.encoding,
-            records=self.config.records,
             primary_key=ask.primary_key,
         )
 
-    def _compression(self, source_id: str) -> str:
-        return self.config.compression or compression_of(source_id)
-
     def _format(self, found: Sequence[FoundFile]) -> str | None:
         """The one format of all files. Raises HW-C01 if a name says none, or two files have two formats."""
-        format_, first = self.config.format, ""
+        format_, first = self.config.format or None, ""
         for file in found if format_ is None else ():
             own = format_of(file.source_id)
             if own is None:
@@ -183,7 +180,7 @@ class FilesSource:
                 )
             format_, first = own, first or file.source_id
         for file in found if format_ == "parquet" else ():
-            if self._compression(file.source_id) != "none":
+            if self.config.compression_of(file.source_id) != "none":
                 raise config_error(
                     f"{quoted(file.source_id)} is a compressed Parquet file",
                     "decompress it: a Parquet file is compressed inside, and read from its end",
