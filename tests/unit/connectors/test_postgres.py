@@ -15,10 +15,10 @@ import pytest
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema
 from headwater.base.types import LONG, STRING, Type, parse_type
-from headwater.connectors.postgres.config import parse_config
+from headwater.connectors.postgres.config import check_config, parse_config
 from headwater.connectors.postgres.read import ReadPostgres
 from headwater.connectors.postgres.server_session import translated
-from headwater.connectors.postgres.source import check_config, open_source
+from headwater.connectors.postgres.source import open_source
 from headwater.connectors.protocol import ArrowRead, SliceGone, TableAsk, TransientError, UnknownColumns
 from headwater.connectors.registry import CONNECTORS
 from postgres_landing import Landing, rows_of, schema_of, source_of

@@ -27,13 +27,22 @@ from headwater.coerce.rescued import dynamic_array, rescue_cells, without_rescue
 from headwater.coerce.row_errors import RowError
 from headwater.coerce.text_columns import coerce_strings
 from headwater.connectors.files.streams import unreadable
-from headwater.connectors.files.time_range import is_list, times_fit
+from headwater.connectors.files.time_range import is_list, is_within, times_fit
 
 _NUMERIC = ("int", "long", "real", "decimal")
 _NESTED = ("list", "struct")
 _NULL = "null"
 _DAY_NS = 86_400 * 10**9
-_SCALAR = ("bool", *_NUMERIC, "string", "timestamp", "date", "binary")
+_CASTS: Mapping[str, tuple[str, ...]] = dict.fromkeys(_NUMERIC, _NUMERIC) | {
+    "string": ("bool", *_NUMERIC, "timestamp", "date", "binary", *_NESTED),
+    "binary": ("string",),
+    "timestamp": ("date", "int", "long"),
+    "date": ("timestamp",),
+    "list": ("vector",),
+    "vector": ("list",),
+    "dynamic": ("bool", "int", "long", "decimal", *_NESTED),
+}
+"""The types that can become a type, besides itself."""
 
 
 class _OutOfRange(Exception):
@@ -131,7 +140,7 @@ def convert_typed(column: pa.Array, type_: Type, form: TextForm | None = None) -
         return convert_text(column.cast(pa.string()), type_, form)
     if form is not None and form.timezone and at.is_timestamp(column.type) and column.type.tz is None:
         return _in_zone(column, source, type_, form.timezone)
-    if not _is_castable(source, type_):
+    if source.kind != type_.kind and source.kind not in _CASTS.get(type_.kind, ()):
         return _all_bad(column, type_, source)
     return _cast(column, source, type_)
 
@@ -182,26 +191,6 @@ def source_type(arrow: pa.DataType, declared: Type | None = None) -> Type:
         if at.is_decimal(arrow):
             hint = 'declare the column as "string", or leave it out: `exclude = ["..."]`'
         raise HeadwaterError(error.code, error.message, hint=hint) from error
-
-
-def _is_castable(source: Type, target: Type) -> bool:
-    match source.kind, target.kind:
-        case (a, b) if a == b:
-            return True
-        case (a, b) if a in _NUMERIC and b in _NUMERIC:
-            return True
-        case ("list" | "struct", "dynamic" | "string"):
-            return True
-        case (a, "string" | "binary"):
-            return a in _SCALAR and not (target.kind == "binary" and a != "string")
-        case ("date", "timestamp") | ("timestamp", "date") | ("int" | "long", "timestamp"):
-            return True
-        case ("list" | "vector", "list" | "vector"):
-            return True
-        case ("bool" | "int" | "long" | "decimal", "dynamic"):
-            return True
-        case _:
-            return False
 
 
 def _all_bad(column: pa.Array, type_: Type, source: Type) -> Converted:
@@ -368,8 +357,7 @@ def _replaced(arrow: pa.DataType, time: pa.DataType) -> pa.DataType:
 
 def _check_times(column: pa.Array) -> None:
     if at.is_time(column.type):
-        found = pc.min_max(column.cast(pa.int64())).as_py()
-        if found["min"] is not None and not 0 <= found["min"] <= found["max"] < _DAY_NS:
+        if not is_within(column.cast(pa.int64()), 0, _DAY_NS - 1):
             raise _OutOfRange("time_out_of_range")
     elif at.is_list(column.type):
         _check_times(column.flatten())

@@ -247,13 +247,13 @@ class _Text:
     def __init__(self, read: Callable[[int], bytes]):
         self._read = read
         self.head = read(limits.FILE_CHUNK_BYTES)
-        self._waiting = self.head
+        self._waiting = memoryview(self.head)
         self._is_ended = False
 
     def read(self, size: int) -> bytes:
         """Exactly `size` bytes until the end is near: Arrow takes each answer as one block, and needs the header and a
         row in the first one."""
-        parts = [self._waiting[:size]]
+        parts: list[bytes | memoryview] = [self._waiting[:size]]
         self._waiting = self._waiting[size:]
         missing = size - len(parts[0])
         while missing and not self._is_ended:
@@ -261,7 +261,7 @@ class _Text:
             if not data:
                 self._is_ended = True
                 mark = b"\n" + _END + b"\n"
-                data, self._waiting = mark[:missing], mark[missing:]
+                data, self._waiting = mark[:missing], memoryview(mark)[missing:]
             parts.append(data)
             missing -= len(data)
         return b"".join(parts)

@@ -44,13 +44,13 @@ _NO_TEXT = '"\\ud800 no text"'
 
 @dataclass(frozen=True)
 class Footer:
-    """What a file says of itself. A column of Arrow's null type has the type None."""
+    """What a file says of itself. A column of Arrow's null type has the type None. `names` are all of its columns, also
+    excluded ones."""
 
     source_id: str
     columns: Mapping[str, Type | None]
     row_groups: int
     names: tuple[str, ...] = ()
-    """All of its columns, also excluded ones."""
 
 
 def read_footer(root: Path, file: FoundFile, how: FileFormat) -> Footer:

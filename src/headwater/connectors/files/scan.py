@@ -120,8 +120,7 @@ class _TreeWalk:
             else:
                 status, is_folder = None, entry.is_dir(follow_symlinks=False)
             if is_folder:
-                onward = self._onward(entry.name, states)
-                if onward:
+                if onward := self._onward(entry.name, states):
                     self._refuse_circle(entry, onward)
                     below.append((entry.path, onward))
             elif self._is_match(entry.name, states):

@@ -29,7 +29,7 @@ def times_fit(column: pa.Array, target: pa.DataType) -> bool:
     if unit and (at.is_timestamp(target) or at.is_string(target)):
         values = column.cast(pa.int32()) if at.is_date32(column.type) else column
         first, last = (FIRST_NS, LAST_NS) if at.is_timestamp(target) else _TEXT_RANGE
-        return _is_within(values.cast(pa.int64()), -(-first // unit), last // unit)
+        return is_within(values.cast(pa.int64()), -(-first // unit), last // unit)
     if is_list(target) and is_list(column.type):
         return times_fit(column.flatten(), target.value_type)
     if at.is_struct(target) and at.is_struct(column.type):
@@ -71,7 +71,7 @@ def _nanoseconds_per_unit(type_: pa.DataType) -> int:
     return 86_400 * _SECOND if at.is_date32(type_) else 10**6 if at.is_date64(type_) else 0
 
 
-def _is_within(values: pa.Array, first: int, last: int) -> bool:
+def is_within(values: pa.Array, first: int, last: int) -> bool:
     """Whether no value is below `first` or above `last`, which may lie beyond 64 bits."""
     found = pc.min_max(values).as_py()
     return found["min"] is None or (first <= found["min"] and found["max"] <= last)

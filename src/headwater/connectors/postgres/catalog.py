@@ -155,13 +155,9 @@ def check_columns(relation: Relation) -> None:
             )
 
 
-def is_intact(connection: psycopg.Connection[Any], relation: Relation) -> bool:
-    """False if the table was rewritten, emptied or replaced since the snapshot of the current transaction."""
-    ((intact,),) = ask(connection, intact_sql(relation.sql, relation.oid))
-    return bool(intact)
-
-
 def intact_sql(name: str, oid: int) -> str:
+    """Whether the table is as the snapshot of the current transaction shows it: neither rewritten, emptied nor
+    replaced since."""
     return _INTACT.format(name=literal(name), oid=oid)
 
 

@@ -41,10 +41,10 @@ from typing import TYPE_CHECKING, Any
 from headwater.base import limits
 from headwater.base.errors import nearest
 from headwater.base.ids import uuid7
-from headwater.connectors.postgres import catalog as catalog
+from headwater.connectors.postgres import catalog
 from headwater.connectors.postgres.ask import check_ask, missing_declared
 from headwater.connectors.postgres.catalog import Relation
-from headwater.connectors.postgres.config import PostgresConfig, check_config, parse_config, url_problem
+from headwater.connectors.postgres.config import PostgresConfig, parse_config, url_problem
 from headwater.connectors.postgres.plan_slices import plan_slices
 from headwater.connectors.postgres.read import ReadPostgres
 from headwater.connectors.postgres.server_session import Snapshot, connect, conninfo, looking, translated
@@ -67,8 +67,6 @@ from headwater.connectors.protocol import (
 
 if TYPE_CHECKING:
     import psycopg
-
-__all__ = ["VERSION", "PostgresSource", "check_config", "open_source"]
 
 VERSION = "1"
 
@@ -200,7 +198,7 @@ class PostgresSource:
             with self._looking(ask.source_name) as connection:
                 relation = self._find(connection, ask.source_name)
                 connection.execute(f"select 1 from {relation.sql} limit 0".encode())
-                if catalog.is_intact(connection, relation):
+                if catalog.ask(connection, catalog.intact_sql(relation.sql, relation.oid)) == [(True,)]:
                     yield connection, relation
                     return
             self._end_snapshot()
