@@ -180,9 +180,7 @@ class _Parser:
         return self.text[self.at :].strip()
 
     def type(self) -> Type:
-        word = self._match(r"\s*([A-Za-z]+)")
-        if word is None:
-            raise _bad(self.text, "a type name is missing")
+        word = self._next("[A-Za-z]+", "a type name is missing")
         if word in SIMPLE:
             return Type(word)
         match word:
@@ -197,9 +195,9 @@ class _Parser:
                     raise _bad(self.text, "vector(n) takes 1 <= n <= 65536")
                 return vector(length)
             case "list":
-                self._expect("<")
+                self._next("<")
                 item = self.type()
-                self._expect(">")
+                self._next(">")
                 return list_of(item)
             case "struct":
                 return self._struct()
@@ -207,35 +205,35 @@ class _Parser:
         raise _bad(self.text, f"unknown word `{word}`", hint=f"did you mean `{meant}`?" if meant else "")
 
     def _struct(self) -> Type:
-        self._expect("<")
+        self._next("<")
         fields: list[tuple[str, Type]] = []
-        while True:
-            name = self._match(r'\s*([A-Za-z_][A-Za-z0-9_]*|"(?:[^"]|"")+")')
-            if name is None:
-                raise _bad(self.text, "a field name is missing")
-            self._expect(":")
+        while not fields or self._match(","):
+            name = self._next(r'[A-Za-z_][A-Za-z0-9_]*|"(?:[^"]|"")+"', "a field name is missing")
+            self._next(":")
             fields.append((name[1:-1].replace('""', '"') if name[0] == '"' else name, self.type()))
-            if self._match(r"\s*(,)") is None:
-                break
-        self._expect(">")
+        self._next(">")
         if len({name for name, _ in fields}) < len(fields):
             raise _bad(self.text, "a field name occurs twice")
         return struct_of(tuple(fields))
 
     def _numbers(self, count: int) -> list[int]:
-        found = self._match(r"\s*\(\s*(\d{1,6}(?:\s*,\s*\d{1,6})*)\s*\)")
-        numbers = [int(part) for part in (found or "").split(",") if part.strip()]
+        found = self._match(r"\(\s*\d{1,6}(?:\s*,\s*\d{1,6})*\s*\)")
+        numbers = [int(part) for part in re.findall(r"\d+", found)]
         if len(numbers) != count:
             raise _bad(self.text, f"{count} number{'s' * (count > 1)} in brackets expected")
         return numbers
 
-    def _expect(self, mark: str) -> None:
-        if self._match(rf"\s*({mark})") is None:
-            raise _bad(self.text, f"`{mark}` expected")
+    def _next(self, pattern: str, problem: str = "") -> str:
+        """The next part of the text, which must match."""
+        found = self._match(pattern)
+        if not found:
+            raise _bad(self.text, problem or f"`{pattern}` expected")
+        return found
 
-    def _match(self, pattern: str) -> str | None:
-        found = re.compile(pattern).match(self.text, self.at)
+    def _match(self, pattern: str) -> str:
+        """The next part of the text if it matches, else nothing."""
+        found = re.compile(rf"\s*({pattern})").match(self.text, self.at)
         if found is None:
-            return None
+            return ""
         self.at = found.end()
-        return found.group(1)
+        return found[1]

@@ -70,36 +70,33 @@ class ConnectorInfo:
 
 
 _OURS: dict[str, ConnectorInfo] = {
-    info.name: info
-    for info in (
-        ConnectorInfo(
-            "files",
-            "1",
-            "headwater.connectors.files.source",
-            checks="headwater.connectors.files.config",
-            abilities=Abilities(
-                bad_rows="dead_letter",
-                keeps_bad_items=True,
-                one_table=True,
-                knows_keys=False,
-                brings_text=True,
-                excludes_columns=True,
-            ),
+    "files": ConnectorInfo(
+        "files",
+        "1",
+        "headwater.connectors.files.source",
+        checks="headwater.connectors.files.config",
+        abilities=Abilities(
+            bad_rows="dead_letter",
+            keeps_bad_items=True,
+            one_table=True,
+            knows_keys=False,
+            brings_text=True,
+            excludes_columns=True,
         ),
-        ConnectorInfo(
-            "postgres",
-            "1",
-            "headwater.connectors.postgres.source",
-            checks="headwater.connectors.postgres.config",
-            abilities=Abilities(packages=("psycopg",)),
-        ),
-        ConnectorInfo(
-            "push",
-            "1",
-            "headwater.connectors.push",
-            abilities=Abilities(bad_rows="refuse", knows_keys=False, brings_text=True),
-        ),
-    )
+    ),
+    "postgres": ConnectorInfo(
+        "postgres",
+        "1",
+        "headwater.connectors.postgres.source",
+        checks="headwater.connectors.postgres.config",
+        abilities=Abilities(packages=("psycopg",)),
+    ),
+    "push": ConnectorInfo(
+        "push",
+        "1",
+        "headwater.connectors.push",
+        abilities=Abilities(bad_rows="refuse", knows_keys=False, brings_text=True),
+    ),
 }
 
 
