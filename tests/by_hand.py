@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from headwater.base.table_schema import TableSchema
@@ -27,10 +28,18 @@ from headwater.connectors.protocol import (
     TableAsk,
     UnknownColumns,
 )
+from headwater.connectors.registry import CONNECTORS
 from headwater.runtime.bad_items import check_bad_items, read_without
 from headwater.runtime.inlet import merge_observed
 
 Row = dict[str, Any]
+
+
+def open_source(
+    name: str, config: Mapping[str, object], *, root: Path, resolve: Callable[[str], str], pipeline: str
+) -> Source:
+    """A source by its connector's name."""
+    return CONNECTORS[name].open(config, root=root, resolve=resolve, pipeline=pipeline)
 
 
 @dataclass

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from by_hand import Table, as_stored
+from by_hand import Table, as_stored, open_source
 from contract.connector_cases import CASES, Case
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema
 from headwater.connectors.protocol import ArrowRead, Source, UnknownColumns
-from headwater.connectors.registry import CONNECTORS, open_source
+from headwater.connectors.registry import CONNECTORS
 
 
 @pytest.fixture(params=sorted(CASES))

@@ -10,10 +10,9 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from by_hand import Table
+from by_hand import Table, open_source
 from headwater.base import limits
 from headwater.connectors.protocol import Source, TableAsk
-from headwater.connectors.registry import open_source
 
 NAMES = st.sampled_from(["a", "sub/b", "sub/deep/c"])
 ROWS = st.lists(st.integers(0, 2), max_size=2)

@@ -14,13 +14,9 @@ def now_us() -> int:
     return time.time_ns() // 1000 + int(os.environ.get("HEADWATER_CLOCK_OFFSET_US", "0"))
 
 
-def to_datetime(us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=us)
-
-
 def to_text(us: int) -> str:
     """RFC 3339 in UTC with microseconds, the form of every time that Headwater writes as text."""
-    return to_datetime(us).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return (_EPOCH + timedelta(microseconds=us)).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def from_text(text: str) -> int:

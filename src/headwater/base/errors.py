@@ -104,6 +104,10 @@ class Position:
         return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
 
 
+TYPES: dict[str, type[HeadwaterError]] = {}
+"""The type of an error with this code; any other is a plain `HeadwaterError`."""
+
+
 @dataclass
 class HeadwaterError(Exception):
     """What went wrong, in words for the person who can fix it. Never holds a secret or a row's value.
@@ -118,6 +122,9 @@ class HeadwaterError(Exception):
     retryable: bool = False
     detail: dict[str, object] = field(default_factory=dict)
     places: tuple[Position, ...] = ()
+
+    def __init_subclass__(cls, codes: tuple[str, ...] = ()) -> None:
+        TYPES.update(dict.fromkeys(codes, cls))
 
     def __new__(cls, *args: Any, **named: Any) -> HeadwaterError:
         code = args[0] if args else named.get("code")
@@ -164,84 +171,60 @@ class HeadwaterError(Exception):
         }
 
 
-class Conflict(HeadwaterError):
+class Conflict(HeadwaterError, codes=("HW-T02",)):
     """What a commit requires is no longer true. Nothing was committed; the caller can retry from the new state."""
 
 
-class LeaseLost(HeadwaterError):
+class LeaseLost(HeadwaterError, codes=("HW-T03",)):
     """Another process holds the lease now. The work of this process does not count."""
 
 
-class CatalogUnreachable(HeadwaterError):
+class CatalogUnreachable(HeadwaterError, codes=("HW-T06",)):
     """The catalog does not answer. This says nothing about the work."""
 
 
-class StoreDamaged(HeadwaterError):
+class StoreDamaged(HeadwaterError, codes=("HW-T04",)):
     """A file of the store, its log or its catalog cannot be read as it was written."""
 
 
-class StoreUnwritable(HeadwaterError):
+class StoreUnwritable(HeadwaterError, codes=("HW-T05",)):
     """The disk is full or read-only, or permissions are missing."""
 
 
-class NoSuchTable(HeadwaterError):
+class NoSuchTable(HeadwaterError, codes=("HW-T07",)):
     """The table, or the version of it that was asked for, does not exist."""
 
 
-class NotPushed(HeadwaterError):
+class NotPushed(HeadwaterError, codes=("HW-I03",)):
     """The table takes no pushed rows."""
 
 
-class RejectedBatch(HeadwaterError):
+class RejectedBatch(HeadwaterError, codes=("HW-I01", "HW-I02", "HW-I04")):
     """A pushed batch that is wrong in itself: it will be rejected again."""
 
 
-class SourceFailed(HeadwaterError):
+class SourceFailed(HeadwaterError, codes=("HW-C02",)):
     """A source cannot be read, and will not be until it is repaired."""
 
 
-class UnusableColumn(HeadwaterError):
+class UnusableColumn(HeadwaterError, codes=("HW-S03",)):
     """A type or column that does not exist or cannot be used."""
 
 
-class UserCodeFailed(HeadwaterError):
+class UserCodeFailed(HeadwaterError, codes=("HW-R01",)):
     """The code or query of a ripple failed."""
 
 
-class OutOfMemory(HeadwaterError):
+class OutOfMemory(HeadwaterError, codes=("HW-Q03",)):
     """A query needed more memory than it may have."""
 
 
-class PassingFailure(HeadwaterError):
+class PassingFailure(HeadwaterError, codes=("HW-C03", "HW-J01", "HW-J02", "HW-X01")):
     """A source, Java, Spark or Headwater itself failed: the same work may succeed later."""
 
 
-class SparkJobFailed(PassingFailure):
+class SparkJobFailed(PassingFailure, codes=("HW-J03",)):
     """A Spark job failed."""
-
-
-TYPES: dict[str, type[HeadwaterError]] = {
-    "HW-T02": Conflict,
-    "HW-T03": LeaseLost,
-    "HW-T04": StoreDamaged,
-    "HW-T05": StoreUnwritable,
-    "HW-T06": CatalogUnreachable,
-    "HW-T07": NoSuchTable,
-    "HW-C02": SourceFailed,
-    "HW-C03": PassingFailure,
-    "HW-S03": UnusableColumn,
-    "HW-I01": RejectedBatch,
-    "HW-I02": RejectedBatch,
-    "HW-I03": NotPushed,
-    "HW-I04": RejectedBatch,
-    "HW-J01": PassingFailure,
-    "HW-J02": PassingFailure,
-    "HW-J03": SparkJobFailed,
-    "HW-Q03": OutOfMemory,
-    "HW-R01": UserCodeFailed,
-    "HW-X01": PassingFailure,
-}
-"""The type of an error with this code; any other is a plain `HeadwaterError`."""
 
 
 class ErrorList(HeadwaterError):
@@ -299,21 +282,8 @@ def _indented(text: str) -> str:
 
 def word_for(value: object) -> str:
     """The kind of a JSON value, for a message that must not show the value."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true or false"
-        case int():
-            return "a whole number"
-        case float():
-            return "a number"
-        case str():
-            return "text"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}
+    return "null" if value is None else next((words[k] for k in words if isinstance(value, k)), "an object")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -13,8 +13,6 @@ from headwater.base import limits
 RunId = NewType("RunId", str)
 UnitId = NewType("UnitId", str)
 NodeId = NewType("NodeId", str)
-PipelineId = NewType("PipelineId", str)
-TableName = NewType("TableName", str)
 
 TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 TABLE_NAME_HINT = "small letters, digits and `_`, at most 63 of them, and no digit first"

@@ -6,6 +6,7 @@ they are. The grammar is here because the manifest checks it; `coerce/forms.py` 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,6 +33,8 @@ DIRECTIVES: Mapping[str, str] = {
     "Q": "milliseconds since 1970",
 }
 _SHORT = {"F": "%Y-%m-%d", "T": "%H:%M:%S", "R": "%H:%M", "h": "%b"}
+_PIECE = re.compile(r"%?.", re.DOTALL)
+"""A directive or a character."""
 _YEARS, _MONTHS, _DAYS, _HOURS, _EPOCHS = "Yy", "mbB", "de", "HI", "sQ"
 _TIMES = "HIpMSfz"
 _NUMBERS = "YymdjHIMSfsQ"
@@ -71,24 +74,20 @@ def parse_format(text: str) -> tuple[FormatPart, ...]:
     """The parts of a format. Raises `BadFormat` if no value could be read by it: an unknown or repeated directive, one
     without its partner, or no complete date."""
     found: list[tuple[str, int]] = []
-    at = 0
-    while at < len(text):
-        mark = text[at : at + 2]
-        if mark[0] != "%":
-            if not mark[0].isprintable():
-                raise BadFormat("a character that cannot be printed", at=at + 1, hint="write spaces as spaces")
-            found.append((mark[0], at))
-            at += 1
-            continue
-        if mark == "%%":
+    for piece in _PIECE.finditer(text):
+        part, at = piece[0], piece.start()
+        if part == "%%":
             found.append(("%", at))
-        elif mark[1:] in _SHORT:
-            found += [(part, at) for part in _split(_SHORT[mark[1:]])]
-        elif mark[1:] in DIRECTIVES and mark[1:]:
-            found.append((mark, at))
+        elif part[0] != "%":
+            if not part.isprintable():
+                raise BadFormat("a character that cannot be printed", at=at + 1, hint="write spaces as spaces")
+            found.append((part, at))
+        elif part[1:] in _SHORT:
+            found += [(each, at) for each in _PIECE.findall(_SHORT[part[1:]])]
+        elif part[1:] in DIRECTIVES:
+            found.append((part, at))
         else:
-            raise BadFormat(f"`{mark}` is not a directive", at=at + 1, hint=_known())
-        at += 2
+            raise BadFormat(f"`{part}` is not a directive", at=at + 1, hint=_known())
     _check_whole(found)
     return _tightened([part for part, _ in found])
 
@@ -101,17 +100,6 @@ def has_time(parts: tuple[FormatPart, ...]) -> bool:
 def has_zone(parts: tuple[FormatPart, ...]) -> bool:
     """Whether each value contains its zone or is an instant."""
     return any(part.directive and part.directive in "z" + _EPOCHS for part in parts)
-
-
-def _split(text: str) -> list[str]:
-    """Directives and characters."""
-    found: list[str] = []
-    for character in text:
-        if found and found[-1] == "%":
-            found[-1] += character
-        else:
-            found.append(character)
-    return found
 
 
 def _check_whole(found: list[tuple[str, int]]) -> None:

@@ -96,25 +96,15 @@ def to_arrow(type_: Type) -> pa.DataType:
     """The Arrow type of a column in the store's files."""
     import pyarrow as pa
 
+    simple = {"bool": pa.bool_, "int": pa.int32, "long": pa.int64, "real": pa.float64, "string": pa.string}
+    simple |= {"date": pa.date32, "binary": pa.binary}
     match type_.kind:
-        case "bool":
-            return pa.bool_()
-        case "int":
-            return pa.int32()
-        case "long":
-            return pa.int64()
-        case "real":
-            return pa.float64()
-        case "string":
-            return pa.string()
+        case kind if kind in simple:
+            return simple[kind]()
         case "timestamp":
             return pa.timestamp("ns", tz="UTC")
-        case "date":
-            return pa.date32()
         case "decimal":
             return pa.decimal128(*type_.numbers)
-        case "binary":
-            return pa.binary()
         case "dynamic":
             return pa.json_(pa.string())
         case "vector":
@@ -133,29 +123,22 @@ def from_arrow(arrow: pa.DataType) -> Type:
     import pyarrow as pa
     from pyarrow import types as at
 
-    if at.is_boolean(arrow):
-        return BOOL
-    if at.is_int8(arrow) or at.is_int16(arrow) or at.is_int32(arrow) or at.is_uint8(arrow) or at.is_uint16(arrow):
-        return INT
-    if at.is_int64(arrow) or at.is_uint32(arrow):
-        return LONG
-    if at.is_uint64(arrow):
-        return decimal(20, 0)
-    if at.is_floating(arrow):
-        return REAL
-    if isinstance(arrow, pa.JsonType):
-        return DYNAMIC
+    kinds = {
+        BOOL: (at.is_boolean,),
+        INT: (at.is_int8, at.is_int16, at.is_int32, at.is_uint8, at.is_uint16),
+        LONG: (at.is_int64, at.is_uint32),
+        decimal(20, 0): (at.is_uint64,),
+        REAL: (at.is_floating,),
+        DYNAMIC: (lambda arrow: isinstance(arrow, pa.JsonType),),
+        STRING: (at.is_string, at.is_large_string, at.is_string_view, at.is_null, at.is_time),
+        BINARY: (at.is_binary, at.is_large_binary, at.is_fixed_size_binary, at.is_binary_view),
+        TIMESTAMP: (at.is_timestamp,),
+        DATE: (at.is_date,),
+    }
+    for type_, tests in kinds.items():
+        if any(is_kind(arrow) for is_kind in tests):
+            return type_
     if isinstance(arrow, pa.UuidType):
-        return STRING
-    if at.is_string(arrow) or at.is_large_string(arrow) or at.is_string_view(arrow) or at.is_null(arrow):
-        return STRING
-    if at.is_binary(arrow) or at.is_large_binary(arrow) or at.is_fixed_size_binary(arrow) or at.is_binary_view(arrow):
-        return BINARY
-    if at.is_timestamp(arrow):
-        return TIMESTAMP
-    if at.is_date(arrow):
-        return DATE
-    if at.is_time(arrow):
         return STRING
     if at.is_decimal(arrow) and arrow.precision <= 38:
         return decimal(arrow.precision, arrow.scale)
@@ -197,9 +180,7 @@ class _Parser:
         return self.text[self.at :].strip()
 
     def type(self) -> Type:
-        word = self._match(r"\s*([A-Za-z]+)")
-        if word is None:
-            raise _bad(self.text, "a type name is missing")
+        word = self._next("[A-Za-z]+", "a type name is missing")
         if word in SIMPLE:
             return Type(word)
         match word:
@@ -214,9 +195,9 @@ class _Parser:
                     raise _bad(self.text, "vector(n) takes 1 <= n <= 65536")
                 return vector(length)
             case "list":
-                self._expect("<")
+                self._next("<")
                 item = self.type()
-                self._expect(">")
+                self._next(">")
                 return list_of(item)
             case "struct":
                 return self._struct()
@@ -224,35 +205,35 @@ class _Parser:
         raise _bad(self.text, f"unknown word `{word}`", hint=f"did you mean `{meant}`?" if meant else "")
 
     def _struct(self) -> Type:
-        self._expect("<")
+        self._next("<")
         fields: list[tuple[str, Type]] = []
-        while True:
-            name = self._match(r'\s*([A-Za-z_][A-Za-z0-9_]*|"(?:[^"]|"")+")')
-            if name is None:
-                raise _bad(self.text, "a field name is missing")
-            self._expect(":")
+        while not fields or self._match(","):
+            name = self._next(r'[A-Za-z_][A-Za-z0-9_]*|"(?:[^"]|"")+"', "a field name is missing")
+            self._next(":")
             fields.append((name[1:-1].replace('""', '"') if name[0] == '"' else name, self.type()))
-            if self._match(r"\s*(,)") is None:
-                break
-        self._expect(">")
+        self._next(">")
         if len({name for name, _ in fields}) < len(fields):
             raise _bad(self.text, "a field name occurs twice")
         return struct_of(tuple(fields))
 
     def _numbers(self, count: int) -> list[int]:
-        found = self._match(r"\s*\(\s*(\d{1,6}(?:\s*,\s*\d{1,6})*)\s*\)")
-        numbers = [int(part) for part in (found or "").split(",") if part.strip()]
+        found = self._match(r"\(\s*\d{1,6}(?:\s*,\s*\d{1,6})*\s*\)")
+        numbers = [int(part) for part in re.findall(r"\d+", found)]
         if len(numbers) != count:
             raise _bad(self.text, f"{count} number{'s' * (count > 1)} in brackets expected")
         return numbers
 
-    def _expect(self, mark: str) -> None:
-        if self._match(rf"\s*({mark})") is None:
-            raise _bad(self.text, f"`{mark}` expected")
+    def _next(self, pattern: str, problem: str = "") -> str:
+        """The next part of the text, which must match."""
+        found = self._match(pattern)
+        if not found:
+            raise _bad(self.text, problem or f"`{pattern}` expected")
+        return found
 
-    def _match(self, pattern: str) -> str | None:
-        found = re.compile(pattern).match(self.text, self.at)
+    def _match(self, pattern: str) -> str:
+        """The next part of the text if it matches, else nothing."""
+        found = re.compile(rf"\s*({pattern})").match(self.text, self.at)
         if found is None:
-            return None
+            return ""
         self.at = found.end()
-        return found.group(1)
+        return found[1]

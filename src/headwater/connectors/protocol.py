@@ -198,15 +198,6 @@ class ArrowRead:
     without: Callable[[Sequence[Json], frozenset[str]], tuple[Json, ...]] | None = None
 
 
-@dataclass(frozen=True)
-class SparkScan:
-    """A read that Spark does itself: `spark.read.format(format).options(**options).load(paths)`."""
-
-    format: str
-    options: Mapping[str, str] = field(default_factory=dict)
-    paths: tuple[str, ...] = ()
-
-
 class Source(Protocol):
     """One configured source, open for one run. Closing it ends whatever it holds (connections, snapshots)."""
 
@@ -231,7 +222,7 @@ class Source(Protocol):
         """The slices after `cursor` up to `bound`. `landed` maps source ids to the versions they landed with."""
         ...
 
-    def read(self, ask: TableAsk, slice_: Slice) -> ArrowRead | SparkScan: ...
+    def read(self, ask: TableAsk, slice_: Slice) -> ArrowRead: ...
 
     def preview(self, ask: TableAsk, slice_: Slice) -> Observed | None:
         """The probable columns, for `plan`: cheap, in this process, from a bounded sample; None if the sample does not

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, cast
 
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError
 from headwater.connectors.protocol import Problem, Source
 
 ENTRY_POINTS = "headwater.connectors"
@@ -30,8 +30,6 @@ class Abilities:
     `knows_keys`: the source may know the primary key of a table.
     `brings_text`: values come as text, so a column's `format`, `timezone` and `decimal` apply.
     `excludes_columns`: columns can be left out of a read.
-    `sends_deletes`: the source reports which rows were deleted.
-    `rereads_keys`: rows with given keys can be read again.
     `packages`: modules that must be installed.
     """
 
@@ -41,8 +39,6 @@ class Abilities:
     knows_keys: bool = True
     brings_text: bool = False
     excludes_columns: bool = False
-    sends_deletes: bool = False
-    rereads_keys: bool = False
     packages: tuple[str, ...] = ()
 
 
@@ -74,36 +70,33 @@ class ConnectorInfo:
 
 
 _OURS: dict[str, ConnectorInfo] = {
-    info.name: info
-    for info in (
-        ConnectorInfo(
-            "files",
-            "1",
-            "headwater.connectors.files.source",
-            checks="headwater.connectors.files.config",
-            abilities=Abilities(
-                bad_rows="dead_letter",
-                keeps_bad_items=True,
-                one_table=True,
-                knows_keys=False,
-                brings_text=True,
-                excludes_columns=True,
-            ),
+    "files": ConnectorInfo(
+        "files",
+        "1",
+        "headwater.connectors.files.source",
+        checks="headwater.connectors.files.config",
+        abilities=Abilities(
+            bad_rows="dead_letter",
+            keeps_bad_items=True,
+            one_table=True,
+            knows_keys=False,
+            brings_text=True,
+            excludes_columns=True,
         ),
-        ConnectorInfo(
-            "postgres",
-            "1",
-            "headwater.connectors.postgres.source",
-            checks="headwater.connectors.postgres.config",
-            abilities=Abilities(packages=("psycopg",)),
-        ),
-        ConnectorInfo(
-            "push",
-            "1",
-            "headwater.connectors.push",
-            abilities=Abilities(bad_rows="refuse", knows_keys=False, brings_text=True),
-        ),
-    )
+    ),
+    "postgres": ConnectorInfo(
+        "postgres",
+        "1",
+        "headwater.connectors.postgres.source",
+        checks="headwater.connectors.postgres.config",
+        abilities=Abilities(packages=("psycopg",)),
+    ),
+    "push": ConnectorInfo(
+        "push",
+        "1",
+        "headwater.connectors.push",
+        abilities=Abilities(bad_rows="refuse", knows_keys=False, brings_text=True),
+    ),
 }
 
 
@@ -151,22 +144,3 @@ def abilities_of(name: str | None) -> Abilities:
     """The abilities of a connector; the defaults for an unknown name."""
     info = CONNECTORS.get(name) if name is not None else None
     return info.abilities if info is not None else Abilities()
-
-
-def connector(name: str) -> ConnectorInfo:
-    """The connector of that name. Raises HW-M06 with the nearest one otherwise."""
-    found = CONNECTORS.get(name)
-    if found is None:
-        known = [info.name for info in CONNECTORS.values() if info.kind == "source"]
-        meant = nearest(name, known)
-        hint = f"did you mean `{meant}`?" if meant else "known connectors: " + ", ".join(known)
-        raise HeadwaterError("HW-M06", f"there is no connector `{name}`", hint=hint)
-    return found
-
-
-def open_source(
-    name: str, config: Mapping[str, object], *, root: Path, resolve: Callable[[str], str], pipeline: str
-) -> Source:
-    """A source by its connector's name. `root` is the project, `resolve` turns a secret reference (`env:NAME`) into
-    its value, `pipeline` is the pipeline that asks."""
-    return connector(name).open(config, root=root, resolve=resolve, pipeline=pipeline)

@@ -34,8 +34,8 @@ from headwater.base.text_form import TextForm
 from headwater.base.types import DYNAMIC, STRING, Type
 from headwater.coerce.objects import line_pieces
 from headwater.coerce.row_errors import BadRow
+from headwater.connectors.files.bad_rows import BadRowList
 from headwater.connectors.files.config import FORMAT_SUFFIXES, FileFormat, compression_of, format_of
-from headwater.connectors.files.convert_columns import BadRowList
 from headwater.connectors.files.json_lines import add_bad_lines, chunks_of_piece
 from headwater.connectors.files.read import ReadFiles, open_piece
 from headwater.connectors.files.scan import FoundFile

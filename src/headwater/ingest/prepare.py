@@ -24,7 +24,6 @@ from headwater.coerce.objects import Objects, bad_lines, line_pieces, read_lines
 from headwater.coerce.rescued import dynamic_array, good_rows, rescue, rescue_cells, without_rescued
 from headwater.coerce.row_errors import BadRow, Refused, RowError
 from headwater.coerce.values import coerce_value
-from headwater.connectors.files.convert_columns import convert_any, convert_typed, json_texts
 from headwater.ingest.decode import TooLarge
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
 
@@ -127,6 +126,8 @@ def prepare_cells(rows: pa.RecordBatch, schema: TableSchema, *, added: Sequence[
     """Good rows of a CSV or Parquet file, in columns of the schema and of the file, as rows of the table. A column of
     the file becomes a text column, with or without values, if it may be added or if it is among the columns `added`
     for the file; otherwise it is rescued."""
+    from headwater.connectors.files.convert_columns import convert_any, json_texts
+
     known = without_rescued(schema)
     batch = rows.select(list(known.names()))
     others = {name: rows.column(name) for name in rows.schema.names if known.column(name) is None}
@@ -150,6 +151,8 @@ def _with_times(batch: pa.RecordBatch, others: Mapping[str, pa.Array]) -> tuple[
     were used are removed; a column that is used up is left out."""
     import pyarrow as pa
     import pyarrow.compute as pc
+
+    from headwater.connectors.files.convert_columns import convert_typed
 
     left = dict(others)
     place = batch.schema.get_field_index(TIME)

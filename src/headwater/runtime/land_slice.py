@@ -35,7 +35,6 @@ from headwater.connectors.protocol import (
     BadItem,
     BadRows,
     CursorKind,
-    SparkScan,
     TableAsk,
 )
 from headwater.duck.unique_keys import current_hashes, keys_are_unique
@@ -70,7 +69,7 @@ class SliceWork:
     store: Store
     lease: SliceLease
     table: InletTable
-    read: ArrowRead | SparkScan
+    read: ArrowRead
     spark: Callable[[], SparkSession]
     actor: str
     job: JobLease
@@ -117,7 +116,7 @@ class _Attempt:
     def __init__(self, work: SliceWork):
         self.work, self.store, self.ask, self.lease = work, work.store, work.table.ask, work.lease
         self.read = work.read
-        self.observed = self.read.observed if isinstance(self.read, ArrowRead) else None
+        self.observed = self.read.observed
         self.stored = stored_slice(work.lease.payload)
         self.bad: dict[str, BadItem] = {}
 
@@ -143,7 +142,6 @@ class _Attempt:
     def leave_out(self, found: Sequence[BadItem]) -> None:
         """Read without items that cannot be read. Raises HW-C02 if there are more of them than may be kept."""
         if found:
-            assert isinstance(self.read, ArrowRead)
             self.bad.update({item.source_id: item for item in found})
             check_bad_items(self.ask, self.bad.values())
             self.read = read_without(self.read, self.bad)
@@ -153,7 +151,7 @@ class _Attempt:
         from headwater.spark.write_frame import observe_read
 
         self.observed = None
-        if isinstance(self.read, ArrowRead) and self.read.observe is not None:
+        if self.read.observe is not None:
             found = observe_read(self.work.spark(), self.read) if self.read.partitions else []
             self.observed = merge_observed(found)
             self.leave_out(self.observed.bad_items)
@@ -162,7 +160,7 @@ class _Attempt:
         from headwater.spark.write_frame import WriteTarget, check_written, write_read
 
         known, read = b"", self.read
-        if isinstance(read, ArrowRead) and read.key_filter_column is not None and (state := self._state()) is not None:
+        if read.key_filter_column is not None and (state := self._state()) is not None:
             known = current_hashes(self.store.root, state, read.key_filter_column, read.key_filter_from)
         target = WriteTarget(
             root=self.store.root,
@@ -228,7 +226,7 @@ class _Attempt:
                 staged=staged,
                 staged_schema_id=schema_id if staged else 0,
                 cursor=(written.cursor.value,) if written.cursor is not None else (),
-                source_keys=self.read.source_keys if isinstance(self.read, ArrowRead) else None,
+                source_keys=self.read.source_keys,
             ),
             r.CursorAdvanced(
                 run_id=run_id,
@@ -252,7 +250,6 @@ class _Attempt:
         """The files of the slice's bad rows and items."""
         if not written.bad and not self.bad:
             return ()
-        assert isinstance(self.read, ArrowRead)
         rows = [(row, row.error.place, self.read.format) for row in written.bad]
         items = [(BadRow(item.error, b""), item.source_id, d.WHOLE_FILE) for item in self.bad.values()]
         letters = [

@@ -32,7 +32,6 @@ from headwater.connectors.protocol import (
     ItemRead,
     Observed,
     SliceGone,
-    SparkScan,
     TransientError,
     UnknownColumns,
 )
@@ -92,12 +91,8 @@ class Written:
         return sum(file.bytes for file in self.files)
 
 
-def write_read(spark: SparkSession, read: ArrowRead | SparkScan, target: WriteTarget) -> Written:
+def write_read(spark: SparkSession, read: ArrowRead, target: WriteTarget) -> Written:
     """Read a slice and write its rows. Raises permanent errors of the source and the writer."""
-    if isinstance(read, SparkScan):
-        with translated():
-            frame = spark.read.format(read.format).options(**read.options).load(list(read.paths))
-        return write_frame(frame, target)
     tasks = len(read.partitions)
     if not tasks:
         return Written()

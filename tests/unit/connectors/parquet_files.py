@@ -8,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from by_hand import Table
+from by_hand import Table, open_source
 from headwater.base.types import Type
 from headwater.connectors.protocol import ArrowRead, Source, TableAsk
-from headwater.connectors.registry import open_source
 
 ASK = TableAsk("t", "t", "append")
 FAR = 9_223_372_036_854_775_806

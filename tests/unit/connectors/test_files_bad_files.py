@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from by_hand import Table
+from by_hand import Table, open_source
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.connectors.protocol import Observed, TableAsk
-from headwater.connectors.registry import open_source
 
 ASK = TableAsk("t", "t", "append", max_bad_rows=100, max_bad_items=100)
 

@@ -10,14 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from by_hand import Table
+from by_hand import Table, open_source
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import LONG, STRING, Type, parse_type
 from headwater.catalog.evolution import DeclaredColumn, evolve
 from headwater.coerce.row_errors import BadRow
 from headwater.connectors.protocol import ArrowRead, BadRows, TableAsk
-from headwater.connectors.registry import open_source
 from headwater.runtime.inlet import merge_observed, shown_to
 
 

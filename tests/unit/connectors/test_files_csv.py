@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from by_hand import Table
+from by_hand import Table, open_source
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import BOOL, LONG, REAL, STRING, Type
 from headwater.connectors.files import csv as files_csv
 from headwater.connectors.protocol import BadRows, Source, TableAsk
-from headwater.connectors.registry import open_source
 
 ASK = TableAsk("t", "t", "append")
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from by_hand import Table
+from by_hand import Table, open_source
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import LONG, STRING
 from headwater.connectors.files.encoding import is_line_safe
 from headwater.connectors.protocol import TableAsk
-from headwater.connectors.registry import open_source
 
 ASK = TableAsk("t", "t", "append", max_bad_rows=100)
 TEXT = "é ß ü"

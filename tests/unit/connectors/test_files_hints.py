@@ -8,10 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from by_hand import Table
+from by_hand import Table, open_source
 from headwater.base.types import LONG, STRING, TIMESTAMP, Type
 from headwater.connectors.protocol import TableAsk
-from headwater.connectors.registry import open_source
 
 
 def hints(root: Path, text: str, *, exclude: tuple[str, ...] = (), name: str = "a.csv", **config: object) -> list[str]:

@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from by_hand import open_source
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema
 from headwater.base.types import DYNAMIC, INT, LONG, REAL, STRING, parse_type, vector
 from headwater.connectors.files.convert_columns import convert_typed
 from headwater.connectors.protocol import ArrowRead, BadRows, Observed, SliceGone, TableAsk, UnknownColumns
-from headwater.connectors.registry import open_source
 from unit.connectors.parquet_files import ASK, FAR, declared, landed, lists_of, opened, read_of, write
 
 UUID = uuid.UUID(int=7)

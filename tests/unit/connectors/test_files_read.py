@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from by_hand import Table
+from by_hand import Table, open_source
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema
@@ -34,7 +34,6 @@ from headwater.connectors.protocol import (
     TransientError,
     UnknownColumns,
 )
-from headwater.connectors.registry import open_source
 
 ASK = TableAsk("t", "t", "append")
 

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from by_hand import Table
+from by_hand import Table, open_source
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import DYNAMIC, LONG, REAL, STRING
 from headwater.connectors.protocol import CursorKind, Observed, SlicePlan, Source, TableAsk
-from headwater.connectors.registry import open_source
 
 APPEND, UPSERT, REPLACE = (TableAsk("t", "t", mode) for mode in ("append", "upsert", "replace"))
 

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from flaky_source import ReadFlaky, check_config, rows_between
 
-from by_hand import Table
+from by_hand import Table, open_source
 from forked import exit_code
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema
 from headwater.connectors.protocol import ItemRead, SliceGone, Source, TableAsk, TransientError
-from headwater.connectors.registry import open_source
 
 ASK = TableAsk("t", "rows", "append")
 

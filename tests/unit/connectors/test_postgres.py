@@ -15,12 +15,12 @@ import pytest
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema
 from headwater.base.types import LONG, STRING, Type, parse_type
-from headwater.connectors.postgres.config import parse_config
+from headwater.connectors.postgres.config import check_config, parse_config
 from headwater.connectors.postgres.read import ReadPostgres
 from headwater.connectors.postgres.server_session import translated
-from headwater.connectors.postgres.source import check_config, open_source
+from headwater.connectors.postgres.source import open_source
 from headwater.connectors.protocol import ArrowRead, SliceGone, TableAsk, TransientError, UnknownColumns
-from headwater.connectors.registry import connector
+from headwater.connectors.registry import CONNECTORS
 from postgres_landing import Landing, rows_of, schema_of, source_of
 from postgres_server import PostgresServer
 
@@ -96,7 +96,7 @@ def test_an_overlap_is_a_duration_for_times_or_a_number_for_ids() -> None:
 
 
 def test_the_registry_opens_it(postgres_url: str, db: psycopg.Connection[Any]) -> None:
-    info = connector("postgres")
+    info = CONNECTORS["postgres"]
     assert info.check_config({"url": "env:PG"}) == []
     with closing(info.open({"url": postgres_url}, root=Path(), resolve=str, pipeline="p")) as source:
         assert (source.connector, source.version) == (info.name, info.version)

@@ -11,20 +11,7 @@ from pathlib import Path
 import pytest
 
 from headwater.base.errors import HeadwaterError
-from headwater.connectors.registry import CONNECTORS, Abilities, connector, open_source
-
-
-def test_an_unknown_connector_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
-    with pytest.raises(HeadwaterError) as error:
-        open_source("file", {}, root=tmp_path, resolve=str, pipeline="p")
-    assert error.value.code == "HW-M06"
-    assert error.value.hint == "did you mean `files`?"
-
-
-def test_the_connectors_of_tests_are_not_suggested() -> None:
-    with pytest.raises(HeadwaterError) as error:
-        connector("flakey")
-    assert "flaky" not in error.value.hint
+from headwater.connectors.registry import CONNECTORS, Abilities
 
 
 @pytest.mark.parametrize("name", sorted(CONNECTORS))
@@ -40,11 +27,11 @@ def test_scanning_files_imports_no_heavy_package(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from headwater.connectors.protocol import TableAsk
-from headwater.connectors.registry import CONNECTORS, Abilities, connector, open_source
+from headwater.connectors.registry import CONNECTORS
 assert not [name for name in sys.modules if name.startswith("headwater.connectors.f")]
 config = {"path": "*.ndjson"}
 assert CONNECTORS["files"].check_config(config) == []
-source = open_source("files", config, root=Path(sys.argv[1]), resolve=str, pipeline="p")
+source = CONNECTORS["files"].open(config, root=Path(sys.argv[1]), resolve=str, pipeline="p")
 ask = TableAsk("t", "t", "append")
 assert len(source.slices(ask, None, source.bound(ask), {}).slices) == 1
 heavy = ("pyarrow", "numpy", "msgspec", "headwater.coerce")
@@ -89,7 +76,7 @@ def _install(monkeypatch: pytest.MonkeyPatch, name: str, found: object) -> None:
 def test_a_connector_of_an_installed_package_is_found_beside_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = replace(CONNECTORS["flaky"], name="theirs", kind="source")
     _install(monkeypatch, "theirs", theirs)
-    assert connector("theirs") is theirs
+    assert CONNECTORS["theirs"] is theirs
     assert "theirs" in CONNECTORS
     assert [*CONNECTORS] == ["files", "postgres", "push", "theirs"]
     assert len(CONNECTORS) == 4
@@ -108,6 +95,6 @@ def test_an_installed_package_cannot_replace_a_connector_of_ours(monkeypatch: py
 def test_a_package_that_cannot_be_loaded_is_reported_by_name(found: object, monkeypatch: pytest.MonkeyPatch) -> None:
     _install(monkeypatch, "theirs", found)
     with pytest.raises(HeadwaterError, match="`theirs` of an installed package") as error:
-        connector("theirs")
+        CONNECTORS["theirs"]
     assert error.value.code == "HW-C01"
     assert "package:CONNECTOR" in error.value.hint

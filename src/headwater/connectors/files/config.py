@@ -11,9 +11,9 @@ folders) unless the pattern's own part begins so. All files of one source have o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.ids import RESCUED, is_column_name
@@ -39,6 +39,33 @@ _KEYS = ("path", "format", "compression", "encoding", "records", *_CSV_KEYS)
 _NAMED_SUFFIXES = "name it: format = " + ", ".join(f'"{name}"' for name in FORMATS)
 
 
+def _is_mark(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 1 and value.isascii() and value not in "\r\n\0"
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+_VALUES: Mapping[str, tuple[Callable[[object], bool], str, str]] = {
+    "delimiter": (_is_mark, "`delimiter` is one ASCII character", r'for example ";" or "\t"'),
+    "quote": (
+        lambda value: value == "" or _is_mark(value),
+        "`quote` is one ASCII character",
+        'an empty text, "", turns quoting off',
+    ),
+    "header": (lambda value: isinstance(value, bool), "`header` is true or false", ""),
+    "nulls": (
+        lambda value: isinstance(value, list | tuple) and all(map(_is_text, value)),
+        "`nulls` is a list of texts",
+        'for example nulls = ["", "NA"]',
+    ),
+    "encoding": (_is_text, "`encoding` is a text", 'for example encoding = "latin-1"'),
+    "records": (_is_text, "`records` is a text", 'for example records = "$.data[*]"'),
+}
+"""For a key: whether a value of it is right, and the message and the hint for one that is not."""
+
+
 @dataclass(frozen=True)
 class CsvOptions:
     """How CSV text is cut into cells. `quote` is empty where quotes mean nothing; `nulls` are the texts that, without
@@ -51,29 +78,20 @@ class CsvOptions:
 
 
 @dataclass(frozen=True)
-class FilesConfig:
-    """A checked config. `format` and `compression` are None where each file's own name says them, `encoding` is None
-    for UTF-8; `records` leads to the rows of a JSON document."""
-
-    patterns: tuple[str, ...]
-    format: str | None = None
-    compression: str | None = None
-    csv: CsvOptions = field(default_factory=CsvOptions)
-    encoding: str | None = None
-    records: RecordSteps = ()
-
-
-@dataclass(frozen=True)
 class FileFormat:
-    """How the files of a slice are read.
+    """How the files of a source are read: by its checked config, and as a table asks for them.
 
+    format       empty until the files are known, where the config does not say it
     compression  None where each file's name says it
+    encoding     None for UTF-8
+    records      leads to the rows of a JSON document
     declared     the columns whose types the manifest decides, in order
     forms        how the texts of declared columns are written
     exclude      the columns that are left out
     primary_key  that of the table
     takes_all    columns that a schema lacks are read as they are, behind its own, and a column of text takes any value
     below        the folder of the files, if links below it are not followed
+    patterns     the globs of the config
     """
 
     format: str
@@ -87,6 +105,7 @@ class FileFormat:
     primary_key: tuple[str, ...] = ()
     takes_all: bool = False
     below: str = ""
+    patterns: tuple[str, ...] = ()
 
     def compression_of(self, source_id: str) -> str:
         return self.compression or compression_of(source_id)
@@ -126,31 +145,37 @@ def check_config(config: Mapping[str, object]) -> list[Problem]:
     problems += _check_path(config)
     problems += _check_word(config, "format", FORMATS)
     problems += _check_word(config, "compression", COMPRESSIONS)
-    problems += _check_csv(config)
-    problems += _check_encoding(config)
-    problems += _check_records(config)
-    if not problems:
-        problems += _check_format(config)
-    return problems
+    given = [(key, *rule) for key, rule in _VALUES.items() if key in config]
+    problems += [(key, message, hint) for key, is_right, message, hint in given if not is_right(config[key])]
+    delimiter = config.get("delimiter", ",")
+    if _is_mark(delimiter) and config.get("quote", '"') == delimiter:
+        problems.append(("quote", "`quote` and `delimiter` are the same character", "choose two"))
+    encoding, records = config.get("encoding"), config.get("records")
+    if isinstance(encoding, str) and (problem := encoding_problem(encoding)):
+        problems.append(("encoding", *problem))
+    try:
+        parse_records(records if isinstance(records, str) else "$")
+    except HeadwaterError as error:
+        problems.append(("records", error.message, error.hint))
+    return problems or _check_format(config)
 
 
-def parse_config(config: Mapping[str, object]) -> FilesConfig:
+def parse_config(config: Mapping[str, Any]) -> FileFormat:
     """The config as a record. Raises HW-C01 for the first problem that `check_config` finds."""
     for _, message, hint in check_config(config):
         raise config_error(message, hint)
     patterns = tuple(pattern.removeprefix("./") for pattern in _patterns(config["path"]))
-    format_, compression = config.get("format"), config.get("compression")
-    encoding, records = config.get("encoding"), config.get("records")
+    formats = {format_of(pattern) for pattern in patterns}
     options = {key: config[key] for key in _CSV_KEYS if key in config}
-    if isinstance(nulls := options.get("nulls"), list):
-        options["nulls"] = tuple(nulls)
-    return FilesConfig(
-        patterns,
-        format=format_ if isinstance(format_, str) else _format_of_patterns(patterns),
-        compression=compression if isinstance(compression, str) else None,
-        csv=CsvOptions(**options),  # type: ignore[arg-type]  # check_config has checked every value
-        encoding=encoding_of(encoding) if isinstance(encoding, str) else None,
-        records=parse_records(records) if isinstance(records, str) else (),
+    if "nulls" in options:
+        options["nulls"] = tuple(options["nulls"])
+    return FileFormat(
+        config.get("format") or (formats.pop() if len(formats) == 1 else None) or "",
+        compression=config.get("compression"),
+        csv=CsvOptions(**options),
+        encoding=encoding_of(config.get("encoding", "utf-8")),
+        records=parse_records(config.get("records", "$")),
+        patterns=patterns,
     )
 
 
@@ -176,12 +201,6 @@ def _patterns(path: object) -> tuple[str, ...]:
     if isinstance(path, str):
         return (path,)
     return tuple(part for part in path if isinstance(part, str)) if isinstance(path, list | tuple) else ()
-
-
-def _format_of_patterns(patterns: tuple[str, ...]) -> str | None:
-    """The one format that the suffixes of all patterns say; None if one says none."""
-    formats = {format_of(pattern) for pattern in patterns}
-    return formats.pop() if len(formats) == 1 else None
 
 
 def _check_path(config: Mapping[str, object]) -> list[Problem]:
@@ -216,46 +235,6 @@ def _check_word(config: Mapping[str, object], key: str, known: tuple[str, ...]) 
     meant = nearest(value, known) if isinstance(value, str) else None
     hint = f"did you mean `{meant}`?" if meant else "one of: " + ", ".join(known)
     return [(key, f"`{value}` is not a {key} that files are read in", hint)]
-
-
-def _check_csv(config: Mapping[str, object]) -> list[Problem]:
-    problems: list[Problem] = []
-    delimiter, quote = config.get("delimiter", ","), config.get("quote", '"')
-    if not _is_mark(delimiter):
-        problems.append(("delimiter", "`delimiter` is one ASCII character", r'for example ";" or "\t"'))
-    if quote != "" and not _is_mark(quote):
-        problems.append(("quote", "`quote` is one ASCII character", 'an empty text, "", turns quoting off'))
-    if not problems and quote == delimiter:
-        problems.append(("quote", "`quote` and `delimiter` are the same character", "choose two"))
-    if not isinstance(config.get("header", True), bool):
-        problems.append(("header", "`header` is true or false", ""))
-    nulls = config.get("nulls", [])
-    if not isinstance(nulls, list | tuple) or not all(isinstance(text, str) for text in nulls):
-        problems.append(("nulls", "`nulls` is a list of texts", 'for example nulls = ["", "NA"]'))
-    return problems
-
-
-def _check_encoding(config: Mapping[str, object]) -> list[Problem]:
-    name = config.get("encoding", "utf-8")
-    if not isinstance(name, str):
-        return [("encoding", "`encoding` is a text", 'for example encoding = "latin-1"')]
-    problem = encoding_problem(name)
-    return [] if problem is None else [("encoding", *problem)]
-
-
-def _check_records(config: Mapping[str, object]) -> list[Problem]:
-    path = config.get("records", "$")
-    if not isinstance(path, str):
-        return [("records", "`records` is a text", 'for example records = "$.data[*]"')]
-    try:
-        parse_records(path)
-    except HeadwaterError as error:
-        return [("records", error.message, error.hint)]
-    return []
-
-
-def _is_mark(value: object) -> bool:
-    return isinstance(value, str) and len(value) == 1 and value.isascii() and value not in "\r\n\0"
 
 
 def _check_format(config: Mapping[str, object]) -> list[Problem]:

@@ -1,87 +1,57 @@
-"""Converts the Arrow columns of a typed file to columns of the table: exactly, or as a bad row.
+"""Converts the Arrow columns of a file to columns of the table: exactly, or as a bad row.
 
 Text that is declared as another type follows the rules for texts of `coerce`. (connectors -> coerce is a sideways
-import; coerce knows nothing of connectors.)
+import; coerce knows nothing of connectors.) Values that become JSON text keep their digits; a value of a type that JSON
+lacks is a text. A map whose keys are texts is an object; any other map is an array of `{"key": ..., "value": ...}`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+import json
+from base64 import b64encode
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
 
-from headwater.base import limits
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as at
+
 from headwater.base.errors import HeadwaterError
+from headwater.base.ids import RESCUED
 from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
-from headwater.base.types import STRING, Type, from_arrow, to_arrow
-from headwater.connectors.files.json_texts import base64_texts, is_bytes, json_texts_of, stored
+from headwater.base.types import DYNAMIC, STRING, Type, from_arrow, to_arrow
+from headwater.coerce.forms import local_instants
+from headwater.coerce.rescued import dynamic_array, rescue_cells, without_rescued
+from headwater.coerce.row_errors import RowError
+from headwater.coerce.text_columns import coerce_strings
 from headwater.connectors.files.streams import unreadable
-from headwater.connectors.files.time_range import times_fit
-from headwater.connectors.protocol import BadRows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from headwater.coerce.row_errors import BadRow
+from headwater.connectors.files.time_range import is_list, is_within, times_fit
 
 _NUMERIC = ("int", "long", "real", "decimal")
 _NESTED = ("list", "struct")
+_NULL = "null"
 _DAY_NS = 86_400 * 10**9
-_SCALAR = ("bool", *_NUMERIC, "string", "timestamp", "date", "binary")
-
-
-class UnknownKeys(Exception):
-    """Rows have values under names that the schema has no column for."""
+_CASTS: Mapping[str, tuple[str, ...]] = dict.fromkeys(_NUMERIC, _NUMERIC) | {
+    "string": ("bool", *_NUMERIC, "timestamp", "date", "binary", *_NESTED),
+    "binary": ("string",),
+    "timestamp": ("date", "int", "long"),
+    "date": ("timestamp",),
+    "list": ("vector",),
+    "vector": ("list",),
+    "dynamic": ("bool", "int", "long", "decimal", *_NESTED),
+}
+"""The types that can become a type, besides itself."""
 
 
 class _OutOfRange(Exception):
     """A time, at any depth, that cannot be kept. Its text is the reason of the row error."""
 
 
-@dataclass
-class BadRowList:
-    """The bad rows of one partition. Up to `room` of them are kept. With one more, or with too many bytes, the
-    partition is over: nothing of it lands, the first bad rows are reported and the others counted."""
-
-    room: int = 0
-    rows: list[BadRow] = field(default_factory=list)
-    total: int = 0
-    size: int = 0
-
-    @property
-    def is_over(self) -> bool:
-        return self.total > self.room or self.size > limits.BAD_ROWS_BYTES
-
-    def kept(self, source: bytes) -> bytes:
-        """The row as it is kept: empty if no bad rows are kept."""
-        if not self.room or self.is_over:
-            return b""
-        self.size += len(source)
-        return source
-
-    def add(self, row: BadRow) -> None:
-        """Adds a row that was counted in `total`, in order."""
-        if len(self.rows) < max(self.room, limits.ERRORS_SHOWN):
-            self.rows.append(row)
-
-    def raise_if_over(self) -> None:
-        if self.is_over:
-            raise BadRows(tuple(row.error for row in self.rows[: limits.ERRORS_SHOWN]), self.total)
-
-
-@dataclass(frozen=True)
-class BadCell:
-    """A row (counted from 0 within a batch) whose value in a column is refused; or the row as a whole."""
-
-    row: int
-    column: str | None
-    reason: str
-    value_type: str | None = None
-    detail: str = ""
-
-
-Convert = Callable[["pa.Array", Type, TextForm | None], tuple["pa.Array", list[BadCell]]]
+Converted = tuple[pa.Array, Sequence[RowError]]
+"""A column, and its refused values; the line of such an error is the row of the value, counted from 0."""
+Convert = Callable[[pa.Array, Type, TextForm | None], Converted]
 """A column as one of a type, given how its texts are written."""
 
 
@@ -95,193 +65,159 @@ def check_names(names: Iterable[str], *, source_id: str) -> None:
         seen.add(name)
 
 
-def convert_batch(batch: pa.RecordBatch, schema: TableSchema, convert: Convert) -> tuple[pa.RecordBatch, list[BadCell]]:
-    """The batch with exactly the columns of `schema`: null where it has none, and the cells that do not fit."""
-    import pyarrow as pa
-
+def convert_batch(
+    batch: pa.RecordBatch, schema: TableSchema, convert: Convert, nameless: Collection[str] = ()
+) -> tuple[pa.RecordBatch, list[RowError]]:
+    """The batch with exactly the columns of `schema`: null where it has none, and the cells that do not fit. The columns
+    `nameless` go to `_rescued`, if the schema has it."""
     arrays: list[pa.Array] = []
-    bad: list[BadCell] = []
+    bad: list[RowError] = []
     present = set(batch.schema.names)
+    rescued, no_texts = _rescued(batch, [name for name in batch.schema.names if name in nameless])
     for column in schema.columns:
-        if column.name in present:
-            array, cells = convert(batch.column(column.name), column.type, column.form)
-        else:
-            array, cells = pa.nulls(batch.num_rows, to_arrow(column.type)), []
-        bad += [replace(cell, column=column.name) for cell in cells]
+        array: pa.Array = rescued
+        errors: Sequence[RowError] = ()
+        if column.name != RESCUED and column.name in present:
+            array, errors = convert(batch.column(column.name), column.type, column.form)
+        elif column.name != RESCUED:
+            array = pa.nulls(batch.num_rows, to_arrow(column.type))
+        bad += [replace(error, column=column.name) for error in errors]
         if not column.nullable and array.null_count:
-            known = {cell.row for cell in cells}
+            known = {error.line for error in errors}
             nulls = (row for row, valid in enumerate(array.is_valid().to_pylist()) if not valid)
-            bad += [BadCell(row, column.name, "null_in_non_null", "null") for row in nulls if row not in known]
+            bad += [RowError(row, column.name, "null_in_non_null", "null") for row in nulls if row not in known]
         arrays.append(array)
     if not arrays:  # a table without columns yet still has rows
         return batch.select([]), bad
-    return pa.RecordBatch.from_arrays(arrays, schema=schema.to_arrow()), sorted(bad, key=lambda cell: cell.row)
+    bad = sorted([*bad, *no_texts], key=lambda error: error.line)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.to_arrow()), bad
 
 
-def first_cells(cells: Iterable[BadCell]) -> dict[int, BadCell]:
-    """The first bad cell of each bad row, by row."""
-    found: dict[int, BadCell] = {}
-    for cell in cells:
-        found.setdefault(cell.row, cell)
-    return found
+def _rescued(batch: pa.RecordBatch, names: Sequence[str]) -> tuple[pa.Array, list[RowError]]:
+    """What the rows hold in columns whose names no table can have, and the values there that have no text."""
+    if not names:
+        return pa.nulls(batch.num_rows, to_arrow(DYNAMIC)), []
+    texts: dict[str, list[str]] = {}
+    bad: list[RowError] = []
+    for name in names:
+        column = batch.column(name)
+        try:
+            texts[name] = json_texts(column)
+        except pa.ArrowInvalid:
+            texts[name] = []
+            for row in range(batch.num_rows):
+                try:
+                    texts[name] += json_texts(column.slice(row, 1))
+                except pa.ArrowInvalid:
+                    texts[name].append("null")
+                    bad.append(RowError(row, name, "does_not_fit_dynamic", str(column.type)))
+    return dynamic_array(rescue_cells(texts)), bad
 
 
-def without_rows(batch: pa.RecordBatch, wrong: Collection[int]) -> pa.RecordBatch:
-    """The batch without some of its rows."""
-    import pyarrow as pa
-
+def without_rows(batch: pa.RecordBatch, wrong: Collection[RowError]) -> pa.RecordBatch:
+    """The batch without its wrong rows, each of which has one error."""
     if not wrong:
         return batch
     if not batch.num_columns:  # Arrow does not filter such a batch: it gives all of its rows
         return batch.slice(len(wrong))
-    return batch.filter(pa.array([row not in wrong for row in range(batch.num_rows)]))
+    rows = {error.line for error in wrong}
+    return batch.filter(pa.array([row not in rows for row in range(batch.num_rows)]))
 
 
-def with_source_id(batch: pa.RecordBatch, source_id: str) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return batch.append_column("_source_id", pa.repeat(pa.scalar(source_id, pa.string()), batch.num_rows))
-
-
-def convert_typed(column: pa.Array, type_: Type, form: TextForm | None = None) -> tuple[pa.Array, list[BadCell]]:
+def convert_typed(column: pa.Array, type_: Type, form: TextForm | None = None) -> Converted:
     """A typed column as `type_`. Values that `type_` does not hold exactly are null here and listed as bad; a
     whole number may become the nearest real. `form` is how texts, and times without a zone, are written."""
-    import pyarrow as pa
-
     target = to_arrow(type_)
     if column.type == target and type_.kind != "dynamic" and times_fit(column, target):
         return column, []  # not for JSON: a column that is called JSON must still be checked
-    if pa.types.is_null(column.type):
+    if at.is_null(column.type):
         return pa.nulls(len(column), target), []
-    if isinstance(column.type, pa.UuidType):
-        column = pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
-    elif isinstance(column.type, pa.JsonType):
-        column = column.storage
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = _stored(column)
     source = source_type(column.type, type_)
     if form is not None and form.format and source.kind in ("int", "long"):
         column, source = column.cast(pa.string()), STRING  # digits that a format reads are not nanoseconds
     if source.kind == "string" and type_.kind not in ("string", "binary"):
         return convert_text(column.cast(pa.string()), type_, form)
-    if form is not None and form.timezone and pa.types.is_timestamp(column.type) and column.type.tz is None:
+    if form is not None and form.timezone and at.is_timestamp(column.type) and column.type.tz is None:
         return _in_zone(column, source, type_, form.timezone)
-    if not _is_castable(source, type_):
+    if source.kind != type_.kind and source.kind not in _CASTS.get(type_.kind, ()):
         return _all_bad(column, type_, source)
     return _cast(column, source, type_)
 
 
-def convert_any(column: pa.Array, type_: Type, form: TextForm | None = None) -> tuple[pa.Array, list[BadCell]]:
+def convert_any(column: pa.Array, type_: Type, form: TextForm | None = None) -> Converted:
     """As `convert_typed`, but a column of text takes every value: bytes as base64, vectors as JSON."""
-    import pyarrow as pa
-
-    plain = stored(column, texts_of_scalars)
-    if type_ != STRING or not (is_bytes(plain.type) or pa.types.is_fixed_size_list(plain.type)):
-        return convert_typed(column, type_, form)
-    texts = base64_texts(plain) if is_bytes(plain.type) else json_texts(plain)
-    return pa.array([t if known else None for t, known in zip(texts, plain.is_valid().to_pylist())], pa.string()), []
+    plain = _stored(column)
+    if type_ == STRING and _is_bytes(plain.type):
+        return pa.array(_base64(plain), pa.string()), []
+    if type_ == STRING and at.is_fixed_size_list(plain.type):
+        return _as_json(plain), []
+    return convert_typed(column, type_, form)
 
 
 def with_unknown(schema: TableSchema, columns: Mapping[str, Type | None]) -> TableSchema:
     """The schema without `_rescued`, and with the columns that it lacks; a column of nulls is text."""
-    from headwater.coerce.rescued import without_rescued
-
     schema = without_rescued(schema)
     for name, type_ in columns.items():
         schema = schema if schema.column(name) is not None else schema.added(name, type_ or STRING)
     return schema
 
 
-def convert_text(column: pa.Array, type_: Type, form: TextForm | None = None) -> tuple[pa.Array, list[BadCell]]:
+def convert_text(column: pa.Array, type_: Type, form: TextForm | None = None) -> Converted:
     """A column of texts as `type_`, by the rules of `coerce`."""
-    from headwater.coerce.text_columns import coerce_strings
-
-    array, errors = coerce_strings(column, type_, form, first_line=0)
-    return array, [BadCell(error.line, "", error.reason, error.value_type, error.detail) for error in errors]
+    return coerce_strings(column, type_, form, first_line=0)
 
 
-def _in_zone(column: pa.Array, source: Type, type_: Type, zone: str) -> tuple[pa.Array, list[BadCell]]:
+def _in_zone(column: pa.Array, source: Type, type_: Type, zone: str) -> Converted:
     """Times without a zone as local times of a zone."""
-    import pyarrow as pa
-
-    from headwater.coerce.forms import local_instants
-
     local, bad = _cast(column, source, type_)
     array, refusals = local_instants(local.cast(pa.int64()), zone)
-    bad += [BadCell(row, "", refused.reason, str(source), refused.detail) for row, refused in refusals.items()]
-    return array, bad
+    refused = [RowError(row, "", each.reason, str(source), each.detail) for row, each in refusals.items()]
+    return array, [*bad, *refused]
 
 
 def source_type(arrow: pa.DataType, declared: Type | None = None) -> Type:
     """The type of a column of a typed file. A type that Headwater does not have can still be read as a declared type:
     decimals of more than 38 digits as numbers or text, anything nested as JSON. Raises HW-S03."""
-    import pyarrow as pa
-
     try:
         return from_arrow(arrow)
     except HeadwaterError as error:
         wanted = declared.kind if declared else None
-        if pa.types.is_decimal(arrow) and wanted in (*_NUMERIC, "string"):
+        if at.is_decimal(arrow) and wanted in (*_NUMERIC, "string"):
             return Type("decimal", (arrow.precision, arrow.scale))
-        if pa.types.is_nested(arrow) and wanted in ("string", "dynamic"):
-            return Type("list" if pa.types.is_list(arrow) or pa.types.is_map(arrow) else "struct")
+        if at.is_nested(arrow) and wanted in ("string", "dynamic"):
+            return Type("list" if at.is_list(arrow) or at.is_map(arrow) else "struct")
         hint = 'leave the column out (`exclude = ["..."]`), or cast it at the source'
-        if pa.types.is_decimal(arrow):
+        if at.is_decimal(arrow):
             hint = 'declare the column as "string", or leave it out: `exclude = ["..."]`'
         raise HeadwaterError(error.code, error.message, hint=hint) from error
 
 
-def _is_castable(source: Type, target: Type) -> bool:
-    match source.kind, target.kind:
-        case (a, b) if a == b:
-            return True
-        case (a, b) if a in _NUMERIC and b in _NUMERIC:
-            return True
-        case ("list" | "struct", "dynamic" | "string"):
-            return True
-        case (a, "string" | "binary"):
-            return a in _SCALAR and not (target.kind == "binary" and a != "string")
-        case ("date", "timestamp") | ("timestamp", "date") | ("int" | "long", "timestamp"):
-            return True
-        case ("list" | "vector", "list" | "vector"):
-            return True
-        case ("bool" | "int" | "long" | "decimal", "dynamic"):
-            return True
-        case _:
-            return False
-
-
-def _all_bad(column: pa.Array, type_: Type, source: Type) -> tuple[pa.Array, list[BadCell]]:
-    import pyarrow as pa
-
+def _all_bad(column: pa.Array, type_: Type, source: Type) -> Converted:
     valid = column.is_valid().to_pylist()
-    bad = [BadCell(row, "", f"expected_{type_.kind}", str(source)) for row, is_valid in enumerate(valid) if is_valid]
+    bad = [RowError(row, "", f"expected_{type_.kind}", str(source)) for row, is_valid in enumerate(valid) if is_valid]
     return pa.nulls(len(column), to_arrow(type_)), bad
 
 
-def _cast(column: pa.Array, source: Type, type_: Type) -> tuple[pa.Array, list[BadCell]]:
-    import pyarrow as pa
-
-    if pa.types.is_nested(column.type):  # a cast of a slice of lists also casts the items outside the slice
+def _cast(column: pa.Array, source: Type, type_: Type) -> Converted:
+    if at.is_nested(column.type):  # a cast of a slice of lists also casts the items outside the slice
         column = pa.concat_arrays([column])
     try:
         return _exact_cast(column, source, type_), []
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, _OutOfRange) as error:
         if len(column) == 1:
             reason = str(error) if isinstance(error, _OutOfRange) else f"does_not_fit_{type_.kind}"
-            return pa.nulls(1, to_arrow(type_)), [BadCell(0, "", reason, str(source))]
+            return pa.nulls(1, to_arrow(type_)), [RowError(0, "", reason, str(source))]
     # Halving finds a few bad values with few casts.
     middle = len(column) // 2
     left, bad_left = _cast(column.slice(0, middle), source, type_)
     right, bad_right = _cast(column.slice(middle), source, type_)
-    moved = [replace(cell, row=cell.row + middle) for cell in bad_right]
-    return pa.concat_arrays([left, right]), bad_left + moved
+    moved = [replace(error, line=error.line + middle) for error in bad_right]
+    return pa.concat_arrays([left, right]), [*bad_left, *moved]
 
 
 def _exact_cast(column: pa.Array, source: Type, type_: Type) -> pa.Array:
     """A cast that raises ArrowInvalid or _OutOfRange where a value would become another one."""
-    import pyarrow as pa
-
     target = to_arrow(type_)
     is_rounded = source.kind in ("int", "long", "decimal") and type_.kind == "real"
     if source.kind in _NESTED and type_.kind in ("dynamic", "string"):
@@ -302,34 +238,86 @@ def _exact_cast(column: pa.Array, source: Type, type_: Type) -> pa.Array:
     return cast
 
 
-def texts_of_scalars(column: pa.Array) -> pa.Array:
-    """Every scalar as its text in a column of text. Raises ArrowInvalid for a value that has none, such as a time
-    outside its day."""
-    import pyarrow as pa
+def json_texts(column: pa.Array) -> list[str]:
+    """Every value as JSON text. Raises ArrowInvalid for a value that has none, such as a time outside its day."""
+    column = _stored(column)
+    type_ = column.type
+    if at.is_null(type_):
+        return [_NULL] * len(column)
+    if at.is_struct(type_):
+        names = [_quoted(field.name) for field in type_]
+        members = [json_texts(column.field(index)) for index in range(len(names))]
+        rows = zip(*members) if members else (() for _ in range(len(column)))
+        texts = ["{" + ",".join(f"{name}:{text}" for name, text in zip(names, row)) + "}" for row in rows]
+    elif at.is_map(type_):
+        texts = _maps(column)
+    elif is_list(type_):
+        texts = [f"[{','.join(items)}]" for items in _runs(column, json_texts(column.flatten()))]
+    elif _is_bytes(type_):
+        texts = [_quoted(text) for text in _base64(column)]
+    else:
+        texts = _scalars(column)
+    return [text if is_valid else _NULL for text, is_valid in zip(texts, column.is_valid().to_pylist())]
 
+
+def _stored(column: pa.Array) -> pa.Array:
+    """The column without types that only say how values are stored; UUIDs as text."""
+    if isinstance(column.type, pa.UuidType):
+        return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
+    return column.dictionary_decode() if at.is_dictionary(column.type) else column
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    known = (at.is_binary, at.is_large_binary, at.is_fixed_size_binary, at.is_binary_view)
+    return any(is_kind(type_) for is_kind in known)
+
+
+def _base64(column: pa.Array) -> list[str | None]:
+    return [None if value is None else b64encode(value).decode() for value in column.to_pylist()]
+
+
+def _scalars(column: pa.Array) -> list[str]:
+    type_ = column.type
     texts, bad = convert_typed(column, STRING)
     if bad:
         raise pa.ArrowInvalid("a value without a text")
-    return texts
+    found = [text or "" for text in texts.to_pylist()]
+    if at.is_floating(type_):
+        return [_quoted(text) if text.endswith(("nan", "inf")) else text for text in found]
+    if at.is_boolean(type_) or at.is_integer(type_) or at.is_decimal(type_):
+        return found
+    return [_quoted(text) for text in found]
 
 
-def json_texts(column: pa.Array) -> list[str]:
-    """Every value as JSON text. Raises as `texts_of_scalars` does."""
-    return json_texts_of(column, texts_of_scalars)
+def _maps(column: pa.Array) -> list[str]:
+    type_ = column.type
+    lists = column.cast(pa.list_(pa.struct([("key", type_.key_type), ("value", type_.item_type)])))
+    entries = lists.flatten()
+    if not (at.is_string(type_.key_type) or at.is_large_string(type_.key_type)):
+        return [f"[{','.join(run)}]" for run in _runs(lists, json_texts(entries))]
+    keys, values = (json_texts(entries.field(index)) for index in range(2))
+    return ["{" + ",".join(run) + "}" for run in _runs(lists, [f"{key}:{value}" for key, value in zip(keys, values)])]
+
+
+def _runs(column: pa.Array, texts: list[str]) -> list[list[str]]:
+    """The texts of all items, cut into those of each list; none of a null."""
+    ends = [0, *accumulate(pc.list_value_length(column).fill_null(0).to_pylist())]
+    return [texts[start:end] for start, end in pairwise(ends)]
+
+
+def _quoted(text: str | None) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _as_json(column: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
     valid = column.is_valid().to_pylist()
     return pa.array([text if known else None for text, known in zip(json_texts(column), valid)], pa.string())
 
 
 def _digits(column: pa.Array) -> pa.Array:
     """Decimals as plain digits: for small ones Arrow writes an exponent."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     texts = column.cast(pa.string())
     if not pc.any(pc.match_substring(texts, "E")).as_py():
         return texts
@@ -339,8 +327,6 @@ def _digits(column: pa.Array) -> pa.Array:
 def _without_times(column: pa.Array) -> pa.Array:
     """The column with every time of day, at any depth, as the text `HH:MM:SS.nnnnnnnnn`, and every map as a list of its
     entries. Raises _OutOfRange for a time that no day has."""
-    import pyarrow as pa
-
     exact = _replaced(column.type, pa.time64("ns"))
     texts = _replaced(column.type, pa.string())
     if texts == column.type:
@@ -355,15 +341,12 @@ def _without_times(column: pa.Array) -> pa.Array:
 
 def _replaced(arrow: pa.DataType, time: pa.DataType) -> pa.DataType:
     """An Arrow type with `time` for times of day, and lists for maps."""
-    import pyarrow as pa
-    from pyarrow import types as at
-
     if at.is_time(arrow):
         return time
     if at.is_map(arrow):
         entry = [("key", _replaced(arrow.key_type, time)), ("value", _replaced(arrow.item_type, time))]
         return pa.list_(pa.struct(entry))
-    if at.is_list(arrow) or at.is_large_list(arrow) or at.is_fixed_size_list(arrow):
+    if is_list(arrow):
         item = _replaced(arrow.value_type, time)
         return arrow if item == arrow.value_type else pa.list_(item)
     if at.is_struct(arrow):
@@ -373,15 +356,11 @@ def _replaced(arrow: pa.DataType, time: pa.DataType) -> pa.DataType:
 
 
 def _check_times(column: pa.Array) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_time(column.type):
-        found = pc.min_max(column.cast(pa.int64())).as_py()
-        if found["min"] is not None and not 0 <= found["min"] <= found["max"] < _DAY_NS:
+    if at.is_time(column.type):
+        if not is_within(column.cast(pa.int64()), 0, _DAY_NS - 1):
             raise _OutOfRange("time_out_of_range")
-    elif pa.types.is_list(column.type):
+    elif at.is_list(column.type):
         _check_times(column.flatten())
-    elif pa.types.is_struct(column.type):
+    elif at.is_struct(column.type):
         for part in column.flatten():
             _check_times(part)

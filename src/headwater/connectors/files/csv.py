@@ -15,33 +15,31 @@ import io
 import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
 
 from headwater.base import limits
 from headwater.base.ids import RESCUED
 from headwater.base.table_schema import TableSchema
 from headwater.base.types import STRING, Type
-from headwater.coerce.row_errors import BadRow, RowError
+from headwater.coerce.infer import Inferred, join_types
+from headwater.coerce.rescued import nameless, without_rescued
+from headwater.coerce.row_errors import BadRow, RowError, first_of_each_row
+from headwater.coerce.text_columns import infer_csv_strings
+from headwater.connectors.files.bad_rows import BadRowList, UnknownKeys
 from headwater.connectors.files.config import CsvOptions, FileFormat
 from headwater.connectors.files.convert_columns import (
-    BadCell,
-    BadRowList,
-    UnknownKeys,
     check_names,
     convert_batch,
     convert_text,
-    first_cells,
     with_unknown,
     without_rows,
 )
 from headwater.connectors.files.hints import Texts
 from headwater.connectors.files.streams import OpenFile, not_what_it_says, refuse_foreign, unreadable
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from headwater.coerce.infer import Inferred
 
 BLOCK_BYTES = 2 * limits.FILE_CHUNK_BYTES
 """What is parsed at a time, and so the longest row that can be read."""
@@ -67,8 +65,6 @@ class CsvRows:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows with the right number of cells, in order. Cells that are not UTF-8 are null here."""
-        import pyarrow as pa
-
         while self.reader is not None:
             try:
                 batch = self.reader.read_next_batch()
@@ -82,8 +78,6 @@ class CsvRows:
                 self.rows += batch.num_rows
 
     def _as_utf8(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        import pyarrow as pa
-
         self.not_text = {}
         try:
             batch.validate(full=True)
@@ -125,9 +119,6 @@ def open_rows(
     """Begin to read a CSV text; `names` are the columns of a file without a header, `exclude` those whose names do not
     matter, and `kept` says what is kept of a record of another width. Raises HW-C02 for a text that is not CSV, or has
     one column twice."""
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
-
     text = _Text(read)
     refuse_foreign(text.head, source_id=source_id, format_="CSV")
     rows = CsvRows(list(names), None, source_id)
@@ -175,9 +166,6 @@ def read_piece(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file in the columns of `schema`. `again` is the same file, opened for the lines of bad rows.
     Raises UnknownKeys."""
-    from headwater.coerce.rescued import nameless, rescue_cells, with_rescued, without_rescued
-    from headwater.coerce.text_columns import infer_csv_strings
-
     declared = tuple(how.declared)
     rows = open_rows(opened.read, how.csv, declared, source_id=opened.source_id, exclude=how.exclude, kept=bad.kept)
     if how.takes_all:
@@ -185,44 +173,37 @@ def read_piece(
     known = without_rescued(schema)
     unknown = [name for name in rows.names if known.column(name) is None and name not in how.exclude]
     odd = nameless(unknown) if schema.column(RESCUED) is not None else frozenset()
-    found: list[tuple[int, BadCell, bytes]] = []
+    found: list[BadRow] = []
     for batch in rows.batches():
         if any(infer_csv_strings(batch.column(name)) for name in unknown if name not in odd):
             raise UnknownKeys
-        converted, cells = convert_batch(batch, known, convert_text)
-        rescued = {name: _json_texts(batch.column(name)) for name in rows.names if name in odd}
-        converted = with_rescued(converted, schema, rescue_cells(rescued) if rescued else None)
-        wrong = _wrong(rows, cells, how)
+        converted, errors = convert_batch(batch, schema, convert_text, odd)
+        wrong = _wrong(rows, errors, how)
         bad.total += len(wrong)
-        for row, cell in wrong.items():
-            if len(found) < max(bad.room, limits.ERRORS_SHOWN):
-                found.append((rows.rows + row, cell, bad.kept(_source(batch, row, rows))))
+        for error in wrong[: max(bad.room, limits.ERRORS_SHOWN) - len(found)]:
+            source = bad.kept(_source(batch, error.line, rows))
+            found.append(BadRow(replace(error, line=rows.rows + error.line), source))
         if not bad.is_over:
             yield without_rows(converted, wrong)
     if rows.is_unclosed:
         number = _record(rows.rows, rows.ragged, how.csv)
-        with again:
-            line = _lines_of({number}, again, how.csv).get(number, 0)
+        line = _lines_of({number}, again, how.csv).get(number, 0)
         what = f"has a quote that is never closed, in the row that begins on line {line}"
         raise unreadable(opened.source_id, what, reason="unclosed_quote", hint="close the quote", line=line)
     bad.total += len(rows.ragged)
     if found or rows.ragged:
-        for error, source in _row_errors(rows, found, how.csv, again):
-            bad.add(BadRow(error, source))
+        for row in _with_lines(rows, found, how.csv, again):
+            bad.add(row)
 
 
-def _json_texts(column: pa.Array) -> list[str]:
-    return [json.dumps(text, ensure_ascii=False) for text in column.to_pylist()]
-
-
-def _wrong(rows: CsvRows, cells: Sequence[BadCell], how: FileFormat) -> dict[int, BadCell]:
-    """The first bad cell of each bad row of a batch. A cell that is not text has no other error."""
+def _wrong(rows: CsvRows, errors: Sequence[RowError], how: FileFormat) -> tuple[RowError, ...]:
+    """The first error of each bad row of a batch. A cell that is not text has no other error."""
     detail = f"not {how.encoding or 'UTF-8'}"
-    judged = [cell for cell in cells if (cell.row, cell.column) not in rows.not_text]
+    judged = [error for error in errors if (error.line, error.column) not in rows.not_text]
     not_text = [
-        BadCell(row, name, "invalid_text", "string", detail) for row, name in rows.not_text if name not in how.exclude
+        RowError(row, name, "invalid_text", "string", detail) for row, name in rows.not_text if name not in how.exclude
     ]
-    return first_cells(sorted((*judged, *not_text), key=lambda cell: cell.row))
+    return first_of_each_row(sorted((*judged, *not_text), key=lambda error: error.line))
 
 
 def _source(batch: pa.RecordBatch, row: int, rows: CsvRows) -> bytes:
@@ -232,14 +213,9 @@ def _source(batch: pa.RecordBatch, row: int, rows: CsvRows) -> bytes:
     return json.dumps(cells | raw, ensure_ascii=bool(raw)).encode()
 
 
-def infer_rows(
-    read: Callable[[int], bytes], how: FileFormat, *, source_id: str, texts: Texts | None = None
-) -> Inferred:
+def infer_rows(opened: OpenFile, how: FileFormat, texts: Texts | None = None) -> Inferred:
     """The columns of a CSV text, from every row; `texts` learns of them too."""
-    from headwater.coerce.infer import Inferred, join_types
-    from headwater.coerce.text_columns import infer_csv_strings
-
-    rows = open_rows(read, how.csv, tuple(how.declared), source_id=source_id, exclude=how.exclude)
+    rows = open_rows(opened.read, how.csv, tuple(how.declared), source_id=opened.source_id, exclude=how.exclude)
     columns: dict[str, Type | None] = dict.fromkeys(name for name in rows.names if name not in how.exclude)
     if texts is not None:
         texts.names.update(rows.names)
@@ -251,24 +227,15 @@ def infer_rows(
     return Inferred(columns, rows.rows)
 
 
-def _row_errors(
-    rows: CsvRows, found: Sequence[tuple[int, BadCell, bytes]], options: CsvOptions, again: OpenFile
-) -> list[tuple[RowError, bytes]]:
-    """The bad rows of a file that are known, in their order, with the lines on which they begin."""
-    records: list[tuple[int, BadCell, bytes]] = []
-    records += [(_record(row, rows.ragged, options), cell, source) for row, cell, source in found]
-    records += [(number, BadCell(0, None, "wrong_number_of_cells"), text) for number, text in rows.ragged.items()]
-    records.sort(key=lambda record: record[0])
-    with again:
-        lines = _lines_of({number for number, *_ in records}, again, options)
+def _with_lines(rows: CsvRows, found: Sequence[BadRow], options: CsvOptions, again: OpenFile) -> list[BadRow]:
+    """The bad rows of a file that are known, in their order, with the lines on which they begin. `found` have the
+    numbers of their rows instead."""
+    records = [(_record(row.error.line, rows.ragged, options), row.error, row.source) for row in found]
+    records += [(number, RowError(0, None, "wrong_number_of_cells"), text) for number, text in rows.ragged.items()]
+    lines = _lines_of({number for number, *_ in records}, again, options)
     return [
-        (
-            RowError(
-                lines.get(number, 0), cell.column, cell.reason, cell.value_type, cell.detail, place=rows.source_id
-            ),
-            source,
-        )
-        for number, cell, source in records
+        BadRow(replace(error, line=lines.get(number, 0), place=rows.source_id), source)
+        for number, error, source in sorted(records, key=lambda record: record[0])
     ]
 
 
@@ -280,13 +247,13 @@ class _Text:
     def __init__(self, read: Callable[[int], bytes]):
         self._read = read
         self.head = read(limits.FILE_CHUNK_BYTES)
-        self._waiting = self.head
+        self._waiting = memoryview(self.head)
         self._is_ended = False
 
     def read(self, size: int) -> bytes:
         """Exactly `size` bytes until the end is near: Arrow takes each answer as one block, and needs the header and a
         row in the first one."""
-        parts = [self._waiting[:size]]
+        parts: list[bytes | memoryview] = [self._waiting[:size]]
         self._waiting = self._waiting[size:]
         missing = size - len(parts[0])
         while missing and not self._is_ended:
@@ -294,7 +261,7 @@ class _Text:
             if not data:
                 self._is_ended = True
                 mark = b"\n" + _END + b"\n"
-                data, self._waiting = mark[:missing], mark[missing:]
+                data, self._waiting = mark[:missing], memoryview(mark)[missing:]
             parts.append(data)
             missing -= len(data)
         return b"".join(parts)
@@ -313,43 +280,27 @@ def _record(row: int, ragged: Collection[int], options: CsvOptions) -> int:
     return number
 
 
-def _lines_of(records: set[int], opened: OpenFile, options: CsvOptions) -> dict[int, int]:
+def _lines_of(records: set[int], again: OpenFile, options: CsvOptions) -> dict[int, int]:
     """The lines on which records begin. Slow and exact: only for files that have bad rows."""
     lines: dict[int, int] = {}
+    quotes: dict[str, Any] = {"quotechar": options.quote} if options.quote else {"quoting": csv.QUOTE_NONE}
     before = csv.field_size_limit(sys.maxsize)
     try:
-        text = io.TextIOWrapper(io.BufferedReader(_Raw(opened)), encoding="utf-8", errors="replace", newline="")
-        if options.quote:
-            rows = csv.reader(text, delimiter=options.delimiter, quotechar=options.quote)
-        else:
-            rows = csv.reader(text, delimiter=options.delimiter, quoting=csv.QUOTE_NONE)
-        number, line = 0, 1
-        for row in rows:
-            if row:
-                number += 1
-                if number in records:
-                    lines[number] = line
-            line = rows.line_num + 1
-            if len(lines) == len(records):
-                break
+        with again, pa.PythonFile(_Text(again.read), "r") as file:
+            text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="")
+            rows = csv.reader(text, delimiter=options.delimiter, **quotes)
+            number, line = 0, 1
+            for row in rows:
+                if row:
+                    number += 1
+                    if number in records:
+                        lines[number] = line
+                line = rows.line_num + 1
+                if len(lines) == len(records):
+                    break
     finally:
         csv.field_size_limit(before)
     return lines
-
-
-class _Raw(io.RawIOBase):
-    """An `OpenFile`'s content as Python's own kind of stream."""
-
-    def __init__(self, opened: OpenFile):
-        self._opened = opened
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self._opened.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 def _damaged(source_id: str, error: Exception) -> Exception:

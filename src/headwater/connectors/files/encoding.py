@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from headwater.base.errors import nearest
@@ -61,34 +61,10 @@ def is_line_safe(encoding: str) -> bool:
     return len(table) >= 128 and table[10] == "\n" and table.count("\n") == 1
 
 
-class Transcoder:
-    """A text in an encoding, read as UTF-8."""
-
-    def __init__(self, encoding: str):
-        self._decoder = _codec(encoding).incrementaldecoder(errors=_UNDECODABLE)
-        self._ready = b""
-        self._is_ended = False
-
-    def read(self, content: Callable[[int], bytes], size: int) -> bytes:
-        """At most `size` bytes of UTF-8, none at the end; `content` gives those of the file."""
-        while not self._ready and not self._is_ended:
-            data = content(size)
-            self._is_ended = not data
-            self._ready = self._utf8(data)
-        found, self._ready = self._ready[:size], self._ready[size:]
-        return found
-
-    def parts(self, parts: Iterable[bytes]) -> Iterator[bytes]:
-        """As `read`, for consecutive parts."""
-        for part in parts:
-            if text := self._utf8(part):
-                yield text
-        self._is_ended = True
-        if text := self._utf8(b""):
-            yield text
-
-    def _utf8(self, data: bytes) -> bytes:
-        return self._decoder.decode(data, self._is_ended).encode("utf-8", "surrogatepass")
+def utf8_parts(parts: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """A text in an encoding as UTF-8, in parts that are not empty."""
+    for text in codecs.iterdecode(parts, encoding, _UNDECODABLE):
+        yield text.encode("utf-8", "surrogatepass")
 
 
 def _codec(name: str) -> codecs.CodecInfo:

@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING
 from headwater.base import limits
 from headwater.base.ids import RESCUED
 from headwater.base.table_schema import TableSchema
-from headwater.coerce.malformed import NOT_UTF8, Fault
-from headwater.coerce.row_errors import BadRow, RowError
+from headwater.coerce import objects
+from headwater.coerce.batches import Coerced, LineReader, coerce_document
+from headwater.coerce.infer import Inferred, infer_document, infer_lines, merge_inferred
+from headwater.coerce.json_records import NO_RECORDS, records_at
+from headwater.coerce.malformed import NOT_UTF8, Fault, fault_in
+from headwater.coerce.objects import Objects, bad_lines, elements, without_bom
+from headwater.coerce.rescued import good_rows, nameless, rescue, with_rescued, without_rescued
+from headwater.coerce.row_errors import BadRow, Refused, RowError
+from headwater.connectors.files.bad_rows import BadRowList, UnknownKeys
 from headwater.connectors.files.config import FileFormat
-from headwater.connectors.files.convert_columns import BadRowList, UnknownKeys
 from headwater.connectors.files.streams import OpenFile, not_what_it_says, refuse_foreign, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from headwater.coerce.batches import Coerced
-    from headwater.coerce.infer import Inferred
-    from headwater.coerce.objects import Objects
 
 LINE_BYTES = limits.MAX_BODY_BYTES
 """The longest line that is read: a text without a newline for longer is not NDJSON."""
@@ -34,17 +36,12 @@ LINE_BYTES = limits.MAX_BODY_BYTES
 def read_lines(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
     """The rows of a piece of NDJSON. Line numbers of bad rows are those of the file, also where the piece begins in its
     middle. Raises UnknownKeys."""
-    from headwater.coerce.batches import LineReader
-    from headwater.coerce.objects import bad_lines, without_bom
-    from headwater.coerce.objects import read_lines as read_objects
-    from headwater.coerce.rescued import without_rescued
-
     reader = LineReader(without_rescued(schema), place=opened.source_id, first_line=1 if opened.piece.start == 0 else 2)
     for chunk in chunks_of_piece(opened):
         first_line = reader.next_line
         coerced = reader.read(chunk)
         text = without_bom(chunk, first_line=first_line)
-        batch = _rescued(coerced, schema, partial(read_objects, text, first_line=first_line, place=""))
+        batch = _rescued(coerced, schema, partial(objects.read_lines, text, first_line=first_line, place=""))
         if coerced.bad:
             kept = coerced.bad[: max(bad.room, limits.ERRORS_SHOWN)]
             add_bad_lines(bad, opened, bad_lines(text, kept, first_line=first_line), total=len(coerced.bad))
@@ -54,8 +51,6 @@ def read_lines(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterat
 
 def infer_piece(opened: OpenFile) -> Inferred:
     """The columns of a piece of NDJSON; rows that are not objects are ignored."""
-    from headwater.coerce.infer import Inferred, infer_lines, merge_inferred
-
     found = Inferred()
     for chunk in chunks_of_piece(opened):
         found = merge_inferred(found, infer_lines(chunk))
@@ -65,15 +60,10 @@ def infer_piece(opened: OpenFile) -> Inferred:
 def read_document(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
     """The rows of a JSON document: an array of objects, or one object, or what the path of `how` leads to. The line of
     a bad row is its number among them. Raises UnknownKeys."""
-    from headwater.coerce.batches import coerce_document
-    from headwater.coerce.objects import elements, without_bom
-    from headwater.coerce.objects import read_document as read_objects
-    from headwater.coerce.rescued import without_rescued
-
     data = records_of(_document(opened), how, opened.source_id)
     coerced = coerce_document(data, without_rescued(schema), place=opened.source_id)
     _refuse_no_document(coerced.errors, data, opened.source_id)
-    batch = _rescued(coerced, schema, partial(read_objects, without_bom(data), place=""))
+    batch = _rescued(coerced, schema, partial(objects.read_document, without_bom(data), place=""))
     bad.total += len(coerced.bad)
     sources = elements(without_bom(data)) if coerced.bad else []
     for error in coerced.bad[: max(bad.room, limits.ERRORS_SHOWN)]:
@@ -84,25 +74,15 @@ def read_document(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: B
 
 def infer_whole(opened: OpenFile, how: FileFormat) -> Inferred:
     """The columns of a JSON document."""
-    return infer_whole_document(_document(opened), how, opened.source_id)
-
-
-def infer_whole_document(data: bytes, how: FileFormat, source_id: str) -> Inferred:
-    from headwater.coerce.infer import infer_document
-
-    data = records_of(data, how, source_id)
-    found = infer_document(data, place=source_id)
-    _refuse_no_document(found.errors, data, source_id)
+    data = records_of(_document(opened), how, opened.source_id)
+    found = infer_document(data, place=opened.source_id)
+    _refuse_no_document(found.errors, data, opened.source_id)
     return found
 
 
 def records_of(document: bytes, how: FileFormat, source_id: str) -> bytes:
     """The records of a document, as a document; the document itself if `how` has no path. Raises HW-C02 if there is
     nothing at the end of the path."""
-    from headwater.coerce.json_records import NO_RECORDS, records_at
-    from headwater.coerce.objects import without_bom
-    from headwater.coerce.row_errors import Refused
-
     text = without_bom(document)
     if not how.records or not text.strip():
         return document
@@ -188,9 +168,6 @@ def _document(opened: OpenFile) -> bytes:
 
 def _refuse_no_document(errors: Iterable[RowError], document: bytes, source_id: str) -> None:
     """Raises HW-C02 for a text that is not a document; a document with bad elements passes."""
-    from headwater.coerce.malformed import fault_in
-    from headwater.coerce.objects import without_bom
-
     for error in errors:
         if error.line == 0 or (error.column is None and error.reason == "invalid_json"):
             what, line, fault = "is no array of objects and no object", 0, error.fault
@@ -205,14 +182,12 @@ def _refuse_no_document(errors: Iterable[RowError], document: bytes, source_id: 
             raise unreadable(source_id, what, reason=error.reason, hint=hint, line=line)
 
 
-def _rescued(coerced: Coerced, schema: TableSchema, objects: Callable[[], Objects]) -> pa.RecordBatch:
+def _rescued(coerced: Coerced, schema: TableSchema, read: Callable[[], Objects]) -> pa.RecordBatch:
     """The good rows, with what must be rescued of them. Raises UnknownKeys for keys that need a column. A key that is
     always null has no type: its column comes with its first value."""
-    from headwater.coerce.rescued import good_rows, nameless, rescue, with_rescued
-
     names = nameless(coerced.unknown_seen)
     needs_column = any(type_ is not None and name not in names for name, type_ in coerced.unknown_seen.items())
     if needs_column or (names and schema.column(RESCUED) is None):
         raise UnknownKeys
-    texts = [rescue(row, names) for row in good_rows(objects(), coerced.bad).rows] if names else None
+    texts = [rescue(row, names) for row in good_rows(read(), coerced.bad).rows] if names else None
     return with_rescued(coerced.batch, schema, texts)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
@@ -15,67 +17,48 @@ from headwater.base.ids import RESCUED, is_column_name
 from headwater.base.printable import quoted
 from headwater.base.table_schema import TableSchema
 from headwater.base.types import DYNAMIC, Type, widens
-from headwater.coerce.rescued import nameless, rescue_cells, with_rescued, without_rescued
-from headwater.coerce.row_errors import BadRow, RowError
+from headwater.coerce.rescued import nameless, without_rescued
+from headwater.coerce.row_errors import BadRow, RowError, first_of_each_row
+from headwater.connectors.files.bad_rows import BadRowList
 from headwater.connectors.files.config import FileFormat
 from headwater.connectors.files.convert_columns import (
-    BadCell,
-    BadRowList,
     check_names,
     convert_any,
     convert_batch,
     convert_typed,
-    first_cells,
     json_texts,
     source_type,
     with_unknown,
     without_rows,
 )
 from headwater.connectors.files.scan import FoundFile
-from headwater.connectors.files.slices import Cut, byte_cuts
+from headwater.connectors.files.slices import Cut, byte_cuts, even_cuts
 from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile, not_what_it_says, reading, unreadable
 from headwater.connectors.files.time_range import wrapped_rows
 from headwater.connectors.protocol import BadItem, Observed, UnknownColumns
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
 _MAGIC = (b"PAR1", b"PARE")
 _NO_TEXT = '"\\ud800 no text"'
 """Replaces a value that JSON cannot hold: a lone surrogate, which no column takes."""
 
 
-_AS_IT_IS = FileFormat("parquet")
-
-
 @dataclass(frozen=True)
 class Footer:
-    """What a file says of itself. A column of Arrow's null type has the type None."""
+    """What a file says of itself. A column of Arrow's null type has the type None. `names` are all of its columns, also
+    excluded ones."""
 
     source_id: str
     columns: Mapping[str, Type | None]
     row_groups: int
-    rows: int
     names: tuple[str, ...] = ()
-    """All of its columns, also excluded ones."""
 
 
-@dataclass(frozen=True)
-class _ShownRows:
-    """Rows as they can be shown: times in a unit that holds most of them, and the cells (by row and column) that it
-    cannot hold."""
-
-    batch: pa.RecordBatch
-    no_text: frozenset[tuple[int, str]] = frozenset()
-
-
-def read_footer(root: Path, file: FoundFile, how: FileFormat = _AS_IT_IS) -> Footer:
+def read_footer(root: Path, file: FoundFile, how: FileFormat) -> Footer:
     """The footer of one file; nothing else is read."""
     with OpenFile(root, Piece(file, 0, 0, whole=True), below=how.below) as opened, _parquet(opened) as parquet:
         columns = _columns(parquet.schema_arrow, file.source_id, how.declared, how.exclude)
         names = tuple(parquet.schema_arrow.names)
-        return Footer(file.source_id, columns, parquet.num_row_groups, parquet.metadata.num_rows, names)
+        return Footer(file.source_id, columns, parquet.num_row_groups, names)
 
 
 def merge_footers(
@@ -113,9 +96,7 @@ def merge_footers(
 
 def cuts_of(footer: Footer, size: int) -> list[Cut]:
     """A file's row groups in about as many parts as its bytes make tasks."""
-    count = max(1, min(len(byte_cuts(size)), footer.row_groups))
-    edges = [footer.row_groups * place // count for place in range(count + 1)]
-    return list(pairwise(edges))
+    return even_cuts(footer.row_groups, max(1, min(len(byte_cuts(size)), footer.row_groups)))
 
 
 def read_piece(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
@@ -132,59 +113,32 @@ def read_piece(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: BadR
         unknown = {name: type_ for name, type_ in columns.items() if type_ and known.column(name) is None}
         odd = nameless(unknown)
         if odd < unknown.keys() or (odd and schema.column(RESCUED) is None):
-            raise UnknownColumns(merge_footers([Footer(opened.source_id, unknown, 0, 0)], {}))
+            raise UnknownColumns(merge_footers([Footer(opened.source_id, unknown, 0)], {}))
         wanted = [name for name in columns if known.column(name) is not None or name in odd]
         line = 1 + sum(parquet.metadata.row_group(group).num_rows for group in range(piece.start))
         groups = list(range(piece.start, min(piece.end, parquet.num_row_groups)))
-        for batch, shown, wrapped in _exact_batches(opened, parquet, groups, wanted, schema):
-            converted, cells = convert_batch(batch, known, convert)
-            if odd:
-                texts, no_texts = _rescued(batch, [name for name in wanted if name in odd])
-                cells += no_texts
-            converted = with_rescued(converted, schema, texts if odd else None)
-            wrong = first_cells(sorted([*wrapped, *cells], key=lambda cell: cell.row))
+        for batch, wrapped, source_of in _exact_batches(opened, parquet, groups, wanted, schema):
+            converted, errors = convert_batch(batch, schema, convert, odd)
+            wrong = first_of_each_row(sorted([*wrapped, *errors], key=lambda error: error.line))
             bad.total += len(wrong)
-            for row, cell in wrong.items():
-                error = RowError(
-                    line + row, cell.column, cell.reason, cell.value_type, cell.detail, place=opened.source_id
-                )
-                bad.add(BadRow(error, b"" if bad.is_over else bad.kept(_source(shown, row))))
+            for error in wrong:
+                source = b"" if bad.is_over else bad.kept(source_of(error.line))
+                bad.add(BadRow(replace(error, line=line + error.line, place=opened.source_id), source))
             line += batch.num_rows
             if not bad.is_over:
                 yield without_rows(converted, wrong)
 
 
-def _rescued(batch: pa.RecordBatch, names: list[str]) -> tuple[list[str | None], list[BadCell]]:
-    """What the rows hold in columns whose names no table can have, and the values there that have no text."""
-    import pyarrow as pa
-
-    texts: dict[str, list[str]] = {}
-    bad: list[BadCell] = []
-    for name in names:
-        column = batch.column(name)
-        try:
-            texts[name] = json_texts(column)
-        except pa.ArrowInvalid:
-            texts[name] = []
-            for row in range(batch.num_rows):
-                try:
-                    texts[name] += json_texts(column.slice(row, 1))
-                except pa.ArrowInvalid:
-                    texts[name].append("null")
-                    bad.append(BadCell(row, name, "does_not_fit_dynamic", str(column.type)))
-    return rescue_cells(texts), bad
-
-
 def _exact_batches(
     opened: OpenFile, parquet: pq.ParquetFile, groups: list[int], names: list[str], schema: TableSchema
-) -> Iterator[tuple[pa.RecordBatch, _ShownRows, list[BadCell]]]:
-    """The batches, what can be shown of their rows, and the times in them that have wrapped around. INT96 holds more than
+) -> Iterator[tuple[pa.RecordBatch, list[RowError], Callable[[int], bytes]]]:
+    """The batches, the times in them that have wrapped around, and what is kept of their rows if they are bad. INT96 holds more than
     any unit of Arrow: such a column is read once more in seconds, which always fit, and in nanoseconds where the table
     keeps those."""
     batches = _batches(parquet, groups, names, opened.source_id)
     wide = [name for name in _int96_columns(parquet) if name in names]
     if not wide:
-        yield from ((batch, _ShownRows(batch), []) for batch in batches)
+        yield from ((batch, [], partial(_source, batch, frozenset())) for batch in batches)
         return
     exact = [name for name in wide if (column := schema.column(name)) is not None and column.type.kind == "timestamp"]
     with _parquet(opened, int96="s") as coarse, _parquet(opened, int96="ns") as fine:
@@ -192,13 +146,13 @@ def _exact_batches(
         nanoseconds = _batches(fine, groups, exact, opened.source_id) if exact else iter(())
         for batch, whole in zip(batches, seconds, strict=True):
             no_text = {(row, name) for name in wide for row in wrapped_rows(batch.column(name), whole.column(name))}
-            shown, precise = _ShownRows(batch, frozenset(no_text)), next(nanoseconds, batch)
+            source_of, precise = partial(_source, batch, frozenset(no_text)), next(nanoseconds, batch)
             wrapped = set(no_text)
             for name in exact:
                 batch = batch.set_column(batch.schema.get_field_index(name), name, precise.column(name))
                 wrapped |= {(row, name) for row in wrapped_rows(batch.column(name), whole.column(name))}
-            bad = [BadCell(row, name, "timestamp_out_of_range", "timestamp") for row, name in sorted(wrapped)]
-            yield batch, shown, bad
+            bad = [RowError(row, name, "timestamp_out_of_range", "timestamp") for row, name in sorted(wrapped)]
+            yield batch, bad, source_of
 
 
 def _int96_columns(parquet: pq.ParquetFile) -> list[str]:
@@ -215,8 +169,6 @@ def _int96_columns(parquet: pq.ParquetFile) -> list[str]:
 
 def _leaves(type_: pa.DataType) -> int:
     """The number of Parquet columns that store a column of Arrow."""
-    import pyarrow as pa
-
     if isinstance(type_, pa.BaseExtensionType):
         type_ = type_.storage_type
     if not pa.types.is_nested(type_):
@@ -224,14 +176,13 @@ def _leaves(type_: pa.DataType) -> int:
     return sum(_leaves(type_.field(part).type) for part in range(type_.num_fields))
 
 
-def _source(shown: _ShownRows, row: int) -> bytes:
-    """A row as a JSON object. A value that has no text, or that was not read, is a text that no column takes."""
-    import pyarrow as pa
-
+def _source(batch: pa.RecordBatch, no_text: frozenset[tuple[int, str]], row: int) -> bytes:
+    """A row as a JSON object. A value that has no text, or that was not read (`no_text`, by row and column), is a text
+    that no column takes."""
     members: list[str] = []
-    for name, column in zip(shown.batch.schema.names, shown.batch.columns):
+    for name, column in zip(batch.schema.names, batch.columns):
         try:
-            (text,) = [_NO_TEXT] if (row, name) in shown.no_text else json_texts(column.slice(row, 1))
+            (text,) = [_NO_TEXT] if (row, name) in no_text else json_texts(column.slice(row, 1))
         except pa.ArrowInvalid:
             text = _NO_TEXT
         members.append(f"{json.dumps(name)}:{text}")
@@ -239,8 +190,6 @@ def _source(shown: _ShownRows, row: int) -> bytes:
 
 
 def _batches(parquet: pq.ParquetFile, groups: list[int], names: list[str], source_id: str) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
     batches = parquet.iter_batches(limits.ARROW_BATCH_ROWS, row_groups=groups, columns=names, use_threads=False)
     while True:
         try:
@@ -256,9 +205,6 @@ def _batches(parquet: pq.ParquetFile, groups: list[int], names: list[str], sourc
 def _parquet(opened: OpenFile, *, int96: str = "us") -> pq.ParquetFile:
     """`int96` is the unit that INT96 is read in. It holds times that nanoseconds cannot; Spark, which still writes it,
     fills it with microseconds."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         return pq.ParquetFile(opened.raw, coerce_int96_timestamp_unit=int96, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
@@ -281,8 +227,6 @@ def _no_footer(opened: OpenFile, error: Exception) -> UnreadableFile:
 
 
 def _unreadable_parquet(source_id: str, what: str, error: Exception) -> UnreadableFile:
-    import pyarrow as pa
-
     is_unsupported = isinstance(error, pa.ArrowNotImplementedError)
     cause = error.__cause__ if isinstance(error, HeadwaterError) else error
     return unreadable(
@@ -296,8 +240,6 @@ def _unreadable_parquet(source_id: str, what: str, error: Exception) -> Unreadab
 def _columns(
     schema: pa.Schema, source_id: str, declared: Mapping[str, Type], exclude: Collection[str]
 ) -> dict[str, Type | None]:
-    import pyarrow as pa
-
     fields = [field for field in schema if field.name not in exclude]
     check_names([field.name for field in fields], source_id=source_id)
     columns: dict[str, Type | None] = {}

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.base.table_schema import TableSchema
+from headwater.coerce.infer import Inferred, merge_inferred
+from headwater.coerce.row_errors import BadRow
+from headwater.connectors.files.bad_rows import BadRowList, UnknownKeys
 from headwater.connectors.files.changes import gone_version
 from headwater.connectors.files.config import FileFormat
-from headwater.connectors.files.convert_columns import BadRowList, UnknownKeys, with_source_id
+from headwater.connectors.files.json_lines import infer_piece, infer_whole, read_document, read_lines
 from headwater.connectors.files.scan import FoundFile
 from headwater.connectors.files.streams import OpenFile, Piece, UnreadableFile, whole_file
 from headwater.connectors.protocol import BadItem, ItemRead, Json, Observed, UnknownColumns
@@ -22,8 +25,7 @@ from headwater.connectors.protocol import BadItem, ItemRead, Json, Observed, Unk
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headwater.coerce.infer import Inferred
-    from headwater.coerce.row_errors import BadRow
+    from headwater.connectors.files.hints import Texts
     from headwater.connectors.files.parquet import Footer
 
 
@@ -61,10 +63,13 @@ class ReadFiles:
             yield ItemRead(source_id, gone_version())
 
     def _piece(self, piece: Piece, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch | ItemRead]:
+        import pyarrow as pa
+
         with open_piece(self.root, self.how, piece) as opened:
             for batch in self.batches(opened, schema, bad):
-                kept = [name for name in batch.schema.names if name not in self.how.exclude]
-                yield with_source_id(batch.select(kept), opened.source_id)
+                kept = batch.select([name for name in batch.schema.names if name not in self.how.exclude])
+                source_ids = pa.repeat(pa.scalar(opened.source_id, pa.string()), batch.num_rows)
+                yield kept.append_column("_source_id", source_ids)
             if piece.start == 0:
                 yield opened.finish()
             else:
@@ -74,27 +79,20 @@ class ReadFiles:
         """The good rows of a piece of a file; its bad rows go to `bad`."""
         match self.how.format:
             case "ndjson":
-                from headwater.connectors.files.json_lines import read_lines
-
                 return read_lines(opened, schema, bad)
             case "json":
-                from headwater.connectors.files.json_lines import read_document
-
                 return read_document(opened, self.how, schema, bad)
             case "csv":
                 from headwater.connectors.files.csv import read_piece as read_csv
 
-                return read_csv(opened, self.how, schema, bad, again=self._again(opened.piece.file))
+                again = open_piece(self.root, self.how, opened.piece)
+                return read_csv(opened, self.how, schema, bad, again=again)
             case "parquet":
                 from headwater.connectors.files.parquet import read_piece as read_parquet
 
                 return read_parquet(opened, self.how, schema, bad)
             case format_:
                 raise AssertionError(format_)
-
-    def _again(self, file: FoundFile) -> OpenFile:
-        """The same file once more, not yet open."""
-        return open_piece(self.root, self.how, whole_file(file))
 
     def _unknown(self, partition: Json, schema: TableSchema) -> Observed:
         """The columns that the schema lacks, all of them at once, from the whole partition."""
@@ -111,8 +109,6 @@ class ObserveFiles:
     how: FileFormat
 
     def __call__(self, partition: Json) -> Observed:
-        from headwater.coerce.infer import Inferred, merge_inferred
-
         pieces = [Piece.from_json(value) for value in partition["pieces"]]
         if self.how.format == "parquet":
             from headwater.connectors.files.parquet import merge_footers
@@ -124,7 +120,7 @@ class ObserveFiles:
         for piece in pieces:
             try:
                 with open_piece(self.root, self.how, piece) as opened:
-                    own = self._infer(opened)
+                    own = infer_columns(opened, self.how)
                     opened.check_unchanged()
             except UnreadableFile as error:
                 bad.append(bad_file(self.root, piece.file, error))
@@ -132,22 +128,20 @@ class ObserveFiles:
             found = merge_inferred(found, own)
         return replace(self.how.observed(found), bad_items=tuple(bad))
 
-    def _infer(self, opened: OpenFile) -> Inferred:
-        match self.how.format:
-            case "ndjson":
-                from headwater.connectors.files.json_lines import infer_piece
 
-                return infer_piece(opened)
-            case "json":
-                from headwater.connectors.files.json_lines import infer_whole
+def infer_columns(opened: OpenFile, how: FileFormat, texts: Texts | None = None) -> Inferred:
+    """The columns of a piece of a text file; columns of CSV are added to `texts`."""
+    match how.format:
+        case "ndjson":
+            return infer_piece(opened)
+        case "json":
+            return infer_whole(opened, how)
+        case "csv":
+            from headwater.connectors.files.csv import infer_rows
 
-                return infer_whole(opened, self.how)
-            case "csv":
-                from headwater.connectors.files.csv import infer_rows
-
-                return infer_rows(opened.read, self.how, source_id=opened.source_id)
-            case format_:
-                raise AssertionError(format_)
+            return infer_rows(opened, how, texts)
+        case format_:
+            raise AssertionError(format_)
 
 
 def open_piece(root: Path, how: FileFormat, piece: Piece) -> OpenFile:
@@ -156,7 +150,7 @@ def open_piece(root: Path, how: FileFormat, piece: Piece) -> OpenFile:
 
 
 def read_footers(
-    root: Path, files: Sequence[FoundFile], how: FileFormat
+    root: Path, files: Sequence[FoundFile], how: FileFormat, *, is_sample: bool = False
 ) -> tuple[dict[str, Footer], tuple[BadItem, ...]]:
     """The footers of Parquet files, and the files whose footers cannot be read."""
     from headwater.connectors.files.parquet import read_footer
@@ -167,12 +161,11 @@ def read_footers(
         try:
             footers[file.source_id] = read_footer(root, file, how)
         except UnreadableFile as error:
-            bad.append(bad_file(root, file, error))
+            bad.append(error.as_bad_item(file.source_id) if is_sample else bad_file(root, file, error))
     return footers, tuple(bad)
 
 
 def bad_file(root: Path, file: FoundFile, error: UnreadableFile) -> BadItem:
     """A file that cannot be read, with its exact version. Raises SliceGone if it is no longer as planned."""
     with OpenFile(root, whole_file(file)) as opened:
-        version = opened.finish().version
-    return BadItem(file.source_id, version, error.as_row_error(file.source_id), error.hint)
+        return error.as_bad_item(file.source_id, opened.finish().version)

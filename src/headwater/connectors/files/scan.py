@@ -43,11 +43,6 @@ def scan(root: Path, patterns: Sequence[str]) -> list[FoundFile]:
     return [found[source_id] for source_id in sorted(found)]
 
 
-def path_of(root: Path, source_id: str) -> Path:
-    """Where the file of a source id is now."""
-    return root / source_id
-
-
 @lru_cache(maxsize=1024)
 def _split(pattern: str) -> tuple[str, tuple[str, ...]]:
     """The folder (or file) in front of the first wildcard, and the parts from there on."""
@@ -125,8 +120,7 @@ class _TreeWalk:
             else:
                 status, is_folder = None, entry.is_dir(follow_symlinks=False)
             if is_folder:
-                onward = self._onward(entry.name, states)
-                if onward:
+                if onward := self._onward(entry.name, states):
                     self._refuse_circle(entry, onward)
                     below.append((entry.path, onward))
             elif self._is_match(entry.name, states):
@@ -170,8 +164,7 @@ class _TreeWalk:
             raise cannot_read(self._id(entry.path), error) from error
 
     def _file(self, entry: os.DirEntry[str], status: os.stat_result | None) -> None:
-        if status is None:
-            status = self._follow(entry)
+        status = status or self._follow(entry)
         if status is None:
             if entry.is_symlink():
                 raise HeadwaterError(

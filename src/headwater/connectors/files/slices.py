@@ -119,9 +119,11 @@ def without_files(partitions: Sequence[Json], source_ids: frozenset[str]) -> tup
 
 def byte_cuts(size: int) -> list[Cut]:
     """A file's bytes in equal parts of at most a task's bytes."""
-    count = max(1, -(-size // limits.SPLIT_BYTES))
-    edges = [size * place // count for place in range(count + 1)]
-    return list(pairwise(edges))
+    return even_cuts(size, max(1, -(-size // limits.SPLIT_BYTES)))
+
+
+def even_cuts(size: int, count: int) -> list[Cut]:
+    return list(pairwise(size * place // count for place in range(count + 1)))
 
 
 def text_cuts(file: FoundFile, how: FileFormat, now_ns: int) -> list[Cut]:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from headwater.base import limits
 from headwater.base.printable import quoted
 from headwater.connectors.files.changes import Changes, compare
-from headwater.connectors.files.config import FileFormat, FilesConfig, compression_of, format_of, parse_config
+from headwater.connectors.files.config import FileFormat, format_of, parse_config
 from headwater.connectors.files.scan import FoundFile, scan
 from headwater.connectors.files.slices import cut_partitions, files_of, plan_slices, text_cuts, without_files
-from headwater.connectors.files.streams import content_hash
+from headwater.connectors.files.streams import OpenFile, content_hash, whole_file
 from headwater.connectors.protocol import (
     ArrowRead,
     BackfillHint,
@@ -27,6 +28,7 @@ from headwater.connectors.protocol import (
     Json,
     Observed,
     Slice,
+    SliceGone,
     SlicePlan,
     SourceTable,
     TableAsk,
@@ -49,7 +51,7 @@ class FilesSource:
     connector = "files"
     version = VERSION
 
-    def __init__(self, config: FilesConfig, *, root: Path, table: str):
+    def __init__(self, config: FileFormat, *, root: Path, table: str):
         self.config, self.root, self.table = config, root, table
 
     def discover(self) -> tuple[SourceTable, ...]:
@@ -127,31 +129,43 @@ class FilesSource:
         """Nothing is held between calls."""
 
     def _estimate_rows(self, files: Sequence[FoundFile], format_: str | None) -> int | None:
-        from headwater.connectors.files.sample import estimate_rows
-
-        return estimate_rows(self.root, files, format_, self._compression)
+        """The estimated number of rows: the bytes of all files divided by the average line at the beginning of the
+        first file that is not empty. None where lines do not show it (JSON, Parquet, compressed files) or the file is
+        gone."""
+        filled = [file for file in files if file.size]
+        if not filled:
+            return 0
+        if format_ not in ("ndjson", "csv") or any(
+            self.config.compression_of(file.source_id) != "none" for file in files
+        ):
+            return None
+        first = filled[0]
+        try:
+            with OpenFile(self.root, whole_file(first)) as opened:
+                head = opened.read(limits.ESTIMATE_BYTES)
+        except SliceGone:
+            return None
+        lines = head.count(b"\n") + (len(head) == first.size and not head.endswith(b"\n"))
+        if not lines:
+            return None
+        headers = len(filled) if format_ == "csv" else 0
+        return max(0, round(sum(file.size for file in filled) * lines / len(head)) - headers)
 
     def _file_format(self, ask: TableAsk, slice_: Slice) -> FileFormat:
         if slice_.spec["format"] == "csv":
             self._check_header(ask)
-        return FileFormat(
-            slice_.spec["format"],
-            self.config.compression,
-            self.config.csv,
+        return replace(
+            self.config,
+            format=slice_.spec["format"],
             declared=dict(ask.declared),
             exclude=frozenset(ask.exclude),
             forms=dict(ask.forms),
-            encoding=self.config.encoding,
-            records=self.config.records,
             primary_key=ask.primary_key,
         )
 
-    def _compression(self, source_id: str) -> str:
-        return self.config.compression or compression_of(source_id)
-
     def _format(self, found: Sequence[FoundFile]) -> str | None:
         """The one format of all files. Raises HW-C01 if a name says none, or two files have two formats."""
-        format_, first = self.config.format, ""
+        format_, first = self.config.format or None, ""
         for file in found if format_ is None else ():
             own = format_of(file.source_id)
             if own is None:
@@ -166,7 +180,7 @@ class FilesSource:
                 )
             format_, first = own, first or file.source_id
         for file in found if format_ == "parquet" else ():
-            if self._compression(file.source_id) != "none":
+            if self.config.compression_of(file.source_id) != "none":
                 raise config_error(
                     f"{quoted(file.source_id)} is a compressed Parquet file",
                     "decompress it: a Parquet file is compressed inside, and read from its end",

@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from io import BytesIO
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from headwater.base import limits
@@ -19,15 +20,12 @@ from headwater.base.errors import HeadwaterError, SourceFailed
 from headwater.base.printable import quoted
 from headwater.base.regular_files import NotRegular, open_below, open_regular
 from headwater.connectors.files.changes import version_of
-from headwater.connectors.files.encoding import Transcoder
-from headwater.connectors.files.scan import FoundFile, cannot_read, path_of
-from headwater.connectors.protocol import ItemRead, Json, SliceGone, TransientError
+from headwater.connectors.files.encoding import utf8_parts
+from headwater.connectors.files.scan import FoundFile, cannot_read
+from headwater.connectors.protocol import BadItem, ItemRead, Json, SliceGone, TransientError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from headwater.coerce.row_errors import RowError
-
 
 _TRANSIENT = {errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE}
 _FOREIGN = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"PAR1", "Parquet"), (b"PK\x03\x04", "zip"))
@@ -68,10 +66,13 @@ class OpenFile:
         self.piece, self.source_id, self.compression = piece, piece.file.source_id, compression
         self.root, self.below = root, below
         self.encoding = encoding
-        self._transcoder = None if encoding is None else Transcoder(encoding)
+        chunks = iter(partial(self._content, limits.FILE_CHUNK_BYTES), b"")
+        self._texts = None if encoding is None else utf8_parts(chunks, encoding)
+        self._text = b""
         self._digest = hashlib.sha256()
         self._hashed_to = 0
         self._stream: pa.NativeFile | None = None
+        self._head: BytesIO | None = None
 
     def __enter__(self) -> Self:
         self._looked_at_ns = time.time_ns()
@@ -85,7 +86,9 @@ class OpenFile:
         if self.compression != "none":
             import pyarrow as pa
 
-            self._stream = pa.CompressedInputStream(pa.PythonFile(_Hashed(self), "r"), self.compression)
+            # As a file of Arrow; this object closes what it opened.
+            hashed = SimpleNamespace(read=self._read_raw, close=lambda: None, closed=False)
+            self._stream = pa.CompressedInputStream(pa.PythonFile(hashed, "r"), self.compression)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -99,7 +102,7 @@ class OpenFile:
 
     def _open(self) -> BinaryIO:
         if not self.below:
-            return open_regular(path_of(self.root, self.source_id))
+            return open_regular(self.root / self.source_id)
         try:
             return open_below(self.root / self.below, self.source_id.removeprefix(f"{self.below}/"))
         except NotRegular as error:
@@ -113,7 +116,24 @@ class OpenFile:
     def read(self, size: int | None = None) -> bytes:
         """The next bytes of the content, empty at its end. Raises HW-C02 where compressed data is damaged."""
         size = limits.FILE_CHUNK_BYTES if size is None else size
-        return self._content(size) if self._transcoder is None else self._transcoder.read(self._content, size)
+        if self._head is not None:
+            return self._head.read(size)
+        if self._texts is None:
+            return self._content(size)
+        self._text = self._text or next(self._texts, b"")
+        found, self._text = self._text[:size], self._text[size:]
+        return found
+
+    def keep_head(self, size: int) -> tuple[bytes, bool]:
+        """The first bytes of the content, and whether they are all of it. From now on `read` gives the whole lines
+        among them, and nothing else."""
+        parts: list[bytes] = []
+        while size and (part := self.read(size)):
+            parts.append(part)
+            size -= len(part)
+        head, is_whole = b"".join(parts), size > 0
+        self._head = BytesIO(head if is_whole else head[: head.rfind(b"\n") + 1])
+        return head, is_whole
 
     def _content(self, size: int) -> bytes:
         with reading(self.source_id):
@@ -146,7 +166,7 @@ class OpenFile:
     def read_text_range(self, start: int, end: int) -> Iterator[bytes]:
         """As `read_range`, as UTF-8. The places must be the beginnings of lines, in a line-safe encoding."""
         parts = self.read_range(start, end)
-        return parts if self.encoding is None else Transcoder(self.encoding).parts(parts)
+        return parts if self.encoding is None else utf8_parts(parts, self.encoding)
 
     def line_start(self, offset: int) -> int:
         """Where the first line at or after `offset` begins: neighbouring partitions agree on it."""
@@ -182,21 +202,6 @@ class OpenFile:
         return data
 
 
-class _Hashed:
-    """The raw bytes of an `OpenFile` as the file object that a decompressor reads from."""
-
-    closed = False
-
-    def __init__(self, file: OpenFile):
-        self._file = file
-
-    def read(self, size: int) -> bytes:
-        return self._file._read_raw(size)
-
-    def close(self) -> None:
-        """The `OpenFile` closes what it opened."""
-
-
 @contextmanager
 def reading(source_id: str) -> Iterator[None]:
     """The system's errors as the protocol's: a file that is gone, one that may come back, one that is refused."""
@@ -214,12 +219,13 @@ class UnreadableFile(SourceFailed):
     """HW-C02: the bytes of a file do not fit its format, so nothing of it can be read. A file that the system does not
     let us read is another error: it may be there, and complete, the next time."""
 
-    def as_row_error(self, source_id: str) -> RowError:
-        """The error as a dead letter keeps it."""
+    def as_bad_item(self, source_id: str, version: Json = None) -> BadItem:
+        """The file as a dead letter keeps it."""
         from headwater.coerce.row_errors import RowError
 
         line, reason, what = (self.detail[key] for key in ("line", "reason", "what"))
-        return RowError(int(str(line)), None, str(reason), "file", detail=str(what), place=source_id)
+        error = RowError(int(str(line)), None, str(reason), "file", detail=str(what), place=source_id)
+        return BadItem(source_id, version, error, self.hint)
 
 
 def unreadable(source_id: str, what: str, *, reason: str, hint: str, line: int = 0) -> UnreadableFile:

@@ -6,10 +6,12 @@ INT96 beyond its unit wraps around.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as at
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from headwater.coerce.times import FIRST_NS, LAST_NS
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SECOND = 10**9
@@ -21,19 +23,14 @@ zones."""
 def times_fit(column: pa.Array, target: pa.DataType) -> bool:
     """Whether every time of the column, at any depth, that becomes a text or a timestamp in `target` fits there. The
     range of timestamps excludes the nanoseconds that DuckDB and pandas read as infinity or as no time."""
-    import pyarrow as pa
-    from pyarrow import types as at
-
-    from headwater.coerce.times import FIRST_NS, LAST_NS
-
     unit = _nanoseconds_per_unit(column.type)
     if at.is_timestamp(target) and at.is_integer(column.type):
         unit = 1
     if unit and (at.is_timestamp(target) or at.is_string(target)):
         values = column.cast(pa.int32()) if at.is_date32(column.type) else column
         first, last = (FIRST_NS, LAST_NS) if at.is_timestamp(target) else _TEXT_RANGE
-        return _is_within(values.cast(pa.int64()), -(-first // unit), last // unit)
-    if _is_list(target) and _is_list(column.type):
+        return is_within(values.cast(pa.int64()), -(-first // unit), last // unit)
+    if is_list(target) and is_list(column.type):
         return times_fit(column.flatten(), target.value_type)
     if at.is_struct(target) and at.is_struct(column.type):
         parts = {part.name: part.type for part in target}
@@ -54,15 +51,11 @@ def wrapped_rows(column: pa.Array, seconds: pa.Array) -> list[int]:
 
 
 def _agrees(column: pa.Array, seconds: pa.Array) -> bool:
-    import numpy as np
-    import pyarrow as pa
-    from pyarrow import types as at
-
     if at.is_timestamp(column.type):
         values = column.drop_null().cast(pa.int64()).to_numpy()
         whole = seconds.drop_null().cast(pa.int64()).to_numpy()
         return bool(np.array_equal(np.floor_divide(values, PER_SECOND[column.type.unit]), whole))
-    if _is_list(column.type):
+    if is_list(column.type):
         return _agrees(column.flatten(), seconds.flatten())
     if at.is_map(column.type):
         return _agrees(column.keys, seconds.keys) and _agrees(column.items, seconds.items)
@@ -73,22 +66,16 @@ def _agrees(column: pa.Array, seconds: pa.Array) -> bool:
 
 def _nanoseconds_per_unit(type_: pa.DataType) -> int:
     """Of a type of instants or days; 0 of any other."""
-    from pyarrow import types as at
-
     if at.is_timestamp(type_):
         return _SECOND // PER_SECOND[type_.unit]
     return 86_400 * _SECOND if at.is_date32(type_) else 10**6 if at.is_date64(type_) else 0
 
 
-def _is_within(values: pa.Array, first: int, last: int) -> bool:
+def is_within(values: pa.Array, first: int, last: int) -> bool:
     """Whether no value is below `first` or above `last`, which may lie beyond 64 bits."""
-    import pyarrow.compute as pc
-
     found = pc.min_max(values).as_py()
     return found["min"] is None or (first <= found["min"] and found["max"] <= last)
 
 
-def _is_list(type_: pa.DataType) -> bool:
-    from pyarrow import types as at
-
+def is_list(type_: pa.DataType) -> bool:
     return bool(at.is_list(type_) or at.is_large_list(type_) or at.is_fixed_size_list(type_))

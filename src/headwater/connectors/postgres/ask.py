@@ -11,8 +11,9 @@ from headwater.connectors.postgres.slices import Incremental
 from headwater.connectors.protocol import TableAsk, config_error
 
 
-def check_ask(ask: TableAsk, relation: Relation) -> None:
-    """Raises HW-C01 for a table, a key, a column or a mode that cannot be used, and says what could."""
+def check_ask(ask: TableAsk, relation: Relation, config: PostgresConfig) -> Incremental | None:
+    """The incremental column; None for a table that is read whole. Raises HW-C01 for a table, a key, a column or a mode
+    that cannot be used, and says what could."""
     check_columns(relation)
     for name in ask.primary_key:
         _known(relation, name, "primary key")
@@ -22,27 +23,22 @@ def check_ask(ask: TableAsk, relation: Relation) -> None:
             "name the columns that tell its rows apart with primary_key = [...]",
         )
     for name, type_ in ask.declared.items():
-        column = relation.column(name)
-        if column is not None and transfer(column, type_) is None:
+        found = relation.column(name)
+        if found is not None and transfer(found, type_) is None:
             raise config_error(
-                f"column `{name}` of table `{relation.name}` is `{column.type}` at the source and cannot be read as `{type_}`",
-                f"declare it as `{column.type}` or `string`, or leave it out of `columns`",
+                f"column `{name}` of table `{relation.name}` is `{found.type}` at the source and cannot be read as `{type_}`",
+                f"declare it as `{found.type}` or `string`, or leave it out of `columns`",
             )
     if ask.incremental is not None:
-        _check_incremental(ask, relation, _known(relation, ask.incremental, "incremental column"))
-    elif ask.mode == "append":
+        column = _known(relation, ask.incremental, "incremental column")
+        _check_incremental(ask, relation, column)
+        return Incremental(column.name, column.base, config.overlap_seconds, config.overlap_ids)
+    if ask.mode == "append":
         raise config_error(
             f"table `{relation.name}` would be appended as a whole by every run",
             'name an id column with incremental = "...", or use mode = "replace" or "upsert"',
         )
-
-
-def incremental_of(ask: TableAsk, relation: Relation, config: PostgresConfig) -> Incremental | None:
-    """The checked incremental column; None for a table that is read whole."""
-    if ask.incremental is None:
-        return None
-    column = _known(relation, ask.incremental, "incremental column")
-    return Incremental(column.name, column.base, config.overlap_seconds, config.overlap_ids)
+    return None
 
 
 def missing_declared(ask: TableAsk, relation: Relation) -> list[str]:

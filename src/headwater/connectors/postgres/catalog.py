@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.base.ids import is_column_name
-from headwater.connectors.postgres.pg_types import INTEGER_TYPES, PgColumn, literal, quoted
+from headwater.connectors.postgres.pg_types import PgColumn, literal, quoted
 from headwater.connectors.protocol import Observed, config_error
 
 if TYPE_CHECKING:
@@ -132,10 +132,15 @@ def relations(connection: psycopg.Connection[Any], schema: str, name: str | None
     indexes: dict[int, list[tuple[bool, bool, list[str]]]] = {}
     for oid, primary, unique, names in ask(connection, _INDEXES.format(oids=oids)):
         indexes.setdefault(oid, []).append((primary, unique, names))
-    return tuple(
-        _relation(schema, table, oid, kind, has_children, tuple(columns.get(oid, ())), indexes.get(oid, []))
-        for table, oid, kind, has_children in tables
-    )
+    found = []
+    for table, oid, kind, has_children in tables:
+        own, keys = tuple(columns.get(oid, ())), indexes.get(oid, [])
+        primary_key = next((tuple(names) for primary, _, names in keys if primary), ())
+        indexed = frozenset(names[0] for _, _, names in keys if names)
+        unique = frozenset(names[0] for _, unique, names in keys if unique and len(names) == 1)
+        unique &= {column.name for column in own if column.not_null}
+        found.append(Relation(schema, table, oid, kind, has_children, own, primary_key, indexed, unique))
+    return tuple(found)
 
 
 def check_columns(relation: Relation) -> None:
@@ -150,13 +155,9 @@ def check_columns(relation: Relation) -> None:
             )
 
 
-def is_intact(connection: psycopg.Connection[Any], relation: Relation) -> bool:
-    """False if the table was rewritten, emptied or replaced since the snapshot of the current transaction."""
-    ((intact,),) = ask(connection, intact_sql(relation.sql, relation.oid))
-    return bool(intact)
-
-
 def intact_sql(name: str, oid: int) -> str:
+    """Whether the table is as the snapshot of the current transaction shows it: neither rewritten, emptied nor
+    replaced since."""
     return _INTACT.format(name=literal(name), oid=oid)
 
 
@@ -200,30 +201,3 @@ def blocks(connection: psycopg.Connection[Any], relation: Relation) -> int:
 def ask(connection: psycopg.Connection[Any], text: str) -> list[tuple[Any, ...]]:
     """The rows of a statement without parameters: every name and value in it is quoted by `quoted` and `literal`."""
     return connection.execute(text.encode()).fetchall()
-
-
-def _relation(
-    schema: str,
-    name: str,
-    oid: int,
-    kind: str,
-    has_children: bool,
-    columns: tuple[PgColumn, ...],
-    indexes: list[tuple[bool, bool, list[str]]],
-) -> Relation:
-    not_null = {column.name for column in columns if column.not_null}
-    return Relation(
-        schema=schema,
-        name=name,
-        oid=oid,
-        kind=kind,
-        has_children=has_children,
-        columns=columns,
-        primary_key=next((tuple(names) for primary, _, names in indexes if primary), ()),
-        indexed=frozenset(names[0] for _, _, names in indexes if names),
-        unique=frozenset(names[0] for _, unique, names in indexes if unique and len(names) == 1) & not_null,
-    )
-
-
-def is_integer(column: PgColumn) -> bool:
-    return column.base in INTEGER_TYPES and column.dimensions == 0

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from headwater.base import limits
@@ -68,19 +69,12 @@ def check_config(config: Mapping[str, object]) -> list[Problem]:
     return problems
 
 
-def parse_config(config: Mapping[str, object]) -> PostgresConfig:
+def parse_config(config: Mapping[str, Any]) -> PostgresConfig:
     """The config as a record. Raises HW-C01 for the first problem that `check_config` finds."""
     for _, message, hint in check_config(config):
         raise config_error(message, hint)
-    overlap = _overlap(config.get("overlap", OVERLAP_IDS))
-    return PostgresConfig(
-        url=str(config["url"]),
-        schema=str(config.get("schema", "public")),
-        overlap_seconds=overlap[0] if overlap and overlap[0] is not None else OVERLAP_SECONDS,
-        overlap_ids=overlap[1] if overlap and overlap[1] is not None else OVERLAP_IDS,
-        range_rows=int(str(config.get("range_rows", limits.PG_RANGE_ROWS))),
-        fetch_rows=int(str(config.get("fetch_rows", limits.ARROW_BATCH_ROWS))),
-    )
+    overlap = _overlap(config.get("overlap", OVERLAP_IDS)) or {}
+    return PostgresConfig(**{key: value for key, value in config.items() if key != "overlap"} | overlap)
 
 
 def url_problem(url: str) -> str | None:
@@ -111,10 +105,10 @@ def _check_url(url: object) -> list[Problem]:
     return []
 
 
-def _overlap(value: object) -> tuple[int | None, int | None] | None:
-    """(seconds, None) for a duration, (None, ids) for a number, None for neither."""
+def _overlap(value: object) -> dict[str, int] | None:
+    """The overlap of a config by the name of its field: ids for a number, seconds for a duration; None for neither."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62:
-        return None, value
+        return {"overlap_ids": value}
     if not isinstance(value, str) or not re.fullmatch(rf"({_DURATION.pattern})+", value):
         return None
-    return sum(int(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION.findall(value)), None
+    return {"overlap_seconds": sum(int(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION.findall(value))}

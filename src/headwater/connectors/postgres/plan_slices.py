@@ -3,69 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.connectors.postgres.catalog import Relation, ask, estimate
-from headwater.connectors.postgres.config import PostgresConfig
+from headwater.connectors.postgres.catalog import ask, estimate
 from headwater.connectors.postgres.pg_types import literal, quoted
 from headwater.connectors.postgres.slices import (
     Incremental,
     Range,
+    TableScan,
     grouped,
     load_ranges,
     mark_rows,
     read_mark,
     window_ranges,
 )
-from headwater.connectors.protocol import Json, Slice, SlicePlan, TableAsk
-
-if TYPE_CHECKING:
-    import psycopg
-
-
-@dataclass(frozen=True)
-class TableScan:
-    """A table in one short transaction, and what is asked of it."""
-
-    connection: psycopg.Connection[Any]
-    relation: Relation
-    ask: TableAsk
-    incremental: Incremental | None
-    config: PostgresConfig
-    snapshot_id: str
-
-    @property
-    def load_key(self) -> str | None:
-        """The column by whose ranges the table is loaded. An append table is cut by its cursor, so that it is known
-        what has landed."""
-        if self.ask.mode == "append":
-            return self.ask.incremental
-        key = self.relation.primary_key or self.ask.primary_key
-        return key[0] if key else None
-
-    @property
-    def range_rows(self) -> int:
-        return min(limits.PG_PARTITION_ROWS, self.config.range_rows)
-
-    @property
-    def ranges_per_slice(self) -> int:
-        return self.config.range_rows // self.range_rows
-
-
-@dataclass(frozen=True)
-class SliceDraft:
-    """One slice before it has a start."""
-
-    ranges: Sequence[Range]
-    end: Json
-    describe: str
-    filter_column: str | None = None
-    filter_from: Json = None
-    resumable: bool = True
-    source_keys: int | None = None
+from headwater.connectors.protocol import Json, Slice, SlicePlan
 
 
 def plan_slices(look: TableScan, value: Mapping[str, Json] | None, bound: Json) -> SlicePlan:
@@ -76,28 +30,28 @@ def plan_slices(look: TableScan, value: Mapping[str, Json] | None, bound: Json) 
         warnings.append(_changed_column(look, value["column"]))
         value = None
     if value is None:
-        return _plan(look, None, _load(look, end, again=not is_first), warnings)
+        return _plan(None, _load(look, end, again=not is_first), warnings)
     if "load" in value:
-        return _plan(look, value, _rest_of_load(look, value, end), warnings)
+        return _plan(value, _rest_of_load(look, value, end), warnings)
     if _is_unchanged(look, value, bound):
         return SlicePlan((), tuple(warnings))
     if look.incremental is None or value["from"] is None:
-        return _plan(look, value, _load(look, end, again=True), warnings)
+        return _plan(value, _load(look, end, again=True), warnings)
     if _went_back(look, look.incremental, value, bound):
         warnings.append(
             f"the largest `{column}` of table `{look.relation.name}` is far below the one that was read: "
             "the table seems to have been restored or emptied, and is read again from the start"
         )
-        return _plan(look, value, _load(look, end, again=True), warnings)
-    return _plan(look, value, _changes(look, look.incremental, value["from"], end), warnings)
+        return _plan(value, _load(look, end, again=True), warnings)
+    return _plan(value, _changes(look, look.incremental, value["from"], end), warnings)
 
 
-def _load(look: TableScan, end: Json, *, again: bool, after: Range | None = None) -> list[SliceDraft]:
+def _load(look: TableScan, end: Json, *, again: bool, after: Range | None = None) -> list[Slice]:
     """The whole table, or what lies after a range of it.
 
     The last part ends at `end`. The end of every other part says where to go on or, where another snapshot cannot go
     on, to begin again."""
-    ranges = load_ranges(look.connection, look.relation, look.load_key, range_rows=look.range_rows, after=after)
+    ranges = load_ranges(look, after)
     by_key = ranges[0].by == "key"
     resumable = (by_key and look.ask.mode != "replace") or (len(ranges) == 1 and after is None)
     groups = list(grouped(ranges, look.ranges_per_slice))
@@ -106,13 +60,15 @@ def _load(look: TableScan, end: Json, *, again: bool, after: Range | None = None
     for place, group in enumerate(groups, 1):
         reached = group[-1].as_json() if by_key and resumable else None
         filter_column, filter_from = _load_filter(look, group[0], again=again)
+        describe = f"all {'remaining ' if after else ''}rows of {look.relation.name}"
+        if len(groups) > 1 or after is not None:
+            describe = f"part {place} of {len(groups)} of {describe}"
         parts.append(
-            SliceDraft(
-                ranges=group,
-                end=end if place == len(groups) else {**end, "mark": None, "load": reached},
-                describe=f"all rows of {look.relation.name}"
-                if len(groups) == 1 and after is None
-                else f"part {place} of {len(groups)} of all {'remaining ' if after else ''}rows of {look.relation.name}",
+            _slice(
+                look,
+                group,
+                end if place == len(groups) else {**end, "mark": None, "load": reached},
+                describe,
                 filter_column=filter_column,
                 filter_from=filter_from,
                 resumable=resumable,
@@ -146,7 +102,7 @@ def _load_filter(look: TableScan, first: Range, *, again: bool) -> tuple[str | N
     return None, None
 
 
-def _rest_of_load(look: TableScan, value: Mapping[str, Json], end: Json) -> list[SliceDraft]:
+def _rest_of_load(look: TableScan, value: Mapping[str, Json], end: Json) -> list[Slice]:
     """What an abandoned first load left to read: its ranges up to its own bound, then the changes since that bound."""
     reached = Range(**value["load"]) if value["load"] is not None else None
     if reached is None or reached.column != look.load_key or look.incremental is None or value["from"] is None:
@@ -156,48 +112,49 @@ def _rest_of_load(look: TableScan, value: Mapping[str, Json], end: Json) -> list
     return [*rest, *_changes(look, look.incremental, value["from"], end)]
 
 
-def _changes(look: TableScan, incremental: Incremental, since: str, end: Json) -> list[SliceDraft]:
-    ranges, starts = window_ranges(look.connection, look.relation, incremental, since, range_rows=look.range_rows)
+def _changes(look: TableScan, incremental: Incremental, since: str, end: Json) -> list[Slice]:
+    ranges, starts = window_ranges(look, incremental, since)
     parts = []
     for group in grouped(ranges, look.ranges_per_slice):
         high = group[-1].high
         stop = end if high is None else {**end, "at": high, "from": starts[high], "mark": None}
-        parts.append(
-            SliceDraft(
-                ranges=group,
-                end=stop,
-                describe=f"rows of {look.relation.name} with {incremental.column} from {group[0].low}"
-                + (f" to {high}" if high is not None else ""),
-                filter_column=incremental.column,
-                filter_from=incremental.as_filter(group[0].low),
-            )
-        )
+        describe = f"rows of {look.relation.name} with {incremental.column} from {group[0].low}"
+        describe += f" to {high}" if high is not None else ""
+        filter_from = incremental.as_filter(group[0].low)
+        parts.append(_slice(look, group, stop, describe, filter_column=incremental.column, filter_from=filter_from))
     return parts
 
 
-def _plan(look: TableScan, start: Json, parts: Sequence[SliceDraft], warnings: Sequence[str]) -> SlicePlan:
-    slices = []
-    for part in parts:
-        rows, size = _estimate(look, part.ranges)
-        spec = {
-            "oid": look.relation.oid,
-            "columns": look.relation.fingerprint,
-            "snapshot": look.snapshot_id,
-            "resumable": part.resumable,
-            "ranges": [range_.as_json() for range_ in part.ranges],
-            "filter_column": part.filter_column,
-            "filter_from": part.filter_from,
-            "source_keys": part.source_keys,
-        }
-        slices.append(Slice(start, part.end, spec, part.describe, estimated_rows=rows, estimated_bytes=size))
-        start = part.end
-    return SlicePlan(tuple(slices), tuple(warnings))
+def _slice(
+    look: TableScan,
+    ranges: Sequence[Range],
+    end: Json,
+    describe: str,
+    *,
+    filter_column: str | None,
+    filter_from: Json,
+    resumable: bool = True,
+    source_keys: int | None = None,
+) -> Slice:
+    """A slice that has no start yet."""
+    spec = {
+        "oid": look.relation.oid,
+        "columns": look.relation.fingerprint,
+        "snapshot": look.snapshot_id,
+        "resumable": resumable,
+        "ranges": [range_.as_json() for range_ in ranges],
+        "filter_column": filter_column,
+        "filter_from": filter_from,
+        "source_keys": source_keys,
+    }
+    rows, size = estimate(look.connection, look.relation, replace(ranges[0], high=ranges[-1].high).where)
+    return Slice(None, end, spec, describe, estimated_rows=rows, estimated_bytes=size)
 
 
-def _estimate(look: TableScan, ranges: Sequence[Range]) -> tuple[int, int]:
-    first, last = ranges[0], ranges[-1]
-    whole = Range(first.by, first.column, first.type, first.low, last.high)
-    return estimate(look.connection, look.relation, whole.where)
+def _plan(start: Json, slices: Sequence[Slice], warnings: Sequence[str]) -> SlicePlan:
+    """Each slice begins where the one before it ends."""
+    starts = (start, *(each.end for each in slices))
+    return SlicePlan(tuple(replace(each, start=start) for each, start in zip(slices, starts)), tuple(warnings))
 
 
 def _is_unchanged(look: TableScan, value: Mapping[str, Json], bound: Json) -> bool:
@@ -207,7 +164,7 @@ def _is_unchanged(look: TableScan, value: Mapping[str, Json], bound: Json) -> bo
         return bool(value["mark"] == bound["mark"])
     if look.incremental is None or value["from"] is None:
         return False
-    return bool(value["mark"] == read_mark(look.connection, look.relation, look.incremental.since(value["from"]).where))
+    return bool(value["mark"] == read_mark(look, look.incremental.since(value["from"]).where))
 
 
 def _went_back(look: TableScan, incremental: Incremental, value: Mapping[str, Json], bound: Json) -> bool:

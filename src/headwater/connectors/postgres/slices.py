@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.base import clock, limits
 from headwater.connectors.postgres.catalog import Relation, ask, blocks, estimate, histogram
+from headwater.connectors.postgres.config import PostgresConfig
 from headwater.connectors.postgres.pg_types import CURSOR_TYPES, INTEGER_TYPES, literal, quoted
-from headwater.connectors.protocol import Json
+from headwater.connectors.protocol import Json, TableAsk
 
 if TYPE_CHECKING:
     import psycopg
@@ -110,27 +111,56 @@ class Incremental:
         return low if self.type == "date" else clock.from_text(moment.isoformat()) * 1000
 
 
-def read_bound(connection: psycopg.Connection[Any], relation: Relation, incremental: Incremental | None) -> Json:
+@dataclass(frozen=True)
+class TableScan:
+    """A table in one short transaction, and what is asked of it."""
+
+    connection: psycopg.Connection[Any]
+    relation: Relation
+    ask: TableAsk
+    incremental: Incremental | None
+    config: PostgresConfig
+    snapshot_id: str
+
+    @property
+    def load_key(self) -> str | None:
+        """The column by whose ranges the table is loaded. An append table is cut by its cursor, so that it is known
+        what has landed."""
+        if self.ask.mode == "append":
+            return self.ask.incremental
+        key = self.relation.primary_key or self.ask.primary_key
+        return key[0] if key else None
+
+    @property
+    def range_rows(self) -> int:
+        return min(limits.PG_PARTITION_ROWS, self.config.range_rows)
+
+    @property
+    def ranges_per_slice(self) -> int:
+        return self.config.range_rows // self.range_rows
+
+
+def read_bound(look: TableScan) -> Json:
     """`at`, `from` and `mark` of a run that sees the table as it is in the current transaction."""
-    at = since = None
+    at, since, where, incremental = None, None, "true", look.incremental
     if incremental is not None:
-        newest = f"select {incremental.newest_sql} as at from {relation.sql}"
-        ((at, since),) = ask(
-            connection, f"select at::text, {incremental.before_sql('at')}::text from ({newest}) newest"
-        )
-    where = "true" if incremental is None else incremental.since(since).where
-    return {"at": at, "from": since, "mark": read_mark(connection, relation, where)}
+        newest = f"select {incremental.newest_sql} as at from {look.relation.sql}"
+        before = incremental.before_sql("at")
+        ((at, since),) = ask(look.connection, f"select at::text, {before}::text from ({newest}) newest")
+        where = incremental.since(since).where
+    return {"at": at, "from": since, "mark": read_mark(look, where)}
 
 
-def read_mark(connection: psycopg.Connection[Any], relation: Relation, where: str) -> str:
+def read_mark(look: TableScan, where: str) -> str:
     """The count of the rows that fulfil a condition, a sum over their versions, and the columns' fingerprint.
 
     Every insert and update makes a row version with the number of its transaction (`xmin`), which no other transaction
     has: an equal count and equal `xmin`s mean the same rows. That costs one scan of the rows but reads none of their
     values. Views and foreign tables have no `xmin`: there the text of each row counts."""
+    relation = look.relation
     row = "hashint8extended(t.xmin::text::int8, 0)" if relation.has_row_versions else "hashtextextended(t::text, 0)"
     ((count, total),) = ask(
-        connection, f"select count(*), coalesce(sum({row}::numeric), 0)::text from {relation.sql} t where {where}"
+        look.connection, f"select count(*), coalesce(sum({row}::numeric), 0)::text from {relation.sql} t where {where}"
     )
     return f"{count}:{total}:{relation.fingerprint}"
 
@@ -140,21 +170,19 @@ def mark_rows(mark: str) -> int:
     return int(mark.partition(":")[0])
 
 
-def window_ranges(
-    connection: psycopg.Connection[Any], relation: Relation, incremental: Incremental, since: str, *, range_rows: int
-) -> tuple[list[Range], dict[str, str]]:
+def window_ranges(look: TableScan, incremental: Incremental, since: str) -> tuple[list[Range], dict[str, str]]:
     """The changes since a value in ranges of about equal size, and for each inner bound that bound less the
     overlap."""
     window = incremental.since(since)
-    rows, _ = estimate(connection, relation, window.where)
-    parts = min(-(-rows // range_rows), limits.PG_RANGES)
+    rows, _ = estimate(look.connection, look.relation, window.where)
+    parts = min(-(-rows // look.range_rows), limits.PG_RANGES)
     if parts < 2:
         return [window], {}
     fractions = ", ".join(str(place / parts) for place in range(1, parts))
     name = quoted(incremental.column)
-    cut = f"select percentile_disc(array[{fractions}]) within group (order by {name}) from {relation.sql} where {window.where}"
+    cut = f"select percentile_disc(array[{fractions}]) within group (order by {name}) from {look.relation.sql} where {window.where}"
     found = ask(
-        connection,
+        look.connection,
         f"select c.at::text, {incremental.before_sql('c.at')}::text from (select distinct unnest(({cut})) as at) c "
         f"where c.at > {literal(since)}::{incremental.type} order by c.at",
     )
@@ -162,29 +190,23 @@ def window_ranges(
     return between(window, cuts), dict(found)
 
 
-def load_ranges(
-    connection: psycopg.Connection[Any],
-    relation: Relation,
-    key: str | None,
-    *,
-    range_rows: int,
-    after: Range | None = None,
-) -> list[Range]:
+def load_ranges(look: TableScan, after: Range | None = None) -> list[Range]:
     """The whole table, or what lies after a range of an earlier load, in ranges of about `range_rows` rows.
 
     The ranges are of the key's first column, if the server's statistics or the integers between its ends show how to
     cut it; else of blocks; else there is one range."""
-    rows, _ = estimate(connection, relation)
-    parts = min(max(-(-rows // range_rows), 1), limits.PG_RANGES)
-    column = relation.column(key) if key is not None else None
+    relation = look.relation
+    rows, _ = estimate(look.connection, relation)
+    parts = min(max(-(-rows // look.range_rows), 1), limits.PG_RANGES)
+    column = relation.column(look.load_key) if look.load_key is not None else None
     if column is not None and column.base in KEY_TYPES and column.dimensions == 0:
         whole = Range("key", column.name, column.base, after.high if after is not None else None)
-        cuts = _key_cuts(connection, relation, whole, parts)
+        cuts = _key_cuts(look, whole, parts)
         if cuts or parts == 1 or after is not None or not relation.has_blocks:
             return between(whole, cuts)
     if not relation.has_blocks or parts == 1:
         return [WHOLE]
-    size = blocks(connection, relation)
+    size = blocks(look.connection, relation)
     return between(Range("ctid", type="tid"), [f"({size * place // parts},0)" for place in range(1, parts)])
 
 
@@ -217,14 +239,14 @@ def inner_cuts(bounds: Sequence[str], parts: int, *, integers: bool) -> list[str
     return found
 
 
-def _key_cuts(connection: psycopg.Connection[Any], relation: Relation, whole: Range, parts: int) -> list[str]:
+def _key_cuts(look: TableScan, whole: Range, parts: int) -> list[str]:
     if parts == 1:
         return []
-    bounds = histogram(connection, relation, whole.column)
+    bounds = histogram(look.connection, look.relation, whole.column)
     integers = whole.type in INTEGER_TYPES
     if len(bounds) < 2 and integers:
         name = quoted(whole.column)
-        ((low, high),) = ask(connection, f"select min({name})::text, max({name})::text from {relation.sql}")
+        ((low, high),) = ask(look.connection, f"select min({name})::text, max({name})::text from {look.relation.sql}")
         bounds = [low, high] if low is not None else []
     cuts = inner_cuts(bounds, parts, integers=integers)
     if not cuts:
@@ -233,7 +255,7 @@ def _key_cuts(connection: psycopg.Connection[Any], relation: Relation, whole: Ra
     values = ", ".join(literal(cut) for cut in cuts)
     beyond = f"where c.cut > {literal(whole.low)}::{whole.type}" if whole.low is not None else ""
     rows = ask(
-        connection,
+        look.connection,
         f"select c.cut::text from (select distinct unnest(array[{values}]::{whole.type}[]) as cut) c {beyond} order by c.cut",
     )
     return [cut for (cut,) in rows]

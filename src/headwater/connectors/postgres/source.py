@@ -41,14 +41,14 @@ from typing import TYPE_CHECKING, Any
 from headwater.base import limits
 from headwater.base.errors import nearest
 from headwater.base.ids import uuid7
-from headwater.connectors.postgres import catalog as catalog
-from headwater.connectors.postgres.ask import check_ask, incremental_of, missing_declared
+from headwater.connectors.postgres import catalog
+from headwater.connectors.postgres.ask import check_ask, missing_declared
 from headwater.connectors.postgres.catalog import Relation
-from headwater.connectors.postgres.config import PostgresConfig, check_config, parse_config, url_problem
-from headwater.connectors.postgres.plan_slices import TableScan, plan_slices
+from headwater.connectors.postgres.config import PostgresConfig, parse_config, url_problem
+from headwater.connectors.postgres.plan_slices import plan_slices
 from headwater.connectors.postgres.read import ReadPostgres
 from headwater.connectors.postgres.server_session import Snapshot, connect, conninfo, looking, translated
-from headwater.connectors.postgres.slices import read_bound
+from headwater.connectors.postgres.slices import TableScan, read_bound
 from headwater.connectors.protocol import (
     ArrowRead,
     BackfillHint,
@@ -67,8 +67,6 @@ from headwater.connectors.protocol import (
 
 if TYPE_CHECKING:
     import psycopg
-
-__all__ = ["VERSION", "PostgresSource", "check_config", "open_source"]
 
 VERSION = "1"
 
@@ -118,20 +116,15 @@ class PostgresSource:
         """Tables of one run share a snapshot; a table that asks again gets a new one."""
         if ask.name in self._bounded:
             self._end_snapshot()
-        with self._table(ask) as (connection, relation):
-            check_ask(ask, relation)
-            found = read_bound(connection, relation, incremental_of(ask, relation, self._config))
+        with self._scan(ask) as look:
+            found = read_bound(look)
         self._bounded.add(ask.name)
         return found
 
     def slices(self, ask: TableAsk, cursor: Cursor | None, bound: Json, landed: Mapping[str, Json]) -> SlicePlan:
-        with self._table(ask) as (connection, relation):
-            check_ask(ask, relation)
-            look = TableScan(
-                connection, relation, ask, incremental_of(ask, relation, self._config), self._config, self._snapshot_id
-            )
+        with self._scan(ask) as look:
             plan = plan_slices(look, cursor.value if cursor is not None else None, bound)
-        return SlicePlan(plan.slices, (*missing_declared(ask, relation), *plan.warnings))
+        return SlicePlan(plan.slices, (*missing_declared(ask, look.relation), *plan.warnings))
 
     def read(self, ask: TableAsk, slice_: Slice) -> ArrowRead:
         """The read of a slice, at the snapshot it was planned with or, where that is equally correct, at a new one."""
@@ -193,13 +186,19 @@ class PostgresSource:
             raise
 
     @contextmanager
+    def _scan(self, ask: TableAsk) -> Iterator[TableScan]:
+        with self._table(ask) as (connection, relation):
+            incremental = check_ask(ask, relation, self._config)
+            yield TableScan(connection, relation, ask, incremental, self._config, self._snapshot_id)
+
+    @contextmanager
     def _table(self, ask: TableAsk) -> Iterator[tuple[psycopg.Connection[Any], Relation]]:
         """The table that is asked for, locked, at a snapshot that shows all of its rows."""
         for _ in range(limits.PG_SNAPSHOT_TRIES):
             with self._looking(ask.source_name) as connection:
                 relation = self._find(connection, ask.source_name)
                 connection.execute(f"select 1 from {relation.sql} limit 0".encode())
-                if catalog.is_intact(connection, relation):
+                if catalog.ask(connection, catalog.intact_sql(relation.sql, relation.oid)) == [(True,)]:
                     yield connection, relation
                     return
             self._end_snapshot()
