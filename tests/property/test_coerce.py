@@ -19,7 +19,8 @@ from headwater.coerce.numbers import BEYOND, integer_of
 from headwater.coerce.objects import read_document, read_lines, without_bom
 from headwater.coerce.row_errors import Refused
 from headwater.coerce.text_columns import coerce_strings, infer_csv_strings
-from headwater.coerce.times import nanoseconds_of, timestamps
+from headwater.coerce.time_columns import timestamps
+from headwater.coerce.times import nanoseconds_of
 
 TYPES = [
     "bool", "int", "long", "real", "string", "timestamp", "date", "decimal(7,2)", "decimal(38,10)", "binary", "dynamic",

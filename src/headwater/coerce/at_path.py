@@ -17,7 +17,6 @@ from msgspec import Raw
 from headwater.base.json_path import Steps
 from headwater.base.limits import MAX_JSON_DEPTH
 from headwater.base.types import Type
-from headwater.coerce.columns import column_from_values
 from headwater.coerce.row_errors import Refused
 from headwater.coerce.values import Value, coerce_value, nesting
 
@@ -54,6 +53,8 @@ def value_at(source: str, steps: Steps, type_: Type) -> Value:
 def column_at(texts: pa.Array, steps: Steps, type_: Type) -> pa.Array:
     """The values of a column of JSON texts, as the files hold them; times as their nanoseconds."""
     import pyarrow as pa
+
+    from headwater.coerce.columns import column_from_values
 
     values = [None if text is None else value_at(text, steps, type_) for text in texts.to_pylist()]
     return pa.array(values, pa.int64()) if type_.kind == "timestamp" else column_from_values(values, type_)

@@ -73,10 +73,10 @@ def line_pieces(data: bytes, size: int) -> Iterator[bytes]:
             return
 
 
-def typed_lines(data: bytes, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
+def typed_lines(data: bytes, decoder: msgspec.json.Decoder[T] | None) -> list[T] | None:
     """All lines decoded at once; None if that fails, or if it is not certain that every line holds one object."""
-    lines = _plain_lines(data)
-    if lines is None or not _is_utf8(data):
+    lines = None if decoder is None else _plain_lines(data)
+    if decoder is None or lines is None or not _is_utf8(data):
         return None
     try:
         rows = decoder.decode_lines(data)
@@ -85,9 +85,9 @@ def typed_lines(data: bytes, decoder: msgspec.json.Decoder[T]) -> list[T] | None
     return rows if len(rows) == lines else None
 
 
-def typed_document(data: bytes, decoder: msgspec.json.Decoder[list[T]]) -> list[T] | None:
+def typed_document(data: bytes, decoder: msgspec.json.Decoder[list[T]] | None) -> list[T] | None:
     """An array decoded at once; None if that fails."""
-    if not _is_utf8(data):
+    if decoder is None or not _is_utf8(data):
         return None
     try:
         return decoder.decode(data)

@@ -17,7 +17,6 @@ from headwater.catalog.dead_letters import DeadLetter
 from headwater.coerce.batches import coerce_objects, record_batch
 from headwater.coerce.objects import Objects, read_sources
 from headwater.coerce.rescued import good_rows, nameless, rescue, rescue_cells, with_rescued, without_rescued
-from headwater.coerce.text_columns import coerce_text_batch
 from headwater.ingest.prepare import Prepared, prepare
 from headwater.storage.system_columns import SOURCE_ID
 
@@ -91,6 +90,8 @@ def _cells(
     letters: Sequence[DeadLetter], places: Sequence[int], schema: TableSchema, exclude: Collection[str]
 ) -> tuple[Prepared, list[int]]:
     import pyarrow as pa
+
+    from headwater.coerce.text_columns import coerce_text_batch
 
     rows = [json.loads(letter.source) for letter in letters]
     stored = without_rescued(schema)

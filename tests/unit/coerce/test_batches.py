@@ -16,9 +16,9 @@ from headwater.base.limits import MAX_BAD_ROWS
 from headwater.base.table_schema import schema_of
 from headwater.base.types import LONG, STRING
 from headwater.coerce.batches import LineReader, coerce_document, coerce_lines
-from headwater.coerce.columns import row_type
 from headwater.coerce.infer import infer_lines, infer_members
 from headwater.coerce.objects import typed_document, typed_lines
+from headwater.coerce.row_types import row_type
 from headwater.coerce.text_columns import coerce_text_batch
 
 CASES = Path(__file__).parents[2] / "scenarios" / "coerce"
