@@ -7,8 +7,6 @@ object has a key twice, the first one counts, as it does for DuckDB's `->`.
 
 from __future__ import annotations
 
-import json
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +15,7 @@ from msgspec import Raw
 from headwater.base.json_path import Steps
 from headwater.base.limits import MAX_JSON_DEPTH
 from headwater.base.types import Type
+from headwater.coerce.objects import parts
 from headwater.coerce.row_errors import Refused
 from headwater.coerce.values import Value, coerce_value, nesting
 
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 _any = msgspec.json.Decoder(Raw).decode
 _items = msgspec.json.Decoder(list[Raw]).decode
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
-_decoder = json.JSONDecoder(parse_int=str, parse_float=str)
-_before_key = re.compile(r"[{,]\s*").match
-_before_value = re.compile(r"\s*:\s*").match
-_blanks = re.compile(r"\s*").match
 
 
 def is_json(text: str) -> bool:
@@ -87,14 +82,4 @@ def _member(source: str, key: str) -> str | None:
 def _first_member(source: str, key: str) -> str | None:
     """One member after the other, because a key may occur twice: msgspec reports only the last one."""
     _members(source)  # from here on it is an object
-    at = 0
-    while (begin := _before_key(source, at)) and source[begin.end()] == '"':
-        name, at = _decoder.raw_decode(source, begin.end())
-        colon = _before_value(source, at)
-        assert colon is not None, "a key without a value"
-        _, at = _decoder.raw_decode(source, colon.end())
-        if name == key:
-            return source[colon.end() : at]
-        blanks = _blanks(source, at)
-        at = blanks.end() if blanks else at
-    return None
+    return next((value for name, value in parts(source) if name == key), None)

@@ -47,15 +47,6 @@ class Coerced:
     error_total: int
     bad: tuple[RowError, ...]
 
-    @property
-    def bad_rows(self) -> int:
-        return len(self.bad)
-
-    @property
-    def unknown(self) -> Mapping[str, Type]:
-        """`unknown_seen` with a type for each key: string for one that was always null."""
-        return {name: type_ or STRING for name, type_ in self.unknown_seen.items()}
-
 
 def coerce_lines(data: bytes | memoryview, schema: TableSchema, *, first_line: int = 1, place: str = "") -> Coerced:
     """Coerce whole lines of NDJSON. `first_line` is the first line's number in its file (a byte order mark is skipped

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from headwater.base.json_path import RecordSteps
-from headwater.coerce.objects import elements, patient_member
+from headwater.coerce.objects import elements, parts
 from headwater.coerce.row_errors import Refused
 from headwater.coerce.values import type_of
 
@@ -53,10 +53,19 @@ def _member(source: bytes, key: str, path: str, inner: str, *, is_many: bool) ->
     except RecursionError:
         raise Refused("too_deep", "object") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        found = patient_member(source, key)
+        found = _patient_member(source, key)
     if found is None and not is_many:
         raise Refused(NO_RECORDS, "absent", detail=f"there is no `{inner}`")
     return found
+
+
+def _patient_member(source: bytes, key: str) -> bytes | None:
+    """The value of a key in an object that msgspec refuses. Raises `Refused` if it is not valid JSON."""
+    try:
+        text = source.decode()
+    except UnicodeDecodeError:
+        raise Refused("invalid_json", "text") from None
+    return {name: value.encode() for name, value in parts(text)}.get(key)
 
 
 def _type(source: bytes) -> str:

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -19,7 +19,7 @@ from msgspec import Raw
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.limits import MAX_DOCUMENT_DEPTH, MAX_JSON_DEPTH
-from headwater.coerce.malformed import fault_in
+from headwater.coerce.malformed import fault_in, refuse_constant
 from headwater.coerce.row_errors import BadRow, Refused, RowError
 from headwater.coerce.values import nesting, type_of
 
@@ -205,7 +205,7 @@ def elements(document: bytes) -> list[bytes]:
         raise Refused("too_deep", "array") from None
     except msgspec.DecodeError:
         if text[:1] == b"[":
-            return _split_array(text.decode())
+            return [part.encode() for _, part in parts(text.decode())]
     try:
         _any(text)
     except msgspec.DecodeError:
@@ -217,11 +217,7 @@ class _Members(list[tuple[str, object]]):
     """The members of an object, with repeated keys; a type of its own, so that it is not taken for an array."""
 
 
-def _bare_word(_word: str) -> NoReturn:
-    raise ValueError
-
-
-_patient = json.JSONDecoder(object_pairs_hook=_Members, parse_int=str, parse_float=str, parse_constant=_bare_word)
+_patient = json.JSONDecoder(object_pairs_hook=_Members, parse_int=str, parse_float=str, parse_constant=refuse_constant)
 """Slow, but it accepts lone surrogates, which msgspec takes for malformed text."""
 
 
@@ -246,51 +242,30 @@ def _skip(text: str, at: int) -> int:
     return spaces.end() if spaces else at
 
 
-def patient_member(source: bytes, key: str) -> bytes | None:
-    """The value of a key in an object that msgspec refuses. Raises `Refused` if it is not valid JSON."""
-    found: bytes | None = None
-    try:
-        text = source.decode()
-        at = _skip(text, 1)
-        while text[at : at + 1] != "}":
-            name, at = _patient.raw_decode(text, at)
-            at = _skip(text, at)
-            if not isinstance(name, str) or text[at : at + 1] != ":":
-                raise ValueError
-            start = _skip(text, at + 1)
-            _, at = _patient.raw_decode(text, start)
-            found = text[start:at].encode() if name == key else found
-            at = _skip(text, at)
-            if text[at : at + 1] == ",":
-                at = _skip(text, at + 1)
-                if text[at : at + 1] == "}":
-                    raise ValueError
-            elif text[at : at + 1] != "}":
-                raise ValueError
-    except (ValueError, RecursionError):
-        raise Refused("invalid_json", "text") from None
-    if text[at:] != "}":
-        raise Refused("invalid_json", "text")
-    return found
-
-
-def _split_array(text: str) -> list[bytes]:
-    """The elements of an array that msgspec refuses. Raises `Refused` if it is not valid JSON."""
-    found: list[bytes] = []
+def parts(text: str) -> Iterator[tuple[str | None, str]]:
+    """The source text of each element of an array, or of each member of an object with its key, in order; also where
+    msgspec refuses one. Raises `Refused` where the text is not valid JSON."""
+    closing = "]" if text[0] == "[" else "}"
     at = _skip(text, 1)
+    has_more = text[at : at + 1] != closing
     try:
-        while True:
+        while has_more:
+            key = None
+            if closing == "}":
+                key, at = _patient.raw_decode(text, at)
+                at = _skip(text, at)
+                if not isinstance(key, str) or text[at : at + 1] != ":":
+                    raise ValueError
+                at = _skip(text, at + 1)
             _, end = _patient.raw_decode(text, at)
-            found.append(text[at:end].encode())
+            yield key, text[at:end]
             at = _skip(text, end)
-            if text[at : at + 1] != ",":
-                break
-            at = _skip(text, at + 1)
+            has_more = text[at : at + 1] == ","
+            at = _skip(text, at + 1) if has_more else at
+        if text[at:] != closing:
+            raise ValueError
     except (ValueError, RecursionError):
         raise Refused("invalid_json", "text") from None
-    if text[at:] != "]":
-        raise Refused("invalid_json", "text")
-    return found
 
 
 def _has_surrogate(value: object) -> bool:

@@ -67,9 +67,9 @@ def first_of_each_row(errors: Iterable[RowError]) -> tuple[RowError, ...]:
 class Refused(Exception):
     """A value that cannot become one of the column's type. `path` is the place inside the column's value."""
 
-    def __init__(self, reason: str, value_type: str, *, detail: str = "", path: str = "", fault: Fault | None = None):
+    def __init__(self, reason: str, value_type: str, *, detail: str = "", path: str = ""):
         super().__init__(reason)
-        self.reason, self.value_type, self.detail, self.path, self.fault = reason, value_type, detail, path, fault
+        self.reason, self.value_type, self.detail, self.path = reason, value_type, detail, path
 
     def under(self, part: str) -> Refused:
         """The same refusal, seen from the value that holds this one as `part`."""
@@ -77,7 +77,7 @@ class Refused(Exception):
 
     def at(self, line: int, column: str | None, place: str) -> RowError:
         detail = ": ".join(part for part in (self.path, self.detail) if part)
-        return RowError(line, column, self.reason, self.value_type, detail, place, self.fault)
+        return RowError(line, column, self.reason, self.value_type, detail, place)
 
 
 class Unfit(Exception):
