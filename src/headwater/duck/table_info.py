@@ -7,41 +7,31 @@ from collections.abc import Mapping, Sequence
 from headwater.catalog.lookup import TableInfo
 from headwater.catalog.table_state import TableState
 from headwater.duck.ripple_views import ViewState
+from headwater.storage.file_record import LiveFile
 
-VIEW = "view"
+_VIEW = "view"
 """Shown as the mode of a view."""
 
 
 def table_infos(
     states: Sequence[TableState], freshness_us: Mapping[str, int], *, views: Sequence[ViewState] = ()
 ) -> list[TableInfo]:
-    tables = [
+    shown: list[tuple[TableState | ViewState, str, int | None, Sequence[LiveFile]]]
+    shown = [(state, state.mode, _rows(state), state.files) for state in states]
+    shown += [(view, _VIEW, None, ()) for view in views]
+    return [
         TableInfo(
-            name=state.name,
-            pipeline=state.pipeline,
-            mode=state.mode,
-            rows=_rows(state),
-            stored_rows=sum(file.rows for file in state.files),
-            bytes=sum(file.bytes for file in state.files),
-            files=len(state.files),
-            freshness_us=freshness_us.get(state.pipeline),
-            seq=state.changed_seq,
+            name=each.name,
+            pipeline=each.pipeline,
+            mode=mode,
+            rows=rows,
+            stored_rows=sum(file.rows for file in files),
+            bytes=sum(file.bytes for file in files),
+            files=len(files),
+            freshness_us=freshness_us.get(each.pipeline),
+            seq=each.changed_seq,
         )
-        for state in states
-    ]
-    return tables + [
-        TableInfo(
-            name=view.name,
-            pipeline=view.pipeline,
-            mode=VIEW,
-            rows=None,
-            stored_rows=0,
-            bytes=0,
-            files=0,
-            freshness_us=freshness_us.get(view.pipeline),
-            seq=view.changed_seq,
-        )
-        for view in views
+        for each, mode, rows, files in shown
     ]
 
 

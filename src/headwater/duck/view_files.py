@@ -20,7 +20,7 @@ from headwater.catalog.table_state import TableState
 from headwater.duck.duck_types import literal, quote
 from headwater.duck.ripple_views import ViewState, Visible
 from headwater.duck.sandbox import SessionDefinitions, create_views
-from headwater.duck.table_select import META, column_names, meta_name, plain_select, view_select
+from headwater.duck.table_select import META, meta_name, plain_select, view_select
 from headwater.storage.store_files import (
     cannot_write,
     copy,
@@ -34,15 +34,6 @@ from headwater.storage.store_files import (
 
 if TYPE_CHECKING:
     from headwater.catalog.lookup import TableInfo
-
-__all__ = [
-    "column_names",
-    "quote",
-    "refresh_views",
-    "tables_text",
-    "view_file_text",
-    "view_select",
-]
 
 TABLES_FILE = "headwater.tables.sql"
 """No table has this name: a dot is not allowed in one."""
@@ -205,10 +196,10 @@ def _read_mark(root: Path) -> dict[str, Any]:
 def _standing_duck(root: Path, mark: Mapping[str, Any]) -> dict[str, Any] | None:
     """What the present `duck.db` was made from; None if it is not the file that its mark was written for, or was made
     in another directory."""
+    old = _read_mark(root)
     try:
-        old: dict[str, Any] = json.loads(read_text(root / "views" / _DUCK_MARK) or "")
         found = (root / _DUCK).stat()
-    except (FileNotFoundError, ValueError):
+    except FileNotFoundError:
         return None
     same_file = (old.pop("inode", None), old.pop("mtime_ns", None)) == (found.st_ino, found.st_mtime_ns)
     same_kind = old.keys() == mark.keys() and (old["format"], old["root"]) == (mark["format"], mark["root"])

@@ -23,8 +23,9 @@ from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import parse_type
 from headwater.catalog.inferred_levels import inferred_base
 from headwater.catalog.table_state import TableState
+from headwater.duck.table_select import column_names
 from headwater.duck.unique_keys import stored_keys
-from headwater.duck.view_files import column_names, refresh_views, view_file_text, views_seq
+from headwater.duck.view_files import refresh_views, view_file_text, views_seq
 from headwater.storage.file_record import ColumnStats, LiveFile
 from headwater.storage.part_writer import rewrite_without
 from unit.duck.tables import INGESTED_AT_US, HandMade, ask
