@@ -27,14 +27,13 @@ from headwater.coerce.row_errors import Refused, Unfit
 from headwater.coerce.row_types import DECODED_AS, NULL, QUICK_DEPTH, Decoded, decoded_as
 from headwater.coerce.time_columns import timestamps
 from headwater.coerce.times import days_of, nanoseconds_of
-from headwater.coerce.values import Value, coerce_text, coerce_value, nesting
+from headwater.coerce.values import Value, coerce_text, coerce_value, nesting, raw_value
 
 Column = tuple[pa.Array, dict[int, Refused]]
 """An array, null where a value is refused, and the refusals by position."""
 _Builders = dict[str, Callable[[Sequence[Any], Type], pa.Array]]
 """How an array is built of the values of each kind of type, if not as Arrow does it."""
 BOOL_WORD = r"^(?i:true|false)$"
-_json = msgspec.json.Decoder(Raw).decode
 
 
 @lru_cache(maxsize=256)
@@ -242,7 +241,7 @@ def _text_value(text: str, type_: Type) -> Value:
     if nesting(source, beyond=MAX_JSON_DEPTH) is not None:
         raise Refused("too_deep", "string")
     try:
-        return coerce_value(str(_json(source), "utf-8"), type_)
+        return coerce_value(str(raw_value(source), "utf-8"), type_)
     except (msgspec.DecodeError, RecursionError):
         fault = fault_in(source)
         detail = f"character {fault.column} of the text: {fault.reason}" if fault is not None else ""

@@ -18,7 +18,6 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -30,9 +29,9 @@ from headwater.base.types import TIMESTAMP, Type, to_arrow
 from headwater.coerce.columns import Column, column_exactly, column_from_texts
 from headwater.coerce.row_errors import Refused
 from headwater.coerce.strptime import read_texts
-from headwater.coerce.time_columns import Bools, Ints, timestamps
-from headwater.coerce.times import FIRST_NS, LAST_NS, NS, TIME_FORM, nanoseconds_of
-from headwater.coerce.values import type_of
+from headwater.coerce.time_columns import Bools, Ints
+from headwater.coerce.times import FIRST_NS, LAST_NS, NS, TIME_FORM
+from headwater.coerce.values import text_of, type_of
 
 Reasons = npt.NDArray[np.int8]
 
@@ -42,8 +41,6 @@ _EPOCH = datetime(1970, 1, 1)
 _NAMES_ZONE = r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})$"
 _GOOD, _BAD, _OUT_OF_RANGE, _SKIPPED = range(4)
 """What is wrong with a text."""
-
-_text = msgspec.json.Decoder(str).decode
 
 
 def sources_by_form(sources: Sequence[Raw], type_: Type, form: TextForm) -> Column:
@@ -55,7 +52,7 @@ def sources_by_form(sources: Sequence[Raw], type_: Type, form: TextForm) -> Colu
         text = str(source, "utf-8")
         match type_of(text):
             case "string":
-                texts[index] = _text(text)
+                texts[index] = text_of(text)
             case "number" if form.format is not None:
                 texts[index] = text
             case "number":
@@ -158,15 +155,10 @@ def _read_format(texts: pa.Array, form: TextForm) -> tuple[Ints, Ints, Reasons]:
 
 def _read_rfc3339(texts: pa.Array, zone: str | None) -> tuple[Ints, Ints, Reasons]:
     reasons: Reasons = np.full(len(texts), _GOOD, dtype=np.int8)
-    try:
-        whole = timestamps(texts).view("int64").fill_null(0).to_numpy()
-    except Refused:
-        whole = np.zeros(len(texts), dtype=np.int64)
-        for index, text in enumerate(texts.to_pylist()):
-            try:
-                whole[index] = 0 if text is None else nanoseconds_of(text)
-            except Refused as refused:
-                reasons[index] = _OUT_OF_RANGE if refused.reason == "timestamp_out_of_range" else _BAD
+    array, refusals = column_from_texts(texts, TIMESTAMP)
+    whole = array.view("int64").fill_null(0).to_numpy()
+    for index, refused in refusals.items():
+        reasons[index] = _OUT_OF_RANGE if refused.reason == "timestamp_out_of_range" else _BAD
     seconds, nanos = np.floor_divide(whole, NS), np.mod(whole, NS)
     is_local = pc.invert(pc.match_substring_regex(texts, _NAMES_ZONE)).fill_null(False).to_numpy(zero_copy_only=False)
     local = np.flatnonzero(is_local & (reasons == _GOOD))

@@ -37,6 +37,7 @@ _TYPES: dict[type, Type | None] = {
     dict: DYNAMIC,
     type(None): None,
 }
+_JSON_TYPES = {"null": None, "boolean": BOOL, "string": STRING, "object": DYNAMIC, "array": DYNAMIC}
 
 
 @dataclass(frozen=True)
@@ -120,16 +121,8 @@ def _infer_sources(sources: Sequence[Raw]) -> Type | None:
 
 
 def _exact_type(source: str) -> Type | None:
-    match type_of(source):
-        case "null":
-            return None
-        case "boolean":
-            return BOOL
-        case "object" | "array":
-            return DYNAMIC
-        case "string":
-            return STRING
-    return number_type(source)
+    kind = type_of(source)
+    return number_type(source) if kind == "number" else _JSON_TYPES[kind]
 
 
 def number_type(source: str) -> Type:

@@ -21,7 +21,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.limits import MAX_DOCUMENT_DEPTH, MAX_JSON_DEPTH
 from headwater.coerce.malformed import fault_in, refuse_constant
 from headwater.coerce.row_errors import BadRow, Refused, RowError
-from headwater.coerce.values import nesting, type_of
+from headwater.coerce.values import nesting, raw_items, raw_members, raw_value, type_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,9 +34,6 @@ _BLANK = b" \t\r\n"
 _REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _spaces = re.compile(r"[ \t\r\n]*")
-_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_any = msgspec.json.Decoder(Raw).decode
-_array = msgspec.json.Decoder(list[Raw]).decode
 
 
 @dataclass
@@ -145,7 +142,7 @@ def _read_row(source: bytes, number: int, found: Objects, *, place: str, sound: 
     try:
         if not sound:
             source.decode()
-        row = _object(source)
+        row = raw_members(source)
         if nesting(source, beyond=MAX_JSON_DEPTH + 1) is None or not any(map(_is_too_deep, row.values())):
             found.rows.append(row)
             found.lines.append(number)
@@ -179,7 +176,7 @@ def _judge(source: bytes) -> tuple[str | None, Refused]:
         at, key = deep
         return _key(key), Refused("too_deep", type_of(chr(source[at])))
     try:
-        _any(source)
+        raw_value(source)
     except _REFUSALS:
         return _surrogate(text) or (None, Refused("invalid_json", "text"))
     return None, Refused("expected_object", type_of(text.strip(" \t\r\n")))
@@ -197,7 +194,7 @@ def elements(document: bytes) -> list[bytes]:
     if text[:1] == b"{":
         return [text]
     try:
-        found = list(map(bytes, _array(text)))
+        found = list(map(bytes, raw_items(text)))
         if any(nesting(source, beyond=MAX_DOCUMENT_DEPTH) for source in found):
             raise RecursionError  # the decoder's own limit depends on the version of Python
         return found
@@ -207,7 +204,7 @@ def elements(document: bytes) -> list[bytes]:
         if text[:1] == b"[":
             return [part.encode() for _, part in parts(text.decode())]
     try:
-        _any(text)
+        raw_value(text)
     except msgspec.DecodeError:
         raise Refused("invalid_json", "text") from None
     raise Refused("expected_object", type_of(text[:1].decode()))

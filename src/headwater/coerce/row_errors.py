@@ -9,7 +9,7 @@ Reasons: `invalid_json` `expected_object` `too_deep` `lone_surrogate` (these may
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from headwater.coerce.malformed import Fault
 
@@ -37,16 +37,14 @@ class RowError:
 
     def as_json(self) -> dict[str, object]:
         """As an entry in the `detail` of an error, which names the place once for all entries."""
+        fault = self.fault
         return {
             "line": self.line,
             "column": self.column,
             "reason": self.reason,
             "type": self.value_type,
-            "detail": self.detail if self.fault is None else self._position(self.fault),
+            "detail": self.detail if fault is None else asdict(fault) | {"line": max(self.line, 1) + fault.line - 1},
         }
-
-    def _position(self, fault: Fault) -> dict[str, object]:
-        return {"line": max(self.line, 1) + fault.line - 1, "column": fault.column, "reason": fault.reason}
 
 
 @dataclass(frozen=True)

@@ -135,10 +135,10 @@ class _TextOffsets:
         self.good &= digits >= least
         return value
 
-    def fraction(self) -> Ints:
-        """Nanoseconds: one to nine digits."""
-        value, digits = self._digits(9)
-        self.good &= digits >= 1
+    def fraction(self, here: Bools | None = None) -> Ints:
+        """Nanoseconds: one to nine digits; 0 in the texts that have no fraction `here`."""
+        value, digits = self._digits(9, here)
+        self.good &= digits >= 1 if here is None else ~here | (digits >= 1)
         found: Ints = value * np.power(10, 9 - digits)
         return found
 
@@ -182,9 +182,7 @@ class _TextOffsets:
             return np.floor_divide(milliseconds, 1000), np.mod(milliseconds, 1000) * 1_000_000
         has_fraction = self.byte() == ord(".")
         self.at += has_fraction
-        value, digits = self._digits(9, has_fraction)
-        self.good &= ~has_fraction | (digits >= 1)
-        nanos = value * np.power(10, 9 - digits) * has_fraction * sign
+        nanos = self.fraction(has_fraction) * sign
         return whole * sign + np.floor_divide(nanos, 1_000_000_000), np.mod(nanos, 1_000_000_000)
 
     def _digits(self, most: int, moving: Bools | None = None) -> tuple[Ints, Ints]:

@@ -42,9 +42,10 @@ _INTEGERS = {
 _NULL = b"null"
 _TYPES = {'"': "string", "{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null"}
 
-_text = msgspec.json.Decoder(str).decode
-_items = msgspec.json.Decoder(list[Raw]).decode
-_members = msgspec.json.Decoder(dict[str, Raw]).decode
+text_of = msgspec.json.Decoder(str).decode
+raw_value = msgspec.json.Decoder(Raw).decode
+raw_items = msgspec.json.Decoder(list[Raw]).decode
+raw_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _marks = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -112,7 +113,7 @@ def _number_or_text(source: str, type_: Type) -> Value:
         case "number":
             return _number(source, type_, "number")
         case "string":
-            return coerce_text(_text(source), type_)
+            return coerce_text(text_of(source), type_)
         case other:
             raise Refused("expected_number", other)
 
@@ -140,13 +141,13 @@ def _check_number_text(text: str, type_: Type) -> None:
 
 
 def _string(source: str, _type: Type) -> str:
-    return _text(source) if source[0] == '"' else source
+    return text_of(source) if source[0] == '"' else source
 
 
 def _timestamp(source: str, _type: Type) -> int:
     match type_of(source):
         case "string":
-            return nanoseconds_of(_text(source))
+            return nanoseconds_of(text_of(source))
         case "number":
             found = integer_of(source)
             if found is None:
@@ -161,13 +162,13 @@ def _timestamp(source: str, _type: Type) -> int:
 def _date(source: str, _type: Type) -> int:
     if source[0] != '"':
         raise Refused("bad_date", type_of(source))
-    return days_of(_text(source))
+    return days_of(text_of(source))
 
 
 def _binary(source: str, _type: Type) -> bytes:
     if source[0] != '"':
         raise Refused("expected_string", type_of(source))
-    return _binary_text(_text(source))
+    return _binary_text(text_of(source))
 
 
 def _binary_text(text: str) -> bytes:
@@ -211,13 +212,13 @@ def _list(source: str, type_: Type) -> list[Value]:
 def _array(source: str) -> Iterator[str]:
     if source[0] != "[":
         raise Refused("expected_array", type_of(source))
-    return (str(item, "utf-8") for item in _items(source))
+    return (str(item, "utf-8") for item in raw_items(source))
 
 
 def _struct(source: str, type_: Type) -> tuple[Value, ...]:
     if source[0] != "{":
         raise Refused("expected_object", type_of(source))
-    members = _members(source)
+    members = raw_members(source)
     known = {name for name, _ in type_.fields}
     unknown = next((name for name in members if name not in known), None)
     if unknown is not None:

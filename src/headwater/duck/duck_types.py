@@ -124,23 +124,19 @@ def floored(expression: str) -> str:
 def default_value(column: Column) -> tuple[str, int | None]:
     """What rows older than the column show: an expression, and the nanoseconds if it is a timestamp."""
     value = None if column.default is None else json.loads(column.default)
-    if value is None:
-        return f"CAST(NULL AS {shown_type(column.type)})", None
-    if column.type.kind == "timestamp":
-        ns = _nanoseconds_of(value)
-        return f"make_timestamptz(CAST({ns // 1000} AS BIGINT))", ns
-    return _constant(value, column), None
-
-
-def _constant(value: Any, column: Column) -> str:
     target = shown_type(column.type)
+    if column.default is None or value is None:
+        return f"CAST(NULL AS {target})", None
     match column.type.kind:
+        case "timestamp":
+            ns = _nanoseconds_of(value)
+            return f"make_timestamptz(CAST({ns // 1000} AS BIGINT))", ns
         case "dynamic" | "vector" | "list" | "struct":
-            return f"CAST(CAST({literal(column.default or '')} AS JSON) AS {target})"
+            return f"CAST(CAST({literal(column.default)} AS JSON) AS {target})", None
         case "binary":
-            return f"encode({literal(str(value))})"
+            return f"encode({literal(str(value))})", None
         case _:
-            return f"CAST({literal(value if isinstance(value, str) else json.dumps(value))} AS {target})"
+            return f"CAST({literal(value if isinstance(value, str) else json.dumps(value))} AS {target})", None
 
 
 def _nanoseconds_of(value: Any) -> int:
