@@ -82,19 +82,6 @@ def coerce_document(data: bytes | memoryview, schema: TableSchema, *, place: str
     return coerce_objects(read_document(text, place=place), schema, place=place)
 
 
-class LineReader:
-    """Coerces the pieces of one file one after the other, and counts their lines."""
-
-    def __init__(self, schema: TableSchema, *, place: str = "", first_line: int = 1):
-        self.schema, self.place, self.next_line = schema, place, first_line
-
-    def read(self, data: bytes | memoryview) -> Coerced:
-        """The next piece: whole lines."""
-        found = coerce_lines(data, self.schema, first_line=self.next_line, place=self.place)
-        self.next_line += found.lines
-        return found
-
-
 def coerce_objects(objects: Objects, schema: TableSchema, *, place: str = "", exactly: bool = False) -> Coerced:
     """Coerce rows that are already split into keys and values. `exactly` skips the quick way over whole columns; it
     changes no result."""

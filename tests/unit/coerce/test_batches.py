@@ -15,7 +15,7 @@ from msgspec import Raw
 from headwater.base.limits import MAX_BAD_ROWS
 from headwater.base.table_schema import schema_of
 from headwater.base.types import LONG, STRING
-from headwater.coerce.batches import LineReader, coerce_document, coerce_lines
+from headwater.coerce.batches import coerce_document, coerce_lines
 from headwater.coerce.infer import infer_lines, infer_members
 from headwater.coerce.objects import typed_document, typed_lines
 from headwater.coerce.row_types import row_type
@@ -24,13 +24,16 @@ from headwater.coerce.text_columns import coerce_text_batch
 CASES = Path(__file__).parents[2] / "scenarios" / "coerce"
 
 
-def test_a_reader_counts_lines_over_pieces_and_skips_a_mark_only_at_the_start() -> None:
-    reader = LineReader(schema_of({"a": "long"}), place="orders.ndjson")
-    assert reader.read(b'\xef\xbb\xbf{"a":1}\n\n').rows == 1
-    assert reader.read(b'{"a":2}\n{"a":"x"}\n').errors[0].line == 4
-    (error,) = reader.read(b'\xef\xbb\xbf{"a":3}\n').errors
+def test_lines_are_counted_over_pieces_and_a_mark_is_skipped_only_at_the_start() -> None:
+    schema = schema_of({"a": "long"})
+    first = coerce_lines(b'\xef\xbb\xbf{"a":1}\n\n', schema)
+    assert (first.rows, first.lines) == (1, 2)
+    second = coerce_lines(b'{"a":2}\n{"a":"x"}\n', schema, first_line=3)
+    assert (second.errors[0].line, second.lines) == (4, 2)
+    third = coerce_lines(b'\xef\xbb\xbf{"a":3}\n', schema, first_line=5, place="orders.ndjson")
+    (error,) = third.errors
     assert (error.line, error.reason, error.place) == (5, "invalid_json", "orders.ndjson")
-    assert reader.next_line == 6
+    assert third.lines == 1
 
 
 def test_only_the_first_errors_are_listed_and_all_are_counted() -> None:

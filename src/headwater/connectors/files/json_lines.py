@@ -34,16 +34,15 @@ LINE_BYTES = limits.MAX_BODY_BYTES
 def read_lines(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
     """The rows of a piece of NDJSON. Line numbers of bad rows are those of the file, also where the piece begins in its
     middle. Raises UnknownKeys."""
-    from headwater.coerce.batches import LineReader
+    from headwater.coerce.batches import coerce_lines
     from headwater.coerce.objects import bad_lines, without_bom
     from headwater.coerce.objects import read_lines as read_objects
     from headwater.coerce.rescued import without_rescued
 
-    reader = LineReader(without_rescued(schema), place=opened.source_id, first_line=1 if opened.piece.start == 0 else 2)
+    first_line = 1 if opened.piece.start == 0 else 2
     shift: int | None = None
     for chunk in chunks_of_piece(opened):
-        first_line = reader.next_line
-        coerced = reader.read(chunk)
+        coerced = coerce_lines(chunk, without_rescued(schema), first_line=first_line, place=opened.source_id)
         text = without_bom(chunk, first_line=first_line)
         batch = _rescued(coerced, schema, partial(read_objects, text, first_line=first_line, place=""))
         if coerced.bad:
@@ -53,6 +52,7 @@ def read_lines(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterat
             for row in bad_lines(text, coerced.bad[: max(bad.room, limits.ERRORS_SHOWN)], first_line=first_line):
                 error = replace(row.error, line=row.error.line + shift, fault=_fault(row.error.fault, opened))
                 bad.add(BadRow(error, bad.kept(row.source)))
+        first_line += coerced.lines
         if coerced.rows:
             yield batch
 
