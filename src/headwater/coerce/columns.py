@@ -103,16 +103,12 @@ def _build(
         flat = list(chain.from_iterable(value for value in values if value is not None))
         items = _build(flat, type_.fields[0][1], leaves, parts_of)
         return pa.ListArray.from_arrays(pa.array(offsets), items, type=arrow, mask=mask)
-    rows = [None if value is None else parts_of(value) for value in values]
+    absent = tuple(NULL if leaves is _QUICK and DECODED_AS.get(part.kind) is Raw else None for _, part in type_.fields)
+    rows = [absent if value is None else parts_of(value) for value in values]
     children = [
-        _build([_absent(leaves, part) if row is None else row[index] for row in rows], part, leaves, parts_of)
-        for index, (_, part) in enumerate(type_.fields)
+        _build([row[index] for row in rows], part, leaves, parts_of) for index, (_, part) in enumerate(type_.fields)
     ]
     return pa.StructArray.from_arrays(children, fields=list(arrow), mask=mask)
-
-
-def _absent(leaves: _Builders, type_: Type) -> object:
-    return NULL if leaves is _QUICK and DECODED_AS.get(type_.kind) is Raw else None
 
 
 def _plain(values: Sequence[Any], type_: Type) -> pa.Array:

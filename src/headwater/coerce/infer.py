@@ -43,23 +43,21 @@ _JSON_TYPES = {"null": None, "boolean": BOOL, "string": STRING, "object": DYNAMI
 @dataclass(frozen=True)
 class Inferred:
     """Columns in order of first appearance; None where only nulls were seen. `errors` are the rows that are no
-    objects (the first `MAX_BAD_ROWS`; `error_total` counts them all)."""
+    objects (the first `MAX_BAD_ROWS`)."""
 
     columns: Mapping[str, Type | None] = field(default_factory=dict)
     rows: int = 0
-    lines: int = 0
     errors: tuple[RowError, ...] = ()
-    error_total: int = 0
 
 
-def infer_lines(data: bytes | memoryview, *, first_line: int = 1, place: str = "") -> Inferred:
+def infer_lines(data: bytes | memoryview, *, first_line: int = 1) -> Inferred:
     """The columns of whole lines of NDJSON."""
     text = without_bom(data, first_line=first_line)
-    guess = _inferred(read_lines(_head(text), first_line=first_line, place=place))
+    guess = _inferred(read_lines(_head(text), first_line=first_line, place=""))
     rows = None if guess.errors else _confirmed(text, guess.columns)
     if rows is not None:
-        return Inferred(guess.columns, rows, rows)
-    return _inferred(read_lines(text, first_line=first_line, place=place))
+        return Inferred(guess.columns, rows)
+    return _inferred(read_lines(text, first_line=first_line, place=""))
 
 
 def infer_document(data: bytes | memoryview, *, place: str = "") -> Inferred:
@@ -72,13 +70,7 @@ def merge_inferred(first: Inferred, second: Inferred) -> Inferred:
     columns = dict(first.columns)
     for name, type_ in second.columns.items():
         columns[name] = join_types(columns.get(name), type_)
-    return Inferred(
-        columns,
-        first.rows + second.rows,
-        first.lines + second.lines,
-        (*first.errors, *second.errors)[:MAX_BAD_ROWS],
-        first.error_total + second.error_total,
-    )
+    return Inferred(columns, first.rows + second.rows, (*first.errors, *second.errors)[:MAX_BAD_ROWS])
 
 
 def join_types(first: Type | None, second: Type | None) -> Type | None:
@@ -108,8 +100,7 @@ def infer_members(
 
 
 def _inferred(objects: Objects) -> Inferred:
-    errors = tuple(objects.errors[:MAX_BAD_ROWS])
-    return Inferred(infer_members(objects.rows), len(objects.rows), objects.seen, errors, len(objects.errors))
+    return Inferred(infer_members(objects.rows), len(objects.rows), tuple(objects.errors[:MAX_BAD_ROWS]))
 
 
 def _infer_sources(sources: Sequence[Raw]) -> Type | None:

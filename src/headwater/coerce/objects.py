@@ -21,7 +21,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.limits import MAX_DOCUMENT_DEPTH, MAX_JSON_DEPTH
 from headwater.coerce.malformed import fault_in, refuse_constant
 from headwater.coerce.row_errors import BadRow, Refused, RowError
-from headwater.coerce.values import nesting, raw_items, raw_members, raw_value, type_of
+from headwater.coerce.values import nesting, raw_items, raw_members, raw_value, text_of, type_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,12 +118,11 @@ def read_document(data: bytes, *, place: str) -> Objects:
     try:
         sources = elements(data)
     except Refused as refused:
-        error = refused.at(0, None, place)
-        found.errors.append(_located(error, data, in_document=True) if error.reason == "invalid_json" else error)
+        found.errors.append(_located(refused.at(0, None, place), data, in_document=True))
         return found
     for number, source in enumerate(sources, 1):
         _read_row(source, number, found, place=place, sound=True)
-    if len(sources) == 1 and found.errors and found.errors[0].reason == "invalid_json":
+    if len(sources) == 1 and found.errors:
         found.errors[0] = _located(found.errors[0], data, in_document=True)  # the document is one object
     found.seen = len(sources)
     return found
@@ -150,15 +149,13 @@ def _read_row(source: bytes, number: int, found: Objects, *, place: str, sound: 
     except _REFUSALS:
         pass
     column, refused = _judge(source)
-    error = refused.at(number, column, place)
-    if error.reason == "invalid_json":
-        error = _located(error, source)
-    found.errors.append(error)
+    found.errors.append(_located(refused.at(number, column, place), source))
 
 
 def _located(error: RowError, source: bytes, *, in_document: bool = False) -> RowError:
-    """The error, with the position in its line, or in the document, at which the text is no longer JSON."""
-    fault = fault_in(source)
+    """An error of invalid JSON with the position in its line, or in the document, at which the text is no longer JSON;
+    another error as it is."""
+    fault = fault_in(source) if error.reason == "invalid_json" else None
     if fault is None:
         return error
     line = f"line {fault.line}, " if in_document else ""
@@ -281,7 +278,7 @@ def _key(source: bytes | None) -> str | None:
     if source is None:
         return None
     try:
-        return msgspec.json.decode(source, type=str)
+        return text_of(source)
     except _REFUSALS:
         return None
 

@@ -58,10 +58,8 @@ def decoded_as(type_: Type, *, level: int = 0) -> MsgspecType:
 def row_type(fields: tuple[tuple[str, Type], ...], *, level: int = 0) -> type[msgspec.Struct]:
     """A struct for objects with these keys and no others: the fields `f0`, `f1`, ... hold what `decoded_as` says,
     and absent keys are null. Raises `Unfit`."""
-    members: list[tuple[str, MsgspecType, object]] = []
-    for index, (_, type_) in enumerate(fields):
-        decoded = decoded_as(type_, level=level)
-        members.append((f"f{index}", decoded, NULL if decoded is Raw else None))
+    types = [decoded_as(type_, level=level) for _, type_ in fields]
+    members = [(f"f{index}", type_, NULL if type_ is Raw else None) for index, type_ in enumerate(types)]
     try:
         return msgspec.defstruct(
             "Row",

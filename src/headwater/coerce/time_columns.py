@@ -144,9 +144,7 @@ def _zone(texts: Bytes) -> tuple[Ints, Bools]:
 def _fraction(texts: Bytes) -> tuple[Ints, Bools]:
     """Nanoseconds of `.123` (or of nothing); more than nine digits are left to the exact way."""
     length = texts.shape[1]
-    if length == 0:
-        return np.zeros(len(texts), dtype=np.int64), np.ones(len(texts), dtype=np.bool_)
     if not 2 <= length <= 10:
-        return np.zeros(len(texts), dtype=np.int64), np.zeros(len(texts), dtype=np.bool_)
+        return np.zeros(len(texts), dtype=np.int64), np.full(len(texts), length == 0)
     value, good = _number(texts, 1, length)
     return value * 10 ** (10 - length), good & (texts[:, 0] == ord("."))

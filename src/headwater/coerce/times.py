@@ -8,6 +8,7 @@ second of the next day.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import date
 
 from headwater.coerce.row_errors import Refused
@@ -22,7 +23,7 @@ reads the third as no time."""
 NS = 1_000_000_000
 _EPOCH = date(1970, 1, 1).toordinal()
 
-_date = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})").fullmatch
+_date = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch
 _timestamp = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
     r"(?:[Tt ]([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9]|60)(?:\.([0-9]+))?"
@@ -32,14 +33,10 @@ _timestamp = re.compile(
 
 def days_of(text: str) -> int:
     """Days since 1970-01-01 of `YYYY-MM-DD`, years 0001 to 9999."""
-    found = _date(text)
-    if found is None:
-        raise Refused("bad_date", "string", detail=DATE_FORM)
-    year, month, day = map(int, found.groups())
-    try:
-        return date(year, month, day).toordinal() - _EPOCH
-    except ValueError:
-        raise Refused("bad_date", "string", detail=DATE_FORM) from None
+    if _date(text):
+        with suppress(ValueError):
+            return date.fromisoformat(text).toordinal() - _EPOCH
+    raise Refused("bad_date", "string", detail=DATE_FORM)
 
 
 def nanoseconds_of(text: str) -> int:

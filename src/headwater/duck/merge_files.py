@@ -109,7 +109,8 @@ def _rows(root: Path, state: TableState, files: Sequence[LiveFile], schema: Tabl
             if rows >= limits.ARROW_BATCH_ROWS or size >= limits.MERGE_WAITING_BYTES:
                 yield from _together(waiting)
                 waiting, rows, size = [], 0, 0
-    yield from _together(waiting)
+    if waiting:
+        yield from _together(waiting)
 
 
 def _in_schema(batch: pa.RecordBatch, old: TableSchema, new: TableSchema, target: pa.Schema) -> pa.RecordBatch:
@@ -130,10 +131,7 @@ def _in_schema(batch: pa.RecordBatch, old: TableSchema, new: TableSchema, target
 def _together(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     import pyarrow as pa
 
-    if not batches:
-        return []
-    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
-    return list(table.to_batches())
+    return list(pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches())
 
 
 def _check(before: Sequence[LiveFile], after: Sequence[FileRecord]) -> None:

@@ -129,10 +129,7 @@ class Channel:
         return b"".join(parts)
 
     def _set_timeout(self) -> None:
-        if self.deadline is None:
-            self._connection.settimeout(None)
-            return
-        left = self.deadline - time.monotonic()
-        if left <= 0:
+        left = None if self.deadline is None else self.deadline - time.monotonic()
+        if left is not None and left <= 0:
             raise TimeoutError
         self._connection.settimeout(left)
