@@ -62,7 +62,7 @@ def shown(store: Store, table: str = "events", sql: str = "SELECT * FROM t", *, 
 def merge(store: Store, table: str = "events") -> int:
     """Merge as far as there is something to merge; how many merges that took."""
     tails = Tails(store, actor=ACTOR)
-    found = len(tails.merge(table))
+    found = tails.merge(table)
     tails.close()
     return found
 

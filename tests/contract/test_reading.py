@@ -28,7 +28,7 @@ from headwater.catalog.lookup import (
 )
 from headwater.catalog.schema_decisions import accept_change, open_proposal, refuse_change
 from headwater.catalog.table_state import TableState
-from headwater.duck.table_info import table_infos
+from headwater.duck.view_files import table_infos
 from headwater.storage.file_record import ColumnStats, FileRecord
 
 

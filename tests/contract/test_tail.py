@@ -48,7 +48,7 @@ from headwater.catalog.records import FilesAdded, FilesRemoved
 from headwater.catalog.verify import verify
 from headwater.duck.merge_files import Merge, merge_files
 from headwater.duck.merge_files import _rows as rows_to_merge
-from headwater.duck.table_info import table_infos
+from headwater.duck.view_files import table_infos
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.push_records import PushTable
 from headwater.ingest.tail import Tails

@@ -48,7 +48,7 @@ def test_a_broken_line_is_a_row_or_a_named_error(
     found.batch.validate(full=True)
     assert same(found, exactly(data, schema))
     assert {error.reason for error in found.errors} <= REASONS
-    assert infer_lines(data).rows <= found.rows + found.bad_rows
+    assert infer_lines(data).rows <= found.rows + len(found.bad)
 
 
 @given(lines, mutations, schemas)
@@ -73,14 +73,14 @@ def test_a_broken_batch_is_prepared_or_refused_as_bad_rows(
 ) -> None:
     data = broken(text, changes)
     pure = coerce_lines(data, schema)
-    if most_bad == 0 and pure.bad_rows:
+    if most_bad == 0 and pure.bad:
         with pytest.raises(HeadwaterError) as refused:
             prepare(data, schema, table="t", evolve=evolve, most_bad=most_bad)
         assert refused.value.code == "HW-I02"
         return
     found = prepare(data, schema, table="t", evolve=evolve, most_bad=most_bad)
     found.batch.validate(full=True)
-    assert (found.rows, found.batch.num_rows, len(found.bad)) == (pure.rows, pure.rows, pure.bad_rows)
+    assert (found.rows, found.batch.num_rows, len(found.bad)) == (pure.rows, pure.rows, len(pure.bad))
     assert all(found.batch.schema.field(c.name).type.equals(to_arrow(c.type)) for c in schema.columns)
     kept = data.split(b"\n")
     assert [row.error.line for row in found.bad] == sorted({row.error.line for row in found.bad})
@@ -90,6 +90,6 @@ def test_a_broken_batch_is_prepared_or_refused_as_bad_rows(
 def test_a_second_byte_order_mark_is_no_part_of_a_row_for_a_push_either() -> None:
     data = TWO_MARKS + b'{"x": 1}'
     schema = schema_of({"x": "long"})
-    assert coerce_lines(data, schema).bad_rows == 1
+    assert len(coerce_lines(data, schema).bad) == 1
     with pytest.raises(HeadwaterError):
         prepare(data, schema, table="t", evolve=True)

@@ -96,11 +96,11 @@ def test_what_is_taken_is_read_back_as_it_was_sent(
     try:
         answer = Acceptor(store).accept(push)
     except HeadwaterError as error:
-        assert (error.code, on_bad_row, bool(pure.bad_rows)) == ("HW-I02", "refuse", True)
+        assert (error.code, on_bad_row, bool(pure.bad)) == ("HW-I02", "refuse", True)
         assert error.detail["total"] == pure.error_total
         assert state_of(store, target.table) is None, "a batch that was refused makes no table"
         return
-    assert (answer.rows_ingested, answer.rows_refused) == (pure.rows, pure.bad_rows)
+    assert (answer.rows_ingested, answer.rows_refused) == (pure.rows, len(pure.bad))
     state = state_of(store, target.table)
     if not pure.rows:
         assert state is None or not state.files

@@ -21,8 +21,7 @@ from headwater.catalog.verify import verify
 from headwater.duck.query_session import connect
 from headwater.duck.ripple_views import view_states
 from headwater.duck.statement import parse
-from headwater.duck.table_info import table_infos
-from headwater.duck.view_files import refresh_views
+from headwater.duck.view_files import refresh_views, table_infos
 from headwater.runtime.cut_inputs import CutInput
 from headwater.runtime.land_ripple import LandedRipple, RippleWork, land_ripple
 from headwater.runtime.land_view import land_view

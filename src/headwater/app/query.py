@@ -17,7 +17,7 @@ from headwater.catalog.lookup import TableInfo, current_seq, freshness_by_pipeli
 from headwater.catalog.table_state import TableState
 from headwater.duck.ripple_views import ViewState, view_states
 from headwater.duck.sandbox import run_query, run_to_arrow
-from headwater.duck.table_info import table_infos
+from headwater.duck.view_files import table_infos
 
 if TYPE_CHECKING:
     import duckdb

@@ -34,8 +34,7 @@ def refresh(store: Store, project: Project | None, *, force: bool = False) -> li
 
 
 def _refresh(store: Store, project: Project | None, *, force: bool) -> list[str]:
-    from headwater.duck.table_info import table_infos
-    from headwater.duck.view_files import refresh_views
+    from headwater.duck.view_files import refresh_views, table_infos
 
     with store.catalog.snapshot() as connection:
         states, views = table_states(connection), view_states(connection)

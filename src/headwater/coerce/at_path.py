@@ -7,36 +7,25 @@ object has a key twice, the first one counts, as it does for DuckDB's `->`.
 
 from __future__ import annotations
 
-import json
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Raw
 
 from headwater.base.json_path import Steps
 from headwater.base.limits import MAX_JSON_DEPTH
 from headwater.base.types import Type
-from headwater.coerce.columns import column_from_values
+from headwater.coerce.objects import parts
 from headwater.coerce.row_errors import Refused
-from headwater.coerce.values import Value, coerce_value, nesting
+from headwater.coerce.values import Value, coerce_value, nesting, raw_items, raw_members, raw_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_any = msgspec.json.Decoder(Raw).decode
-_items = msgspec.json.Decoder(list[Raw]).decode
-_members = msgspec.json.Decoder(dict[str, Raw]).decode
-_decoder = json.JSONDecoder(parse_int=str, parse_float=str)
-_before_key = re.compile(r"[{,]\s*").match
-_before_value = re.compile(r"\s*:\s*").match
-_blanks = re.compile(r"\s*").match
 
 
 def is_json(text: str) -> bool:
     """Whether a text can be a value of a `dynamic` column: then DuckDB can read it."""
     try:
-        _any(text)
+        raw_value(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
     return nesting(text.encode(), beyond=MAX_JSON_DEPTH) is None
@@ -55,6 +44,8 @@ def column_at(texts: pa.Array, steps: Steps, type_: Type) -> pa.Array:
     """The values of a column of JSON texts, as the files hold them; times as their nanoseconds."""
     import pyarrow as pa
 
+    from headwater.coerce.columns import column_from_values
+
     values = [None if text is None else value_at(text, steps, type_) for text in texts.to_pylist()]
     return pa.array(values, pa.int64()) if type_.kind == "timestamp" else column_from_values(values, type_)
 
@@ -70,7 +61,7 @@ def _found(source: str, steps: Steps) -> str | None:
 
 
 def _item(source: str, index: int) -> str | None:
-    items = _items(source) if source.startswith("[") else []
+    items = raw_items(source) if source.startswith("[") else []
     return str(items[index], "utf-8") if index < len(items) else None
 
 
@@ -79,21 +70,11 @@ def _member(source: str, key: str) -> str | None:
         return None
     if "\\" in source or source.count(f'"{key}"') > 1:
         return _first_member(source, key)
-    found = _members(source).get(key)
+    found = raw_members(source).get(key)
     return None if found is None else str(found, "utf-8")
 
 
 def _first_member(source: str, key: str) -> str | None:
     """One member after the other, because a key may occur twice: msgspec reports only the last one."""
-    _members(source)  # from here on it is an object
-    at = 0
-    while (begin := _before_key(source, at)) and source[begin.end()] == '"':
-        name, at = _decoder.raw_decode(source, begin.end())
-        colon = _before_value(source, at)
-        assert colon is not None, "a key without a value"
-        _, at = _decoder.raw_decode(source, colon.end())
-        if name == key:
-            return source[colon.end() : at]
-        blanks = _blanks(source, at)
-        at = blanks.end() if blanks else at
-    return None
+    raw_members(source)  # from here on it is an object
+    return next((value for name, value in parts(source) if name == key), None)

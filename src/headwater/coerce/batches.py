@@ -8,22 +8,20 @@ There are three ways, each used only where the one before it does not fit. All g
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headwater.base.limits import MAX_BAD_ROWS
 from headwater.base.table_schema import Column, TableSchema
 from headwater.base.types import STRING, Type
-from headwater.coerce.columns import NULL, Decoded, column_exactly, column_from_decoded, column_from_sources, row_type
-from headwater.coerce.forms import sources_by_form, texts_by_form
 from headwater.coerce.infer import infer_members
 from headwater.coerce.objects import Objects, read_document, read_lines, typed_document, typed_lines, without_bom
 from headwater.coerce.row_errors import Refused, RowError, Unfit, first_of_each_row
+from headwater.coerce.row_types import NULL, Decoded, row_decoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,23 +47,12 @@ class Coerced:
     error_total: int
     bad: tuple[RowError, ...]
 
-    @property
-    def bad_rows(self) -> int:
-        return len(self.bad)
-
-    @property
-    def unknown(self) -> Mapping[str, Type]:
-        """`unknown_seen` with a type for each key: string for one that was always null."""
-        return {name: type_ or STRING for name, type_ in self.unknown_seen.items()}
-
 
 def coerce_lines(data: bytes | memoryview, schema: TableSchema, *, first_line: int = 1, place: str = "") -> Coerced:
     """Coerce whole lines of NDJSON. `first_line` is the first line's number in its file (a byte order mark is skipped
     at line 1), `place` goes into the errors."""
     text = without_bom(data, first_line=first_line)
-    decoders = _decoders(schema)
-    rows = typed_lines(text, decoders.row) if decoders else None
-    batch = None if rows is None else _batch_at_once(rows, schema)
+    batch = _batch_at_once(typed_lines(text, _decoder(schema)), schema)
     if batch is not None:
         return _all_good(batch)
     return coerce_objects(read_lines(text, first_line=first_line, place=place), schema, place=place)
@@ -74,10 +61,8 @@ def coerce_lines(data: bytes | memoryview, schema: TableSchema, *, first_line: i
 def coerce_pieces(pieces: Sequence[bytes], schema: TableSchema) -> list[pa.RecordBatch | None]:
     """Several inputs of whole lines, each as for `coerce_lines`. Gives the batch of each input that has only good rows
     and no unknown key, if a quick check can show that, else None. Many small inputs cost little more than one."""
-    decoders = _decoders(schema)
-    if decoders is None:
-        return [None] * len(pieces)
-    decoded = [typed_lines(without_bom(piece), decoders.row) for piece in pieces]
+    decoder = _decoder(schema)
+    decoded = [typed_lines(without_bom(piece), decoder) for piece in pieces]
     together = _batch_at_once([row for rows in decoded for row in rows or ()], schema)
     found: list[pa.RecordBatch | None] = []
     first = 0
@@ -91,76 +76,58 @@ def coerce_document(data: bytes | memoryview, schema: TableSchema, *, place: str
     """Coerce a JSON document: an array of objects, or one object. Its lines are the numbers of the elements, from 1;
     an error of the document itself (no valid JSON, say) is at line 0, and then there are no rows."""
     text = without_bom(data)
-    decoders = _decoders(schema)
-    rows = typed_document(text, decoders.document) if decoders else None
-    batch = None if rows is None else _batch_at_once(rows, schema)
+    batch = _batch_at_once(typed_document(text, _decoder(schema, many=True)), schema)
     if batch is not None:
         return _all_good(batch)
     return coerce_objects(read_document(text, place=place), schema, place=place)
 
 
-class LineReader:
-    """Coerces the pieces of one file one after the other, and counts their lines."""
-
-    def __init__(self, schema: TableSchema, *, place: str = "", first_line: int = 1):
-        self.schema, self.place, self.next_line = schema, place, first_line
-
-    def read(self, data: bytes | memoryview) -> Coerced:
-        """The next piece: whole lines."""
-        found = coerce_lines(data, self.schema, first_line=self.next_line, place=self.place)
-        self.next_line += found.lines
-        return found
-
-
 def coerce_objects(objects: Objects, schema: TableSchema, *, place: str = "", exactly: bool = False) -> Coerced:
     """Coerce rows that are already split into keys and values. `exactly` skips the quick way over whole columns; it
     changes no result."""
+    arrays: list[pa.Array] = []
+    errors = list(objects.errors)
+    bad: set[int] = set()
+    for column in schema.columns:
+        array, refusals = _column(objects, column, exactly=exactly)
+        arrays.append(array)
+        errors += [refused.at(objects.lines[index], column.name, place) for index, refused in refusals.items()]
+        bad |= refusals.keys()
+    unknown = infer_members(objects.rows, without=frozenset(schema.names()))
+    return good_part(arrays, schema, errors, bad, rows=len(objects.rows), lines=objects.seen, unknown=unknown)
+
+
+def good_part(
+    arrays: Sequence[pa.Array],
+    schema: TableSchema,
+    errors: Iterable[RowError],
+    bad: Collection[int],
+    *,
+    rows: int,
+    lines: int,
+    unknown: Mapping[str, Type | None],
+) -> Coerced:
+    """The columns of all `rows` without the rows at the positions `bad`."""
     import pyarrow as pa
 
-    refusals: dict[int, list[RowError]] = {}
-    arrays: list[pa.Array] = []
-    for column in schema.columns:
-        array, refused = _column(objects, column, exactly=exactly)
-        arrays.append(array)
-        for index, one in refused.items():
-            refusals.setdefault(index, []).append(one.at(objects.lines[index], column.name, place))
-    errors = sorted(
-        [*objects.errors, *(error for index in sorted(refusals) for error in refusals[index])],
-        key=attrgetter("line"),
-    )
-    kept = [index for index in range(len(objects.rows)) if index not in refusals]
-    if refusals:
+    kept = [index for index in range(rows) if index not in bad]
+    if bad:
         positions = pa.array(kept, pa.int64())
         arrays = [array.take(positions) for array in arrays]
-    return Coerced(
-        batch=record_batch(arrays, schema, rows=len(kept)),
-        rows=len(kept),
-        lines=objects.seen,
-        unknown_seen=infer_members(objects.rows, without=frozenset(schema.names())),
-        errors=tuple(errors[:MAX_BAD_ROWS]),
-        error_total=len(errors),
-        bad=first_of_each_row(errors),
-    )
+    batch = record_batch(arrays, schema, rows=len(kept))
+    ordered = sorted(errors, key=attrgetter("line"))
+    shown = tuple(ordered[:MAX_BAD_ROWS])
+    return Coerced(batch, len(kept), lines, unknown, shown, len(ordered), first_of_each_row(ordered))
 
 
-@dataclass(frozen=True)
-class _Decoders:
-    row: msgspec.json.Decoder[msgspec.Struct]
-    document: msgspec.json.Decoder[list[msgspec.Struct]]
+def _decoder(schema: TableSchema, *, many: bool = False) -> msgspec.json.Decoder[Any] | None:
+    # Texts are read as their column's form says, once they are texts; all else takes the exact way.
+    return row_decoder(tuple((c.name, STRING if c.form else c.type) for c in schema.columns), many=many)
 
 
-@lru_cache(maxsize=64)
-def _decoders(schema: TableSchema) -> _Decoders | None:
-    """None if a column has a name or a type that cannot be decoded all at once."""
-    try:
-        # Texts are read as their column's form says, once they are texts; all else takes the exact way.
-        row = row_type(tuple((column.name, STRING if column.form else column.type) for column in schema.columns))
-    except Unfit:
+def _batch_at_once(rows: Sequence[msgspec.Struct] | None, schema: TableSchema) -> pa.RecordBatch | None:
+    if rows is None:
         return None
-    return _Decoders(msgspec.json.Decoder(row), msgspec.json.Decoder(list[row]))  # type: ignore[valid-type]
-
-
-def _batch_at_once(rows: Sequence[msgspec.Struct], schema: TableSchema) -> pa.RecordBatch | None:
     arrays: list[pa.Array] = []
     for index, column in enumerate(schema.columns):
         try:
@@ -176,6 +143,9 @@ def _batch_at_once(rows: Sequence[msgspec.Struct], schema: TableSchema) -> pa.Re
 def _quick_column(values: list[Decoded], column: Column) -> pa.Array:
     import pyarrow as pa
 
+    from headwater.coerce.columns import column_from_decoded
+    from headwater.coerce.forms import texts_by_form
+
     if column.form is None:
         return column_from_decoded(values, column.type)
     array, refused = texts_by_form(pa.array(values, pa.string()), column.type, column.form)
@@ -184,7 +154,7 @@ def _quick_column(values: list[Decoded], column: Column) -> pa.Array:
     return array
 
 
-def record_batch(arrays: list[pa.Array], schema: TableSchema, *, rows: int) -> pa.RecordBatch:
+def record_batch(arrays: Sequence[pa.Array], schema: TableSchema, *, rows: int) -> pa.RecordBatch:
     """A batch, also of a schema without columns, where the arrays do not show the number of rows."""
     import pyarrow as pa
 
@@ -200,6 +170,9 @@ def _all_good(batch: pa.RecordBatch) -> Coerced:
 
 def _column(objects: Objects, column: Column, *, exactly: bool) -> tuple[pa.Array, dict[int, Refused]]:
     """One column of the rows, null where a value is refused, and the refusals by row."""
+    from headwater.coerce.columns import column_exactly, column_from_sources
+    from headwater.coerce.forms import sources_by_form
+
     sources = [row.get(column.name, NULL) for row in objects.rows]
     refusals: dict[int, Refused] = {}
     try:
@@ -211,9 +184,14 @@ def _column(objects: Objects, column: Column, *, exactly: bool) -> tuple[pa.Arra
             array = column_from_sources(sources, column.type)
     except Unfit:
         array, refusals = column_exactly(sources, column.type)
-    if array.null_count > len(refusals) and not column.nullable:
-        for index, value in enumerate(array.is_null().to_pylist()):
-            if value and index not in refusals:
-                kind = "null" if column.name in objects.rows[index] else "absent"
-                refusals[index] = Refused("null_in_non_null", kind)
+    if not column.nullable:
+        refuse_nulls(array, refusals, lambda index: "null" if column.name in objects.rows[index] else "absent")
     return array, refusals
+
+
+def refuse_nulls(array: pa.Array, refusals: dict[int, Refused], value_type: Callable[[int], str]) -> None:
+    """Add a refusal for each null that has none. `value_type` says what is at a position."""
+    if array.null_count > len(refusals):
+        for index, is_null in enumerate(array.is_null().to_pylist()):
+            if is_null and index not in refusals:
+                refusals[index] = Refused("null_in_non_null", value_type(index))

@@ -1,90 +1,39 @@
 """Columns of Arrow from Python values: the quick way, from what msgspec decodes by type, and the exact way.
 
-For the quick way each column type has a msgspec type that takes only what is certainly right (and so refuses some
-good values, such as `1.0` for a long). What msgspec then gives is built into an array at once; `Unfit` means that
-the exact rules of `values.py` must check each value. Both ways give equal arrays.
+For the quick way, what a type of `row_types.py` decodes to is built into an array at once; `Unfit` means that the exact
+rules of `values.py` must check each value. Both ways give equal arrays.
 """
 
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Raw
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Raw
 
 from headwater.base.limits import MAX_JSON_DEPTH
-from headwater.base.types import Type, to_arrow
-from headwater.coerce.numbers import castable_decimal
+from headwater.base.types import BOOL, Type, to_arrow
+from headwater.coerce.malformed import fault_in
+from headwater.coerce.numbers import PLAIN_INTEGER, PLAIN_NUMBER, castable_decimal
 from headwater.coerce.row_errors import Refused, Unfit
-from headwater.coerce.times import FIRST_NS, INT64_MAX, INT64_MIN, LAST_NS, days_of, nanoseconds_of, timestamps
-from headwater.coerce.values import INT32_MAX, INT32_MIN, Value, coerce_value, nesting
+from headwater.coerce.row_types import DECODED_AS, NULL, QUICK_DEPTH, Decoded, decoded_as
+from headwater.coerce.time_columns import timestamps
+from headwater.coerce.times import days_of, nanoseconds_of
+from headwater.coerce.values import Value, coerce_text, coerce_value, nesting, raw_value
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
-
-Decoded = Any
-"""What a msgspec type of this module decodes to."""
-MsgspecType = Any
-"""A type as msgspec takes it; such types are made here at run time, so no type checker can know them."""
-
-NULL = Raw(b"null")
-INT64 = Annotated[int, Meta(ge=INT64_MIN, le=INT64_MAX)]
-_QUICK_DEPTH = MAX_JSON_DEPTH // 2
-"""Values nested deeper are judged by the exact rules, which know how deep the whole value is."""
-_INT32 = Annotated[int, Meta(ge=INT32_MIN, le=INT32_MAX)]
-_SIMPLE: dict[str, MsgspecType] = {
-    "bool": bool | None,
-    "int": _INT32 | None,
-    "long": INT64 | None,
-    "real": float | None,
-    "string": str | None,
-    "timestamp": str | Annotated[int, Meta(ge=FIRST_NS, le=LAST_NS)] | None,
-    "date": str | None,
-    "decimal": Raw,
-    "binary": str | None,
-    "dynamic": Raw,
-    "vector": Raw,
-}
-
-
-def decoded_as(type_: Type, *, level: int = 0) -> MsgspecType:
-    """The msgspec type of the quick way. Raises `Unfit` for a struct with a field name that msgspec cannot take, and
-    for a type that is nested very deep."""
-    if level > _QUICK_DEPTH:
-        raise Unfit
-    match type_.kind:
-        case "list":
-            return list[decoded_as(type_.fields[0][1], level=level + 1)] | None  # type: ignore[misc]
-        case "struct":
-            return row_type(type_.fields, level=level + 1) | None
-        case kind:
-            return _SIMPLE[kind]
-
-
-@lru_cache(maxsize=256)
-def row_type(fields: tuple[tuple[str, Type], ...], *, level: int = 0) -> type[msgspec.Struct]:
-    """A struct for objects with these keys and no others: the fields `f0`, `f1`, ... hold what `decoded_as` says,
-    and absent keys are null. Raises `Unfit`."""
-    members: list[tuple[str, MsgspecType, object]] = []
-    for index, (_, type_) in enumerate(fields):
-        decoded = decoded_as(type_, level=level)
-        members.append((f"f{index}", decoded, NULL if decoded is Raw else None))
-    try:
-        return msgspec.defstruct(
-            "Row",
-            members,
-            rename={f"f{index}": name for index, (name, _) in enumerate(fields)},
-            forbid_unknown_fields=True,
-            gc=False,
-        )
-    except ValueError as error:
-        raise Unfit from error
+Column = tuple[pa.Array, dict[int, Refused]]
+"""An array, null where a value is refused, and the refusals by position."""
+_Builders = dict[str, Callable[[Sequence[Any], Type], pa.Array]]
+"""How an array is built of the values of each kind of type, if not as Arrow does it."""
+BOOL_WORD = r"^(?i:true|false)$"
 
 
 @lru_cache(maxsize=256)
@@ -103,22 +52,29 @@ def column_from_sources(sources: Sequence[Raw], type_: Type) -> pa.Array:
 
 def column_from_decoded(values: Sequence[Decoded], type_: Type) -> pa.Array:
     """An array of values that were decoded as `decoded_as(type_)`. Raises `Unfit`."""
-    import pyarrow as pa
-
     try:
         return _build(values, type_, _QUICK, msgspec.structs.astuple)
     except (Refused, ValueError, pa.ArrowException) as error:
         raise Unfit from error
 
 
-def column_exactly(sources: Sequence[Raw], type_: Type) -> tuple[pa.Array, dict[int, Refused]]:
-    """The exact way over one column's JSON values: the array, null where a value was refused, and the refusals by
-    position."""
+def column_exactly(sources: Iterable[Raw], type_: Type) -> Column:
+    """The exact way over one column's JSON values."""
+    return _by_rule((str(source, "utf-8") for source in sources), type_, coerce_value)
+
+
+def column_from_texts(texts: pa.Array, type_: Type) -> Column:
+    """A column of plain texts, as `text_columns.py` says, of which none is the empty text of a null."""
+    array = _quick_texts(texts, type_)
+    return (array, {}) if array is not None else _by_rule(texts.to_pylist(), type_, _text_value)
+
+
+def _by_rule(texts: Iterable[str | None], type_: Type, rule: Callable[[str, Type], Value]) -> Column:
     values: list[Value] = []
     refusals: dict[int, Refused] = {}
-    for index, source in enumerate(sources):
+    for index, text in enumerate(texts):
         try:
-            values.append(coerce_value(str(source, "utf-8"), type_))
+            values.append(None if text is None else rule(text, type_))
         except Refused as refused:
             refusals[index] = refused.with_traceback(None)  # there may be many, and its frames are large
             values.append(None)
@@ -133,12 +89,9 @@ def column_from_values(values: Sequence[Value], type_: Type) -> pa.Array:
 def _build(
     values: Sequence[Any],
     type_: Type,
-    leaves: dict[str, Callable[[Sequence[Any], Type], pa.Array]],
+    leaves: _Builders,
     parts_of: Callable[[Any], tuple[Any, ...]],
 ) -> pa.Array:
-    import numpy as np
-    import pyarrow as pa
-
     arrow = to_arrow(type_)
     if type_.kind not in ("list", "struct"):
         return leaves.get(type_.kind, _plain)(values, type_)
@@ -150,30 +103,20 @@ def _build(
         flat = list(chain.from_iterable(value for value in values if value is not None))
         items = _build(flat, type_.fields[0][1], leaves, parts_of)
         return pa.ListArray.from_arrays(pa.array(offsets), items, type=arrow, mask=mask)
-    rows = [None if value is None else parts_of(value) for value in values]
+    absent = tuple(NULL if leaves is _QUICK and DECODED_AS.get(part.kind) is Raw else None for _, part in type_.fields)
+    rows = [absent if value is None else parts_of(value) for value in values]
     children = [
-        _build([_absent(leaves, part) if row is None else row[index] for row in rows], part, leaves, parts_of)
-        for index, (_, part) in enumerate(type_.fields)
+        _build([row[index] for row in rows], part, leaves, parts_of) for index, (_, part) in enumerate(type_.fields)
     ]
     return pa.StructArray.from_arrays(children, fields=list(arrow), mask=mask)
 
 
-def _absent(leaves: dict[str, Callable[[Sequence[Any], Type], pa.Array]], type_: Type) -> object:
-    return NULL if leaves is _QUICK and _SIMPLE.get(type_.kind) is Raw else None
-
-
 def _plain(values: Sequence[Any], type_: Type) -> pa.Array:
-    import pyarrow as pa
-
     return pa.array(values, to_arrow(type_))
 
 
 def _quick_vectors(values: Sequence[Raw], type_: Type) -> pa.Array:
     """All elements of all vectors in one go, without a Python object for any of them."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     (length,) = type_.numbers
     nulls = [value == NULL for value in values]
     if any(nulls):
@@ -199,8 +142,6 @@ def _quick_vectors(values: Sequence[Raw], type_: Type) -> pa.Array:
 
 
 def _vectors(values: Sequence[list[float] | None], type_: Type) -> pa.Array:
-    import numpy as np
-
     zeros = [0.0] * type_.numbers[0]
     flat = chain.from_iterable(zeros if value is None else value for value in values)
     return _vector_array(np.fromiter(flat, dtype=np.float64), [value is None for value in values], type_)
@@ -208,9 +149,6 @@ def _vectors(values: Sequence[list[float] | None], type_: Type) -> pa.Array:
 
 def _vector_array(numbers: npt.NDArray[np.float64], nulls: Sequence[bool], type_: Type) -> pa.Array:
     """The vectors of all these elements after each other, as 32-bit floats."""
-    import numpy as np
-    import pyarrow as pa
-
     with np.errstate(over="ignore"):
         narrow = numbers.astype(np.float32)
     if not np.isfinite(narrow).all():
@@ -219,29 +157,15 @@ def _vector_array(numbers: npt.NDArray[np.float64], nulls: Sequence[bool], type_
     return pa.FixedSizeListArray.from_arrays(pa.array(narrow), type=to_arrow(type_), mask=mask)
 
 
-def _quick_timestamps(values: Sequence[str | int | None], _type: Type) -> pa.Array:
-    import pyarrow as pa
-
+def _quick_timestamps(values: Sequence[str | int | None], type_: Type) -> pa.Array:
     try:
         return timestamps(pa.array(values, pa.string()))
     except pa.ArrowTypeError:
-        return _instants([nanoseconds_of(value) if isinstance(value, str) else value for value in values], _type)
-
-
-def _instants(values: Sequence[int | None], type_: Type) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(values, pa.int64()).view(to_arrow(type_))
+        return _plain([nanoseconds_of(value) if isinstance(value, str) else value for value in values], type_)
 
 
 def _quick_dates(values: Sequence[str | None], type_: Type) -> pa.Array:
-    return _days([None if value is None else days_of(value) for value in values], type_)
-
-
-def _days(values: Sequence[int | None], type_: Type) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(values, pa.int32()).view(to_arrow(type_))
+    return _plain([None if value is None else days_of(value) for value in values], type_)
 
 
 def _quick_binaries(values: Sequence[str | None], type_: Type) -> pa.Array:
@@ -250,10 +174,6 @@ def _quick_binaries(values: Sequence[str | None], type_: Type) -> pa.Array:
 
 def _sources(values: Sequence[Raw]) -> pa.Array:
     """The source texts as one array, null for `null`."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     # One join instead of a Python object for each text. Byte 0 occurs in no JSON text.
     joined = b"\0".join([*values, b""])
     ends = np.flatnonzero(np.frombuffer(joined, dtype=np.uint8) == 0)
@@ -266,39 +186,70 @@ def _sources(values: Sequence[Raw]) -> pa.Array:
 
 
 def _quick_decimals(values: Sequence[Raw], type_: Type) -> pa.Array:
-    import pyarrow.compute as pc
-
     texts = _sources(values)
     number = castable_decimal(type_)
-    pattern = f'^(?:{number}|"{number}")$'
-    if not pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py():
+    if not all_match(texts, f'^(?:{number}|"{number}")$'):
         raise Unfit
     return pc.cast(pc.utf8_trim(texts, '"'), to_arrow(type_))
 
 
 def _quick_dynamics(values: Sequence[Raw], type_: Type) -> pa.Array:
-    import pyarrow.compute as pc
-
     texts = _sources(values)
     longest = pc.max(pc.binary_length(texts)).as_py() or 0
-    if longest > 2 * _QUICK_DEPTH and any(nesting(bytes(value), beyond=_QUICK_DEPTH) for value in values):
+    if longest > 2 * QUICK_DEPTH and any(nesting(bytes(value), beyond=QUICK_DEPTH) for value in values):
         raise Unfit
-    return _wrap(texts, type_)
-
-
-def _dynamics(values: Sequence[str | None], type_: Type) -> pa.Array:
-    import pyarrow as pa
-
-    return _wrap(pa.array(values, pa.string()), type_)
-
-
-def _wrap(texts: pa.Array, type_: Type) -> pa.Array:
-    import pyarrow as pa
-
     return pa.ExtensionArray.from_storage(to_arrow(type_), texts)
 
 
-_QUICK: dict[str, Callable[[Sequence[Any], Type], pa.Array]] = {
+def _quick_texts(texts: pa.Array, type_: Type) -> pa.Array | None:
+    """The whole column at once; None if something in it must be judged by itself."""
+    try:
+        match type_.kind:
+            case "string":
+                return texts
+            case "bool" if all_match(texts, BOOL_WORD):
+                return pc.cast(pc.utf8_lower(texts), pa.bool_())
+            case "int" | "long" if all_match(texts, f"^{PLAIN_INTEGER}$"):
+                return pc.cast(texts, to_arrow(type_))
+            case "real" if all_match(texts, f"^{PLAIN_NUMBER}$"):
+                numbers = pc.cast(texts, pa.float64())
+                if not pc.all(pc.is_finite(numbers), min_count=0).as_py():
+                    return None
+                return pc.if_else(pc.match_substring_regex(texts, "^-0+$"), 0.0, numbers)
+            case "decimal" if all_match(texts, f"^{castable_decimal(type_)}$"):
+                return pc.cast(texts, to_arrow(type_))
+            case "timestamp":
+                return timestamps(texts)
+    except (pa.ArrowInvalid, Refused):
+        return None
+    return None
+
+
+def _text_value(text: str, type_: Type) -> Value:
+    if type_ == BOOL:
+        word = text.lower()
+        if word not in ("true", "false"):
+            raise Refused("expected_bool", "string")
+        return word == "true"
+    if type_.kind not in ("dynamic", "vector", "list", "struct"):
+        return coerce_text(text, type_)
+    source = text.encode()
+    if nesting(source, beyond=MAX_JSON_DEPTH) is not None:
+        raise Refused("too_deep", "string")
+    try:
+        return coerce_value(str(raw_value(source), "utf-8"), type_)
+    except (msgspec.DecodeError, RecursionError):
+        fault = fault_in(source)
+        detail = f"character {fault.column} of the text: {fault.reason}" if fault is not None else ""
+        raise Refused("invalid_json", "string", detail=detail) from None
+
+
+def all_match(texts: pa.Array, pattern: str) -> bool:
+    """True if every text that is not null matches."""
+    return bool(pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py())
+
+
+_QUICK: _Builders = {
     "timestamp": _quick_timestamps,
     "date": _quick_dates,
     "decimal": _quick_decimals,
@@ -306,9 +257,4 @@ _QUICK: dict[str, Callable[[Sequence[Any], Type], pa.Array]] = {
     "dynamic": _quick_dynamics,
     "vector": _quick_vectors,
 }
-_EXACT: dict[str, Callable[[Sequence[Any], Type], pa.Array]] = {
-    "timestamp": _instants,
-    "date": _days,
-    "dynamic": _dynamics,
-    "vector": _vectors,
-}
+_EXACT: _Builders = {"vector": _vectors}

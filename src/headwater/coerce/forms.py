@@ -16,33 +16,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Raw
 
 from headwater.base.text_form import TextForm, parse_format
 from headwater.base.types import TIMESTAMP, Type, to_arrow
-from headwater.coerce.columns import NULL, column_exactly
+from headwater.coerce.columns import Column, column_exactly, column_from_texts
 from headwater.coerce.row_errors import Refused
 from headwater.coerce.strptime import read_texts
-from headwater.coerce.times import FIRST_NS, LAST_NS, TIME_FORM, nanoseconds_of, timestamps
-from headwater.coerce.values import type_of
+from headwater.coerce.time_columns import Bools, Ints
+from headwater.coerce.times import FIRST_NS, LAST_NS, NS, TIME_FORM
+from headwater.coerce.values import text_of, type_of
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
+Reasons = npt.NDArray[np.int8]
 
-    Ints = npt.NDArray[np.int64]
-    Bools = npt.NDArray[np.bool_]
-    Reasons = npt.NDArray[np.int8]
-
-Column = tuple[Any, dict[int, Refused]]
-"""An array, null where a value is refused, and the refusals by position."""
-
-_NS = 1_000_000_000
 _DAY = 86_400
 _MOST_DAYS = 400 * 366
 _EPOCH = datetime(1970, 1, 1)
@@ -50,86 +42,76 @@ _NAMES_ZONE = r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})$"
 _GOOD, _BAD, _OUT_OF_RANGE, _SKIPPED = range(4)
 """What is wrong with a text."""
 
-_text = msgspec.json.Decoder(str).decode
-
 
 def sources_by_form(sources: Sequence[Raw], type_: Type, form: TextForm) -> Column:
     """A column of JSON values."""
-    import pyarrow as pa
-
-    if form.decimal == ",":
-        return _decimals_of_json(sources, type_)
-    texts: list[str | None] = []
+    texts: list[str | None] = [None] * len(sources)
     refusals: dict[int, Refused] = {}
     numbers: list[int] = []
     for index, source in enumerate(sources):
         text = str(source, "utf-8")
         match type_of(text):
             case "string":
-                texts.append(_text(text))
+                texts[index] = text_of(text)
             case "number" if form.format is not None:
-                texts.append(text)
-            case "null":
-                texts.append(None)
+                texts[index] = text
             case "number":
                 numbers.append(index)
-                texts.append(None)
+            case "null":
+                pass
+            case other if form.decimal == ",":
+                refusals[index] = Refused("expected_number", other)
             case other:
                 refusals[index] = Refused(f"bad_{type_.kind}", other, detail=_expected(form))
-                texts.append(None)
     array, refused = texts_by_form(pa.array(texts, pa.string()), type_, form)
     if numbers:
         exact, wrong = column_exactly([sources[index] for index in numbers], type_)
-        array = _with_values(array, numbers, exact)
+        mask = np.zeros(len(array), dtype=np.bool_)
+        mask[numbers] = True
+        array = pc.replace_with_mask(array, pa.array(mask), exact)
         refused |= {numbers[place]: one for place, one in wrong.items()}
     return array, refused | refusals
 
 
 def texts_by_form(texts: pa.Array, type_: Type, form: TextForm) -> Column:
     """A column of texts."""
-    import numpy as np
-    import pyarrow as pa
-
     if form.decimal == ",":
-        return _decimals(texts.to_pylist(), type_)
+        array, refusals = column_from_texts(_swapped(texts), type_)
+        return array, {index: _with_comma(one) for index, one in refusals.items()}
     if not len(texts):
         return pa.nulls(0, to_arrow(type_)), {}
     if form.format is not None:
         seconds, nanos, reasons = _read_format(texts, form)
     else:
         seconds, nanos, reasons = _read_rfc3339(texts, form.timezone)
-    if type_.kind == "date":
-        values, is_out = seconds // _DAY, np.zeros(len(texts), dtype=np.bool_)
-    else:
-        values, is_out = _nanoseconds(seconds, nanos)
-    nulls = texts.is_null().to_numpy(zero_copy_only=False)
-    reasons[is_out & (reasons == _GOOD)] = _OUT_OF_RANGE
-    reasons[nulls] = _GOOD
-    refusals = {
-        index: _refused(int(reasons[index]), type_, form) for index in np.flatnonzero(reasons != _GOOD).tolist()
-    }
-    bits = pa.int32() if type_.kind == "date" else pa.int64()
-    array = pa.array(values, mask=nulls | (reasons != _GOOD)).cast(bits).view(to_arrow(type_))
-    return array, refusals
+    return _column(seconds, nanos, reasons, _nulls(texts), type_, form)
 
 
 def local_instants(local_ns: pa.Array, zone: str) -> Column:
     """The UTC instants of local times of a zone, which are given as nanoseconds."""
-    import numpy as np
-    import pyarrow as pa
-
-    nulls = local_ns.is_null().to_numpy(zero_copy_only=False)
     whole = local_ns.fill_null(0).to_numpy()
-    seconds, nanos = np.floor_divide(whole, _NS), np.mod(whole, _NS)
+    seconds, nanos = np.floor_divide(whole, NS), np.mod(whole, NS)
     reasons = np.full(len(whole), _GOOD, dtype=np.int8)
-    values, is_out = _nanoseconds(seconds - _offsets(seconds, zone, reasons), nanos)
-    reasons[is_out & (reasons == _GOOD)] = _OUT_OF_RANGE
+    seconds = seconds - _offsets(seconds, zone, reasons)
+    return _column(seconds, nanos, reasons, _nulls(local_ns), TIMESTAMP, TextForm(timezone=zone))
+
+
+def _nulls(array: pa.Array) -> Bools:
+    found: Bools = array.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _column(seconds: Ints, nanos: Ints, reasons: Reasons, nulls: Bools, type_: Type, form: TextForm) -> Column:
+    """Times in UTC as a column of dates or timestamps, and what is wrong as refusals."""
+    if type_.kind == "date":
+        values, bits = seconds // _DAY, pa.int32()
+    else:
+        (values, is_out), bits = _nanoseconds(seconds, nanos), pa.int64()
+        reasons[is_out & (reasons == _GOOD)] = _OUT_OF_RANGE
     reasons[nulls] = _GOOD
-    type_, form = TIMESTAMP, TextForm(timezone=zone)
-    refusals = {
-        index: _refused(int(reasons[index]), type_, form) for index in np.flatnonzero(reasons != _GOOD).tolist()
-    }
-    return pa.array(values, mask=nulls | (reasons != _GOOD)).view(to_arrow(type_)), refusals
+    wrong = reasons != _GOOD
+    refusals = {index: _refused(int(reasons[index]), type_, form) for index in np.flatnonzero(wrong).tolist()}
+    return pa.array(values, mask=nulls | wrong).cast(bits).view(to_arrow(type_)), refusals
 
 
 def _refused(reason: int, type_: Type, form: TextForm) -> Refused:
@@ -143,48 +125,15 @@ def _expected(form: TextForm) -> str:
     return f"expected the format {form.format}" if form.format is not None else TIME_FORM
 
 
-def _with_values(array: pa.Array, places: Sequence[int], values: pa.Array) -> pa.Array:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    mask = np.zeros(len(array), dtype=np.bool_)
-    mask[list(places)] = True
-    return pc.replace_with_mask(array, pa.array(mask), values)
-
-
-def _decimals_of_json(sources: Sequence[Raw], type_: Type) -> Column:
-    plain = [
-        Raw(msgspec.json.encode(_swapped(_text(source)))) if bytes(source).startswith(b'"') else source
-        for source in sources
-    ]
-    array, refusals = column_exactly(plain, type_)
-    return array, {index: with_comma(one) for index, one in refusals.items()}
-
-
-def _decimals(texts: Sequence[str | None], type_: Type) -> Column:
-    return _decimals_of_json([NULL if text is None else Raw(msgspec.json.encode(text)) for text in texts], type_)
-
-
-def with_comma(refused: Refused) -> Refused:
+def _with_comma(refused: Refused) -> Refused:
     """A refusal that says which form of number was expected."""
     if refused.reason != "not_a_number":
         return refused
     return Refused(refused.reason, refused.value_type, detail="expected a decimal comma", path=refused.path)
 
 
-_SWAP = str.maketrans(",.", ".,")
-
-
-def _swapped(text: str) -> str:
+def _swapped(texts: pa.Array) -> pa.Array:
     """Swaps comma and point: a decimal comma becomes a point, and a number with a point is no number any more."""
-    return text.translate(_SWAP)
-
-
-def swapped_texts(texts: pa.Array) -> pa.Array:
-    """`_swapped` for a whole column."""
-    import pyarrow.compute as pc
-
     for old, new in ((".", "\0"), (",", "."), ("\0", ",")):
         texts = pc.replace_substring(texts, old, new)
     return texts
@@ -192,8 +141,6 @@ def swapped_texts(texts: pa.Array) -> pa.Array:
 
 def _read_format(texts: pa.Array, form: TextForm) -> tuple[Ints, Ints, Reasons]:
     """Seconds and nanoseconds in UTC of every text, and what is wrong with it."""
-    import numpy as np
-
     assert form.format is not None
     found = read_texts(texts, parse_format(form.format))
     reasons: Reasons = np.where(found.good, _GOOD, _BAD).astype(np.int8)
@@ -207,20 +154,12 @@ def _read_format(texts: pa.Array, form: TextForm) -> tuple[Ints, Ints, Reasons]:
 
 
 def _read_rfc3339(texts: pa.Array, zone: str | None) -> tuple[Ints, Ints, Reasons]:
-    import numpy as np
-    import pyarrow.compute as pc
-
     reasons: Reasons = np.full(len(texts), _GOOD, dtype=np.int8)
-    try:
-        whole = timestamps(texts).view("int64").fill_null(0).to_numpy()
-    except Refused:
-        whole = np.zeros(len(texts), dtype=np.int64)
-        for index, text in enumerate(texts.to_pylist()):
-            try:
-                whole[index] = 0 if text is None else nanoseconds_of(text)
-            except Refused as refused:
-                reasons[index] = _OUT_OF_RANGE if refused.reason == "timestamp_out_of_range" else _BAD
-    seconds, nanos = np.floor_divide(whole, _NS), np.mod(whole, _NS)
+    array, refusals = column_from_texts(texts, TIMESTAMP)
+    whole = array.view("int64").fill_null(0).to_numpy()
+    for index, refused in refusals.items():
+        reasons[index] = _OUT_OF_RANGE if refused.reason == "timestamp_out_of_range" else _BAD
+    seconds, nanos = np.floor_divide(whole, NS), np.mod(whole, NS)
     is_local = pc.invert(pc.match_substring_regex(texts, _NAMES_ZONE)).fill_null(False).to_numpy(zero_copy_only=False)
     local = np.flatnonzero(is_local & (reasons == _GOOD))
     if len(local):
@@ -232,13 +171,11 @@ def _read_rfc3339(texts: pa.Array, zone: str | None) -> tuple[Ints, Ints, Reason
 
 def _nanoseconds(seconds: Ints, nanos: Ints) -> tuple[Ints, Bools]:
     """Both as one number, and where that is outside the range of a column."""
-    import numpy as np
-
-    low, high = FIRST_NS // _NS, LAST_NS // _NS
+    low, high = FIRST_NS // NS, LAST_NS // NS
     inside = (seconds > low) & (seconds < high)
-    values: Ints = np.where(inside, seconds, 0) * _NS + np.where(inside, nanos, 0)
+    values: Ints = np.where(inside, seconds, 0) * NS + np.where(inside, nanos, 0)
     for index in np.flatnonzero((seconds == low) | (seconds == high)).tolist():
-        exact = int(seconds[index]) * _NS + int(nanos[index])
+        exact = int(seconds[index]) * NS + int(nanos[index])
         if FIRST_NS <= exact <= LAST_NS:
             values[index], inside[index] = exact, True
     return values, ~inside
@@ -246,8 +183,6 @@ def _nanoseconds(seconds: Ints, nanos: Ints) -> tuple[Ints, Bools]:
 
 def _offsets(seconds: Ints, zone: str | None, reasons: Reasons) -> Ints:
     """How far a zone's clock is ahead of UTC at each local time. A time that the zone skips is noted in `reasons`."""
-    import numpy as np
-
     offsets = np.zeros(len(seconds), dtype=np.int64)
     if zone in (None, "UTC"):
         return offsets

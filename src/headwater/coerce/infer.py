@@ -8,9 +8,9 @@ their digits. A string is never taken for a number or a time. Every good row fit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import reduce
 from typing import Any
 
 import msgspec
@@ -19,10 +19,10 @@ from msgspec import Raw
 from headwater.base import limits
 from headwater.base.limits import MAX_BAD_ROWS
 from headwater.base.types import BOOL, DYNAMIC, LONG, REAL, STRING, Type
-from headwater.coerce.columns import INT64, column_from_decoded, row_type
 from headwater.coerce.numbers import integer_of, is_plain_integer, real_of
 from headwater.coerce.objects import Objects, read_document, read_lines, typed_lines, without_bom
 from headwater.coerce.row_errors import Refused, RowError, Unfit
+from headwater.coerce.row_types import INT64, row_decoder
 from headwater.coerce.times import INT64_MAX, INT64_MIN
 from headwater.coerce.values import type_of
 
@@ -37,28 +37,27 @@ _TYPES: dict[type, Type | None] = {
     dict: DYNAMIC,
     type(None): None,
 }
+_JSON_TYPES = {"null": None, "boolean": BOOL, "string": STRING, "object": DYNAMIC, "array": DYNAMIC}
 
 
 @dataclass(frozen=True)
 class Inferred:
     """Columns in order of first appearance; None where only nulls were seen. `errors` are the rows that are no
-    objects (the first `MAX_BAD_ROWS`; `error_total` counts them all)."""
+    objects (the first `MAX_BAD_ROWS`)."""
 
     columns: Mapping[str, Type | None] = field(default_factory=dict)
     rows: int = 0
-    lines: int = 0
     errors: tuple[RowError, ...] = ()
-    error_total: int = 0
 
 
-def infer_lines(data: bytes | memoryview, *, first_line: int = 1, place: str = "") -> Inferred:
+def infer_lines(data: bytes | memoryview, *, first_line: int = 1) -> Inferred:
     """The columns of whole lines of NDJSON."""
     text = without_bom(data, first_line=first_line)
-    guess = _inferred(read_lines(_head(text), first_line=first_line, place=place))
+    guess = _inferred(read_lines(_head(text), first_line=first_line, place=""))
     rows = None if guess.errors else _confirmed(text, guess.columns)
     if rows is not None:
-        return Inferred(guess.columns, rows, rows)
-    return _inferred(read_lines(text, first_line=first_line, place=place))
+        return Inferred(guess.columns, rows)
+    return _inferred(read_lines(text, first_line=first_line, place=""))
 
 
 def infer_document(data: bytes | memoryview, *, place: str = "") -> Inferred:
@@ -71,13 +70,7 @@ def merge_inferred(first: Inferred, second: Inferred) -> Inferred:
     columns = dict(first.columns)
     for name, type_ in second.columns.items():
         columns[name] = join_types(columns.get(name), type_)
-    return Inferred(
-        columns,
-        first.rows + second.rows,
-        first.lines + second.lines,
-        (*first.errors, *second.errors)[:MAX_BAD_ROWS],
-        first.error_total + second.error_total,
-    )
+    return Inferred(columns, first.rows + second.rows, (*first.errors, *second.errors)[:MAX_BAD_ROWS])
 
 
 def join_types(first: Type | None, second: Type | None) -> Type | None:
@@ -107,36 +100,20 @@ def infer_members(
 
 
 def _inferred(objects: Objects) -> Inferred:
-    errors = tuple(objects.errors[:MAX_BAD_ROWS])
-    return Inferred(infer_members(objects.rows), len(objects.rows), objects.seen, errors, len(objects.errors))
+    return Inferred(infer_members(objects.rows), len(objects.rows), tuple(objects.errors[:MAX_BAD_ROWS]))
 
 
 def _infer_sources(sources: Sequence[Raw]) -> Type | None:
     try:
         values: list[Any] = _seen(b"[" + b",".join(sources) + b"]")
     except msgspec.DecodeError:
-        return _join(_exact_type(str(source, "utf-8")) for source in sources)
-    return _join(_TYPES[kind] for kind in set(map(type, values)))
-
-
-def _join(types: Iterable[Type | None]) -> Type | None:
-    found: Type | None = None
-    for type_ in types:
-        found = join_types(found, type_)
-    return found
+        return reduce(join_types, (_exact_type(str(source, "utf-8")) for source in sources))
+    return reduce(join_types, (_TYPES[kind] for kind in set(map(type, values))))
 
 
 def _exact_type(source: str) -> Type | None:
-    match type_of(source):
-        case "null":
-            return None
-        case "boolean":
-            return BOOL
-        case "object" | "array":
-            return DYNAMIC
-        case "string":
-            return STRING
-    return number_type(source)
+    kind = type_of(source)
+    return number_type(source) if kind == "number" else _JSON_TYPES[kind]
 
 
 def number_type(source: str) -> Type:
@@ -160,32 +137,22 @@ def _head(data: bytes) -> bytes:
     return data[: at + 1]
 
 
-_Guess = tuple[tuple[str, Type], ...]
-
-
 def _confirmed(data: bytes, columns: Mapping[str, Type | None]) -> int | None:
     """The number of rows, if every row has only these keys and fits the types exactly; else None."""
     # A real column also takes integers, which changes nothing: one real value makes it real. A column that was null
     # so far is decoded as bool, and only nulls are accepted in it.
     guess = tuple((name, type_ or BOOL) for name, type_ in columns.items())
-    decoder = _guess_decoder(guess)
-    rows = typed_lines(data, decoder) if decoder else None
+    rows = typed_lines(data, row_decoder(guess))
     if rows is None:
         return None
     for index, (name, type_) in enumerate(guess):
         if columns[name] is None and any(getattr(row, f"f{index}") is not None for row in rows):
             return None
         if type_ == DYNAMIC:
+            from headwater.coerce.columns import column_from_decoded
+
             try:
                 column_from_decoded([getattr(row, f"f{index}") for row in rows], type_)
             except Unfit:
                 return None
     return len(rows)
-
-
-@lru_cache(maxsize=64)
-def _guess_decoder(guess: _Guess) -> msgspec.json.Decoder[msgspec.Struct] | None:
-    try:
-        return msgspec.json.Decoder(row_type(guess))
-    except Unfit:
-        return None

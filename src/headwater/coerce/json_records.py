@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 
 import msgspec
-from msgspec import Raw
 
 from headwater.base.json_path import RecordSteps
-from headwater.coerce.objects import elements, patient_member
+from headwater.coerce.objects import elements, parts
 from headwater.coerce.row_errors import Refused
-from headwater.coerce.values import type_of
+from headwater.coerce.values import raw_members, type_of
 
 NO_RECORDS = "no_records"
 _NULL = b"null"
-_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _BARE = re.compile(r"\w+")
 
 
@@ -48,15 +46,24 @@ def _member(source: bytes, key: str, path: str, inner: str, *, is_many: bool) ->
             return None
         raise Refused(NO_RECORDS, _type(source), detail=f"`{path}` is no object")
     try:
-        value = _members(source).get(key)
+        value = raw_members(source).get(key)
         found = None if value is None else bytes(value)
     except RecursionError:
         raise Refused("too_deep", "object") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        found = patient_member(source, key)
+        found = _patient_member(source, key)
     if found is None and not is_many:
         raise Refused(NO_RECORDS, "absent", detail=f"there is no `{inner}`")
     return found
+
+
+def _patient_member(source: bytes, key: str) -> bytes | None:
+    """The value of a key in an object that msgspec refuses. Raises `Refused` if it is not valid JSON."""
+    try:
+        text = source.decode()
+    except UnicodeDecodeError:
+        raise Refused("invalid_json", "text") from None
+    return {name: value.encode() for name, value in parts(text)}.get(key)
 
 
 def _type(source: bytes) -> str:

@@ -68,7 +68,7 @@ def _cut_short(source: bytes) -> Fault:
     end."""
     text = source.decode()
     try:
-        json.loads(text, parse_constant=_bare_word)
+        json.loads(text, parse_constant=refuse_constant)
     except json.JSONDecodeError as error:
         offset = _after_word(source, len(text[: error.pos].encode()))
         if error.msg.startswith("Unterminated string"):
@@ -88,7 +88,8 @@ def _after_word(source: bytes, offset: int) -> int:
     return offset if found is None else found.end()
 
 
-def _bare_word(_word: str) -> NoReturn:
+def refuse_constant(_word: str) -> NoReturn:
+    """Python's decoder takes `NaN` and `Infinity`, which JSON does not have."""
     raise ValueError
 
 

@@ -17,21 +17,9 @@ BEYOND = 10**60
 _BEYOND_DIGITS = 60
 _EXPONENT_DIGITS = 9
 
-_number = re.compile(PLAIN_NUMBER).fullmatch
-_integer = re.compile(PLAIN_INTEGER).fullmatch
-_not_finite = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE).fullmatch
-
-
-def is_plain_number(text: str) -> bool:
-    return _number(text) is not None
-
-
-def is_plain_integer(text: str) -> bool:
-    return _integer(text) is not None
-
-
-def is_not_finite_word(text: str) -> bool:
-    return _not_finite(text) is not None
+is_plain_number = re.compile(PLAIN_NUMBER).fullmatch
+is_plain_integer = re.compile(PLAIN_INTEGER).fullmatch
+is_not_finite_word = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE).fullmatch
 
 
 def scaled(text: str) -> tuple[bool, str, int]:
@@ -52,7 +40,7 @@ def scaled(text: str) -> tuple[bool, str, int]:
 
 def integer_of(text: str) -> int | None:
     """A plain number as an integer; None if it is not integral, ±`BEYOND` if it has too many digits."""
-    if len(text) <= 18 and _integer(text):
+    if len(text) <= 18 and is_plain_integer(text):
         return int(text)
     negative, digits, exponent = scaled(text)
     if not digits:
@@ -68,7 +56,7 @@ def real_of(text: str, value_type: str) -> float:
     found = float(text)
     if found in (float("inf"), float("-inf")):
         raise Refused("not_finite", value_type)
-    return found + 0.0 if _integer(text) else found
+    return found + 0.0 if is_plain_integer(text) else found
 
 
 def castable_decimal(type_: Type) -> str:

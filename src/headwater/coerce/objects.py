@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -19,9 +19,9 @@ from msgspec import Raw
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.limits import MAX_DOCUMENT_DEPTH, MAX_JSON_DEPTH
-from headwater.coerce.malformed import fault_in
+from headwater.coerce.malformed import fault_in, refuse_constant
 from headwater.coerce.row_errors import BadRow, Refused, RowError
-from headwater.coerce.values import nesting, type_of
+from headwater.coerce.values import nesting, raw_items, raw_members, raw_value, text_of, type_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,9 +34,6 @@ _BLANK = b" \t\r\n"
 _REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _spaces = re.compile(r"[ \t\r\n]*")
-_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_any = msgspec.json.Decoder(Raw).decode
-_array = msgspec.json.Decoder(list[Raw]).decode
 
 
 @dataclass
@@ -73,10 +70,10 @@ def line_pieces(data: bytes, size: int) -> Iterator[bytes]:
             return
 
 
-def typed_lines(data: bytes, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
+def typed_lines(data: bytes, decoder: msgspec.json.Decoder[T] | None) -> list[T] | None:
     """All lines decoded at once; None if that fails, or if it is not certain that every line holds one object."""
-    lines = _plain_lines(data)
-    if lines is None or not _is_utf8(data):
+    lines = None if decoder is None else _plain_lines(data)
+    if decoder is None or lines is None or not _is_utf8(data):
         return None
     try:
         rows = decoder.decode_lines(data)
@@ -85,9 +82,9 @@ def typed_lines(data: bytes, decoder: msgspec.json.Decoder[T]) -> list[T] | None
     return rows if len(rows) == lines else None
 
 
-def typed_document(data: bytes, decoder: msgspec.json.Decoder[list[T]]) -> list[T] | None:
+def typed_document(data: bytes, decoder: msgspec.json.Decoder[list[T]] | None) -> list[T] | None:
     """An array decoded at once; None if that fails."""
-    if not _is_utf8(data):
+    if decoder is None or not _is_utf8(data):
         return None
     try:
         return decoder.decode(data)
@@ -121,12 +118,11 @@ def read_document(data: bytes, *, place: str) -> Objects:
     try:
         sources = elements(data)
     except Refused as refused:
-        error = refused.at(0, None, place)
-        found.errors.append(_located(error, data, in_document=True) if error.reason == "invalid_json" else error)
+        found.errors.append(_located(refused.at(0, None, place), data, in_document=True))
         return found
     for number, source in enumerate(sources, 1):
         _read_row(source, number, found, place=place, sound=True)
-    if len(sources) == 1 and found.errors and found.errors[0].reason == "invalid_json":
+    if len(sources) == 1 and found.errors:
         found.errors[0] = _located(found.errors[0], data, in_document=True)  # the document is one object
     found.seen = len(sources)
     return found
@@ -145,7 +141,7 @@ def _read_row(source: bytes, number: int, found: Objects, *, place: str, sound: 
     try:
         if not sound:
             source.decode()
-        row = _object(source)
+        row = raw_members(source)
         if nesting(source, beyond=MAX_JSON_DEPTH + 1) is None or not any(map(_is_too_deep, row.values())):
             found.rows.append(row)
             found.lines.append(number)
@@ -153,15 +149,13 @@ def _read_row(source: bytes, number: int, found: Objects, *, place: str, sound: 
     except _REFUSALS:
         pass
     column, refused = _judge(source)
-    error = refused.at(number, column, place)
-    if error.reason == "invalid_json":
-        error = _located(error, source)
-    found.errors.append(error)
+    found.errors.append(_located(refused.at(number, column, place), source))
 
 
 def _located(error: RowError, source: bytes, *, in_document: bool = False) -> RowError:
-    """The error, with the position in its line, or in the document, at which the text is no longer JSON."""
-    fault = fault_in(source)
+    """An error of invalid JSON with the position in its line, or in the document, at which the text is no longer JSON;
+    another error as it is."""
+    fault = fault_in(source) if error.reason == "invalid_json" else None
     if fault is None:
         return error
     line = f"line {fault.line}, " if in_document else ""
@@ -179,7 +173,7 @@ def _judge(source: bytes) -> tuple[str | None, Refused]:
         at, key = deep
         return _key(key), Refused("too_deep", type_of(chr(source[at])))
     try:
-        _any(source)
+        raw_value(source)
     except _REFUSALS:
         return _surrogate(text) or (None, Refused("invalid_json", "text"))
     return None, Refused("expected_object", type_of(text.strip(" \t\r\n")))
@@ -197,7 +191,7 @@ def elements(document: bytes) -> list[bytes]:
     if text[:1] == b"{":
         return [text]
     try:
-        found = list(map(bytes, _array(text)))
+        found = list(map(bytes, raw_items(text)))
         if any(nesting(source, beyond=MAX_DOCUMENT_DEPTH) for source in found):
             raise RecursionError  # the decoder's own limit depends on the version of Python
         return found
@@ -205,9 +199,9 @@ def elements(document: bytes) -> list[bytes]:
         raise Refused("too_deep", "array") from None
     except msgspec.DecodeError:
         if text[:1] == b"[":
-            return _split_array(text.decode())
+            return [part.encode() for _, part in parts(text.decode())]
     try:
-        _any(text)
+        raw_value(text)
     except msgspec.DecodeError:
         raise Refused("invalid_json", "text") from None
     raise Refused("expected_object", type_of(text[:1].decode()))
@@ -217,11 +211,7 @@ class _Members(list[tuple[str, object]]):
     """The members of an object, with repeated keys; a type of its own, so that it is not taken for an array."""
 
 
-def _bare_word(_word: str) -> NoReturn:
-    raise ValueError
-
-
-_patient = json.JSONDecoder(object_pairs_hook=_Members, parse_int=str, parse_float=str, parse_constant=_bare_word)
+_patient = json.JSONDecoder(object_pairs_hook=_Members, parse_int=str, parse_float=str, parse_constant=refuse_constant)
 """Slow, but it accepts lone surrogates, which msgspec takes for malformed text."""
 
 
@@ -246,51 +236,30 @@ def _skip(text: str, at: int) -> int:
     return spaces.end() if spaces else at
 
 
-def patient_member(source: bytes, key: str) -> bytes | None:
-    """The value of a key in an object that msgspec refuses. Raises `Refused` if it is not valid JSON."""
-    found: bytes | None = None
-    try:
-        text = source.decode()
-        at = _skip(text, 1)
-        while text[at : at + 1] != "}":
-            name, at = _patient.raw_decode(text, at)
-            at = _skip(text, at)
-            if not isinstance(name, str) or text[at : at + 1] != ":":
-                raise ValueError
-            start = _skip(text, at + 1)
-            _, at = _patient.raw_decode(text, start)
-            found = text[start:at].encode() if name == key else found
-            at = _skip(text, at)
-            if text[at : at + 1] == ",":
-                at = _skip(text, at + 1)
-                if text[at : at + 1] == "}":
-                    raise ValueError
-            elif text[at : at + 1] != "}":
-                raise ValueError
-    except (ValueError, RecursionError):
-        raise Refused("invalid_json", "text") from None
-    if text[at:] != "}":
-        raise Refused("invalid_json", "text")
-    return found
-
-
-def _split_array(text: str) -> list[bytes]:
-    """The elements of an array that msgspec refuses. Raises `Refused` if it is not valid JSON."""
-    found: list[bytes] = []
+def parts(text: str) -> Iterator[tuple[str | None, str]]:
+    """The source text of each element of an array, or of each member of an object with its key, in order; also where
+    msgspec refuses one. Raises `Refused` where the text is not valid JSON."""
+    closing = "]" if text[0] == "[" else "}"
     at = _skip(text, 1)
+    has_more = text[at : at + 1] != closing
     try:
-        while True:
+        while has_more:
+            key = None
+            if closing == "}":
+                key, at = _patient.raw_decode(text, at)
+                at = _skip(text, at)
+                if not isinstance(key, str) or text[at : at + 1] != ":":
+                    raise ValueError
+                at = _skip(text, at + 1)
             _, end = _patient.raw_decode(text, at)
-            found.append(text[at:end].encode())
+            yield key, text[at:end]
             at = _skip(text, end)
-            if text[at : at + 1] != ",":
-                break
-            at = _skip(text, at + 1)
+            has_more = text[at : at + 1] == ","
+            at = _skip(text, at + 1) if has_more else at
+        if text[at:] != closing:
+            raise ValueError
     except (ValueError, RecursionError):
         raise Refused("invalid_json", "text") from None
-    if text[at:] != "]":
-        raise Refused("invalid_json", "text")
-    return found
 
 
 def _has_surrogate(value: object) -> bool:
@@ -309,7 +278,7 @@ def _key(source: bytes | None) -> str | None:
     if source is None:
         return None
     try:
-        return msgspec.json.decode(source, type=str)
+        return text_of(source)
     except _REFUSALS:
         return None
 

@@ -74,4 +74,4 @@ def good_rows(objects: Objects, bad: Iterable[RowError]) -> Objects:
 def dynamic_array(texts: Sequence[str | None]) -> pa.Array:
     import pyarrow as pa
 
-    return pa.ExtensionArray.from_storage(to_arrow(DYNAMIC), pa.array(texts, pa.string()))
+    return pa.array(texts, to_arrow(DYNAMIC))

@@ -9,7 +9,7 @@ Reasons: `invalid_json` `expected_object` `too_deep` `lone_surrogate` (these may
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from headwater.coerce.malformed import Fault
 
@@ -37,16 +37,14 @@ class RowError:
 
     def as_json(self) -> dict[str, object]:
         """As an entry in the `detail` of an error, which names the place once for all entries."""
+        fault = self.fault
         return {
             "line": self.line,
             "column": self.column,
             "reason": self.reason,
             "type": self.value_type,
-            "detail": self.detail if self.fault is None else self._position(self.fault),
+            "detail": self.detail if fault is None else asdict(fault) | {"line": max(self.line, 1) + fault.line - 1},
         }
-
-    def _position(self, fault: Fault) -> dict[str, object]:
-        return {"line": max(self.line, 1) + fault.line - 1, "column": fault.column, "reason": fault.reason}
 
 
 @dataclass(frozen=True)
@@ -67,9 +65,9 @@ def first_of_each_row(errors: Iterable[RowError]) -> tuple[RowError, ...]:
 class Refused(Exception):
     """A value that cannot become one of the column's type. `path` is the place inside the column's value."""
 
-    def __init__(self, reason: str, value_type: str, *, detail: str = "", path: str = "", fault: Fault | None = None):
+    def __init__(self, reason: str, value_type: str, *, detail: str = "", path: str = ""):
         super().__init__(reason)
-        self.reason, self.value_type, self.detail, self.path, self.fault = reason, value_type, detail, path, fault
+        self.reason, self.value_type, self.detail, self.path = reason, value_type, detail, path
 
     def under(self, part: str) -> Refused:
         """The same refusal, seen from the value that holds this one as `part`."""
@@ -77,7 +75,7 @@ class Refused(Exception):
 
     def at(self, line: int, column: str | None, place: str) -> RowError:
         detail = ": ".join(part for part in (self.path, self.detail) if part)
-        return RowError(line, column, self.reason, self.value_type, detail, place, self.fault)
+        return RowError(line, column, self.reason, self.value_type, detail, place)
 
 
 class Unfit(Exception):

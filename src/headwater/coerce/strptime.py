@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
 
 from headwater.base.text_form import FormatPart
-from headwater.coerce.times import civil_days
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
-
-    Ints = npt.NDArray[np.int64]
-    Bytes = npt.NDArray[np.uint8]
-    Bools = npt.NDArray[np.bool_]
+from headwater.coerce.time_columns import Bools, Bytes, Ints, civil_days
 
 _DAY = 86_400
 _MONTHS = ("january february march april may june", "july august september october november december")
@@ -55,8 +48,6 @@ def read_texts(texts: pa.Array, parts: Sequence[FormatPart]) -> Read:
 
 
 def _put_together(found: dict[str, Ints], good: Bools) -> Read:
-    import numpy as np
-
     zero = np.zeros(len(good), dtype=np.int64)
     never = np.zeros(len(good), dtype=np.bool_)
     if "s" in found:
@@ -76,8 +67,6 @@ def _put_together(found: dict[str, Ints], good: Bools) -> Read:
 
 
 def _days(found: dict[str, Ints], good: Bools) -> Ints:
-    import numpy as np
-
     if "y" in found:
         year = found["y"] + np.where(found["y"] < 69, 2000, 1900)
     else:
@@ -100,8 +89,6 @@ class _TextOffsets:
     """A position in each text of a column. `good` becomes False where a text does not match."""
 
     def __init__(self, texts: pa.Array):
-        import numpy as np
-
         count = len(texts)
         offsets = np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + count + 1]
         data = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
@@ -113,8 +100,6 @@ class _TextOffsets:
 
     def byte(self, ahead: int = 0) -> Bytes:
         """The byte at the cursor, or `ahead` bytes after it; 0 behind the end of a text."""
-        import numpy as np
-
         place = self.at + ahead
         found: Bytes = np.where(place < self.end, self._data[np.minimum(place, len(self._data) - 1)], 0)
         return found.astype(np.uint8)
@@ -150,19 +135,15 @@ class _TextOffsets:
         self.good &= digits >= least
         return value
 
-    def fraction(self) -> Ints:
-        """Nanoseconds: one to nine digits."""
-        import numpy as np
-
-        value, digits = self._digits(9)
-        self.good &= digits >= 1
+    def fraction(self, here: Bools | None = None) -> Ints:
+        """Nanoseconds: one to nine digits; 0 in the texts that have no fraction `here`."""
+        value, digits = self._digits(9, here)
+        self.good &= digits >= 1 if here is None else ~here | (digits >= 1)
         found: Ints = value * np.power(10, 9 - digits)
         return found
 
     def name(self, names: Sequence[str]) -> Ints:
         """Which of the names is here, in any case."""
-        import numpy as np
-
         heads = [self.byte(ahead) | 0x20 for ahead in range(max(map(len, names)))]
         found = np.full(len(self.at), -1, dtype=np.int64)
         size = np.zeros(len(self.at), dtype=np.int64)
@@ -177,8 +158,6 @@ class _TextOffsets:
 
     def zone(self) -> Ints:
         """Seconds east of UTC: `Z`, `+02:00`, `+0200`, `+02`."""
-        import numpy as np
-
         mark = self.byte()
         is_utc = (mark | 0x20) == ord("z")
         self.good &= is_utc | (mark == ord("+")) | (mark == ord("-"))
@@ -195,8 +174,6 @@ class _TextOffsets:
 
     def epoch(self, *, is_milliseconds: bool) -> tuple[Ints, Ints]:
         """Seconds and nanoseconds since 1970, of seconds with a fraction or of milliseconds."""
-        import numpy as np
-
         sign = np.where(self.byte() == ord("-"), -1, 1)
         self.at += sign < 0
         whole = self.number(1, 15)
@@ -205,15 +182,11 @@ class _TextOffsets:
             return np.floor_divide(milliseconds, 1000), np.mod(milliseconds, 1000) * 1_000_000
         has_fraction = self.byte() == ord(".")
         self.at += has_fraction
-        value, digits = self._digits(9, has_fraction)
-        self.good &= ~has_fraction | (digits >= 1)
-        nanos = value * np.power(10, 9 - digits) * has_fraction * sign
+        nanos = self.fraction(has_fraction) * sign
         return whole * sign + np.floor_divide(nanos, 1_000_000_000), np.mod(nanos, 1_000_000_000)
 
     def _digits(self, most: int, moving: Bools | None = None) -> tuple[Ints, Ints]:
         """The number of up to `most` digits, and how many digits there are; only in the texts that are `moving`."""
-        import numpy as np
-
         value = np.zeros(len(self.at), dtype=np.int64)
         count = np.zeros(len(self.at), dtype=np.int64)
         moving = np.ones(len(self.at), dtype=np.bool_) if moving is None else moving

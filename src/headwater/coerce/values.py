@@ -11,7 +11,6 @@ import binascii
 import math
 import re
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -36,12 +35,17 @@ Value = Any
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 _FLOAT32_LIMIT = float.fromhex("0x1.ffffffp+127")
 """The least absolute value that rounds to infinity as a 32-bit float."""
+_INTEGERS = {
+    "int": (INT32_MIN, INT32_MAX, "int32_out_of_range"),
+    "long": (INT64_MIN, INT64_MAX, "int64_out_of_range"),
+}
 _NULL = b"null"
 _TYPES = {'"': "string", "{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null"}
 
-_text = msgspec.json.Decoder(str).decode
-_items = msgspec.json.Decoder(list[Raw]).decode
-_members = msgspec.json.Decoder(dict[str, Raw]).decode
+text_of = msgspec.json.Decoder(str).decode
+raw_value = msgspec.json.Decoder(Raw).decode
+raw_items = msgspec.json.Decoder(list[Raw]).decode
+raw_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _marks = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -60,7 +64,19 @@ def coerce_value(source: str, type_: Type) -> Value:
 
 def coerce_text(text: str, type_: Type) -> Value:
     """The value that a decoded string has in a column of a scalar type. Raises `Refused`."""
-    return _TEXT_RULES[type_.kind](text, type_)
+    match type_.kind:
+        case "int" | "long" | "real" | "decimal":
+            _check_number_text(text, type_)
+            return _number(text, type_, "string")
+        case "string":
+            return text
+        case "timestamp":
+            return nanoseconds_of(text)
+        case "date":
+            return days_of(text)
+        case kind:
+            assert kind == "binary", kind
+            return _binary_text(text)
 
 
 def nesting(source: bytes, *, beyond: int) -> tuple[int, bytes | None] | None:
@@ -92,76 +108,46 @@ def _bool(source: str, _type: Type) -> bool:
     raise Refused("expected_bool", type_of(source))
 
 
-def _integer(low: int, high: int, reason: str) -> tuple[Callable[[str, Type], int], Callable[[str, Type], int]]:
-    def fitting(text: str, value_type: str) -> int:
-        found = integer_of(text)
-        if found is None:
-            raise Refused("not_integral", value_type)
-        if not low <= found <= high:
-            raise Refused(reason, value_type)
-        return found
-
-    def from_text(text: str, _type: Type) -> int:
-        if is_plain_integer(text):
-            return fitting(text, "string")
-        raise Refused("not_integral" if is_plain_number(text) else "not_a_number", "string")
-
-    def from_json(source: str, type_: Type) -> int:
-        found: int = _number_or_text(source, type_, fitting, from_text)
-        return found
-
-    return from_json, from_text
-
-
-def _number_or_text(
-    source: str, type_: Type, number: Callable[[str, str], Value], text: Callable[[str, Type], Value]
-) -> Value:
+def _number_or_text(source: str, type_: Type) -> Value:
     match type_of(source):
         case "number":
-            return number(source, "number")
+            return _number(source, type_, "number")
         case "string":
-            return text(_text(source), type_)
+            return coerce_text(text_of(source), type_)
         case other:
             raise Refused("expected_number", other)
 
 
-def _real(source: str, type_: Type) -> float:
-    found: float = _number_or_text(source, type_, real_of, _real_text)
-    return found
-
-
-def _real_text(text: str, _type: Type) -> float:
-    if is_plain_number(text):
-        return real_of(text, "string")
-    raise Refused("not_finite" if is_not_finite_word(text) else "not_a_number", "string")
-
-
-def _decimal(source: str, type_: Type) -> Decimal:
-    def number(text: str, value_type: str) -> Decimal:
+def _number(text: str, type_: Type, value_type: str) -> Value:
+    """A plain number in a column of numbers."""
+    if type_.kind == "real":
+        return real_of(text, value_type)
+    if type_.kind == "decimal":
         return decimal_of(text, type_, value_type)
-
-    found: Decimal = _number_or_text(source, type_, number, _decimal_text)
+    low, high, reason = _INTEGERS[type_.kind]
+    found = integer_of(text)
+    if found is None:
+        raise Refused("not_integral", value_type)
+    if not low <= found <= high:
+        raise Refused(reason, value_type)
     return found
 
 
-def _decimal_text(text: str, type_: Type) -> Decimal:
+def _check_number_text(text: str, type_: Type) -> None:
+    if type_.kind in _INTEGERS and not is_plain_integer(text):
+        raise Refused("not_integral" if is_plain_number(text) else "not_a_number", "string")
     if not is_plain_number(text):
-        raise Refused("not_a_number", "string")
-    return decimal_of(text, type_, "string")
+        raise Refused("not_finite" if type_.kind == "real" and is_not_finite_word(text) else "not_a_number", "string")
 
 
 def _string(source: str, _type: Type) -> str:
-    return _text(source) if source[0] == '"' else source
-
-
-def _string_text(text: str, _type: Type) -> str:
-    return text
+    return text_of(source) if source[0] == '"' else source
 
 
 def _timestamp(source: str, _type: Type) -> int:
     match type_of(source):
         case "string":
-            return nanoseconds_of(_text(source))
+            return nanoseconds_of(text_of(source))
         case "number":
             found = integer_of(source)
             if found is None:
@@ -173,27 +159,19 @@ def _timestamp(source: str, _type: Type) -> int:
             raise Refused("bad_timestamp", other)
 
 
-def _timestamp_text(text: str, _type: Type) -> int:
-    return nanoseconds_of(text)
-
-
 def _date(source: str, _type: Type) -> int:
     if source[0] != '"':
         raise Refused("bad_date", type_of(source))
-    return days_of(_text(source))
+    return days_of(text_of(source))
 
 
-def _date_text(text: str, _type: Type) -> int:
-    return days_of(text)
-
-
-def _binary(source: str, type_: Type) -> bytes:
+def _binary(source: str, _type: Type) -> bytes:
     if source[0] != '"':
         raise Refused("expected_string", type_of(source))
-    return _binary_text(_text(source), type_)
+    return _binary_text(text_of(source))
 
 
-def _binary_text(text: str, _type: Type) -> bytes:
+def _binary_text(text: str) -> bytes:
     try:
         return binascii.a2b_base64(text, strict_mode=True)
     except ValueError:
@@ -234,13 +212,13 @@ def _list(source: str, type_: Type) -> list[Value]:
 def _array(source: str) -> Iterator[str]:
     if source[0] != "[":
         raise Refused("expected_array", type_of(source))
-    return (str(item, "utf-8") for item in _items(source))
+    return (str(item, "utf-8") for item in raw_items(source))
 
 
 def _struct(source: str, type_: Type) -> tuple[Value, ...]:
     if source[0] != "{":
         raise Refused("expected_object", type_of(source))
-    members = _members(source)
+    members = raw_members(source)
     known = {name for name, _ in type_.fields}
     unknown = next((name for name in members if name not in known), None)
     if unknown is not None:
@@ -254,31 +232,18 @@ def _struct(source: str, type_: Type) -> tuple[Value, ...]:
     return tuple(found)
 
 
-_int_json, _int_text = _integer(INT32_MIN, INT32_MAX, "int32_out_of_range")
-_long_json, _long_text = _integer(INT64_MIN, INT64_MAX, "int64_out_of_range")
-
 _RULES: dict[str, Callable[[str, Type], Value]] = {
     "bool": _bool,
-    "int": _int_json,
-    "long": _long_json,
-    "real": _real,
+    "int": _number_or_text,
+    "long": _number_or_text,
+    "real": _number_or_text,
     "string": _string,
     "timestamp": _timestamp,
     "date": _date,
-    "decimal": _decimal,
+    "decimal": _number_or_text,
     "binary": _binary,
     "dynamic": _dynamic,
     "vector": _vector,
     "list": _list,
     "struct": _struct,
-}
-_TEXT_RULES: dict[str, Callable[[str, Type], Value]] = {
-    "int": _int_text,
-    "long": _long_text,
-    "real": _real_text,
-    "string": _string_text,
-    "timestamp": _timestamp_text,
-    "date": _date_text,
-    "decimal": _decimal_text,
-    "binary": _binary_text,
 }

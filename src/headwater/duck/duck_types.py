@@ -41,32 +41,29 @@ def literal(text: str) -> str:
 
 def stored_type(type_: Type) -> str:
     """The type that DuckDB finds in the store's files."""
-    match type_.kind:
-        case "decimal":
-            return f"DECIMAL({type_.numbers[0]},{type_.numbers[1]})"
-        case "vector":
-            return "FLOAT[]"
-        case "list":
-            return stored_type(type_.fields[0][1]) + "[]"
-        case "struct":
-            return "STRUCT(" + ", ".join(f"{quote(name)} {stored_type(part)}" for name, part in type_.fields) + ")"
-        case kind:
-            return _SIMPLE[kind]
+    return _duck_type(type_, is_shown=False)
 
 
 def shown_type(type_: Type) -> str:
     """What a view's column is."""
+    return _duck_type(type_, is_shown=True)
+
+
+def _duck_type(type_: Type, *, is_shown: bool) -> str:
+    parts = [(quote(name), _duck_type(part, is_shown=is_shown)) for name, part in type_.fields]
     match type_.kind:
-        case "timestamp":
+        case "decimal":
+            return f"DECIMAL({type_.numbers[0]},{type_.numbers[1]})"
+        case "timestamp" if is_shown:
             return _TIMESTAMP
         case "vector":
-            return f"FLOAT[{type_.numbers[0]}]"
+            return f"FLOAT[{type_.numbers[0]}]" if is_shown else "FLOAT[]"
         case "list":
-            return shown_type(type_.fields[0][1]) + "[]"
+            return f"{parts[0][1]}[]"
         case "struct":
-            return "STRUCT(" + ", ".join(f"{quote(name)} {shown_type(part)}" for name, part in type_.fields) + ")"
-        case _:
-            return stored_type(type_)
+            return f"STRUCT({', '.join(f'{name} {part}' for name, part in parts)})"
+        case kind:
+            return _SIMPLE[kind]
 
 
 def shown(expression: str, old: Type, new: Type, *, micros: bool = False) -> str:
@@ -127,23 +124,19 @@ def floored(expression: str) -> str:
 def default_value(column: Column) -> tuple[str, int | None]:
     """What rows older than the column show: an expression, and the nanoseconds if it is a timestamp."""
     value = None if column.default is None else json.loads(column.default)
-    if value is None:
-        return f"CAST(NULL AS {shown_type(column.type)})", None
-    if column.type.kind == "timestamp":
-        ns = _nanoseconds_of(value)
-        return f"make_timestamptz(CAST({ns // 1000} AS BIGINT))", ns
-    return _constant(value, column), None
-
-
-def _constant(value: Any, column: Column) -> str:
     target = shown_type(column.type)
+    if column.default is None or value is None:
+        return f"CAST(NULL AS {target})", None
     match column.type.kind:
+        case "timestamp":
+            ns = _nanoseconds_of(value)
+            return f"make_timestamptz(CAST({ns // 1000} AS BIGINT))", ns
         case "dynamic" | "vector" | "list" | "struct":
-            return f"CAST(CAST({literal(column.default or '')} AS JSON) AS {target})"
+            return f"CAST(CAST({literal(column.default)} AS JSON) AS {target})", None
         case "binary":
-            return f"encode({literal(str(value))})"
+            return f"encode({literal(str(value))})", None
         case _:
-            return f"CAST({literal(value if isinstance(value, str) else json.dumps(value))} AS {target})"
+            return f"CAST({literal(value if isinstance(value, str) else json.dumps(value))} AS {target})", None
 
 
 def _nanoseconds_of(value: Any) -> int:

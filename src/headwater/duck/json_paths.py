@@ -34,29 +34,28 @@ def value_at(expression: str, steps: Steps, type_: Type) -> str:
     place = _JsonValue(expression, steps)
     match type_.kind:
         case "bool":
-            value = f"CASE {place.kind} WHEN 'BOOLEAN' THEN {place.text} = 'true' END"
+            return f"CASE {place.kind} WHEN 'BOOLEAN' THEN {place.text} = 'true' END"
         case "int":
-            value = f"TRY_CAST({_long(place)} AS INTEGER)"
+            return f"TRY_CAST({_long(place)} AS INTEGER)"
         case "long":
-            value = _long(place)
+            return _long(place)
         case "real":
-            value = _real(place)
+            return _real(place)
         case "string":
-            value = (
+            return (
                 f"CASE WHEN {place.kind} IN ('VARCHAR', 'BOOLEAN', 'UBIGINT') THEN {place.text}"
                 f" WHEN {place.kind} IN ('BIGINT', 'DOUBLE') THEN {place.source} END"
             )
         case "timestamp":
             found = f"CASE {place.kind} WHEN 'VARCHAR' THEN {_nanoseconds(place.text)} ELSE {_integer(place)} END"
             in_range = f"CASE WHEN {_PART} BETWEEN {FIRST_NS} AND {LAST_NS} THEN {_PART} END"
-            value = f"list_transform([{found}], lambda {_PART}: {in_range})[1]"
+            return f"list_transform([{found}], lambda {_PART}: {in_range})[1]"
         case "date":
             # DuckDB knows a year 0, and days beyond the year 9999 that no text of this form names.
             day = f"regexp_extract({place.text}, '^([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})$', 1)"
-            value = f"CASE WHEN {place.kind} = 'VARCHAR' AND {day} >= '0001' THEN TRY_CAST({day} AS DATE) END"
+            return f"CASE WHEN {place.kind} = 'VARCHAR' AND {day} >= '0001' THEN TRY_CAST({day} AS DATE) END"
         case kind:
             raise AssertionError(kind)
-    return value
 
 
 def floored_micros(nanoseconds: str) -> str:

@@ -40,15 +40,6 @@ class Merge:
     schema_id: int
 
 
-@dataclass(frozen=True)
-class Merged:
-    """What a merge did. `seq` is its commit."""
-
-    seq: int
-    rows: int
-    bytes_written: int
-
-
 def same_rows(old: TableSchema, new: TableSchema, *, columns_added: bool) -> bool:
     """Whether rows of files written with `old` can be in a file of `new` and show the same from now on. With
     `columns_added` the new schema may have more columns, which are null in such rows."""
@@ -71,9 +62,9 @@ def merge_files(
     writer: Lease,
     actor: str,
     partition: str | None = None,
-) -> Merged | None:
-    """Write the rows of the files, all of one partition, to a new file that replaces them. None if another commit has
-    replaced one of them meanwhile: then nothing has changed, and no file is left behind. Raises HW-T03 if the writer
+) -> int | None:
+    """Write the rows of the files, all of one partition, to a new file that replaces them, and return how many bytes
+    were written. None if another commit has replaced one of them meanwhile: then nothing has changed, and no file is left behind. Raises HW-T03 if the writer
     was taken for dead, HW-T04 for a file that cannot be read or whose rows are not those that were written."""
     schema = state.schemas[merge.schema_id]
     rows = _rows(store.root, state, merge.files, schema)
@@ -86,15 +77,11 @@ def merge_files(
         named = [msgspec.structs.replace(file, partition=partition) for file in written]
         landing.merge_files(state.name, merge.schema_id, named, merge.files, unique_keys=unique)
         try:
-            seq = landing.commit(requires=(writer,))
+            landing.commit(requires=(writer,))
         except Conflict:
             return None
     crash_point("tail.after_commit")
-    return Merged(
-        seq=seq,
-        rows=sum(file.rows for file in written),
-        bytes_written=sum(file.bytes for file in written),
-    )
+    return sum(file.bytes for file in written)
 
 
 def _key_ids(schema: TableSchema) -> list[int]:
@@ -122,7 +109,8 @@ def _rows(root: Path, state: TableState, files: Sequence[LiveFile], schema: Tabl
             if rows >= limits.ARROW_BATCH_ROWS or size >= limits.MERGE_WAITING_BYTES:
                 yield from _together(waiting)
                 waiting, rows, size = [], 0, 0
-    yield from _together(waiting)
+    if waiting:
+        yield from _together(waiting)
 
 
 def _in_schema(batch: pa.RecordBatch, old: TableSchema, new: TableSchema, target: pa.Schema) -> pa.RecordBatch:
@@ -143,10 +131,7 @@ def _in_schema(batch: pa.RecordBatch, old: TableSchema, new: TableSchema, target
 def _together(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     import pyarrow as pa
 
-    if not batches:
-        return []
-    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
-    return list(table.to_batches())
+    return list(pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches())
 
 
 def _check(before: Sequence[LiveFile], after: Sequence[FileRecord]) -> None:

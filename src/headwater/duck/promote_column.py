@@ -48,7 +48,7 @@ def promote(store: Store, table: str, path: str, *, name: str, type_: Type, acto
             )
         entry = table_entry(connection, table)
     schema = with_promoted(entry.schema, table, path, name=name, type_=type_)
-    found = Promoted(table, name, str(type_), _origin(schema, name), entry.schema_id, None, actor)
+    found = Promoted(table, name, str(type_), path_text(*parse_path(path)), entry.schema_id, None, actor)
     if schema == entry.schema:
         return found
     crash_point("schema.before_accept")
@@ -105,11 +105,3 @@ def _check_name(schema: TableSchema, table: str, name: str) -> None:
             f"`{table}` has a column `{other}` already",
             hint=f"choose another name; `DESCRIBE {table}` shows those that are taken",
         )
-
-
-def _origin(schema: TableSchema, name: str) -> str:
-    column = schema.column(name)
-    assert column is not None and column.promoted is not None, name
-    source = schema.by_id(column.promoted.column_id)
-    assert source is not None, name
-    return path_text(source.name, column.promoted.steps)

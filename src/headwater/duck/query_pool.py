@@ -70,18 +70,14 @@ class QueryPool:
 
     def __init__(self, size: int = limits.QUERIES_AT_ONCE, waiting: int = limits.QUERIES_WAITING):
         self._size = size
-        self._most = size + waiting
+        self.capacity = size + waiting
+        """The most queries that the pool takes, running and waiting."""
         self._queries = 0
         self._changed = threading.Condition()
         self._idle: list[QueryProcess] = []
         self._busy: set[QueryProcess] = set()
         self._closed = False
         self._starter: threading.Thread | None = None
-
-    @property
-    def capacity(self) -> int:
-        """The most queries that the pool takes, running and waiting."""
-        return self._most
 
     @property
     def running(self) -> int:
@@ -114,8 +110,8 @@ class QueryPool:
     def reserve(self) -> Iterator[Query]:
         """A place for one query. Raises HW-H05 at once if there is none."""
         with self._changed:
-            if self._queries >= self._most:
-                raise _full(f"{self._most} queries are under way")
+            if self._queries >= self.capacity:
+                raise _full(f"{self.capacity} queries are under way")
             self._queries += 1
         try:
             yield Query()

@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -87,16 +87,7 @@ class Failure:
 
 
 Message = Ready | Ask | Parsed | RunStatement | Columns | Rows | End | Failure
-_KINDS: dict[bytes, type[Any]] = {
-    b"y": Ready,
-    b"a": Ask,
-    b"p": Parsed,
-    b"u": RunStatement,
-    b"c": Columns,
-    b"r": Rows,
-    b"e": End,
-    b"f": Failure,
-}
+_KINDS: dict[bytes, type[Any]] = {bytes([code]): kind for code, kind in enumerate(get_args(Message))}
 _CODES = {kind: code for code, kind in _KINDS.items()}
 
 
@@ -138,10 +129,7 @@ class Channel:
         return b"".join(parts)
 
     def _set_timeout(self) -> None:
-        if self.deadline is None:
-            self._connection.settimeout(None)
-            return
-        left = self.deadline - time.monotonic()
-        if left <= 0:
+        left = None if self.deadline is None else self.deadline - time.monotonic()
+        if left is not None and left <= 0:
             raise TimeoutError
         self._connection.settimeout(left)

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from headwater.base import limits
@@ -72,8 +73,7 @@ class QueryResult:
     _cursor: duckdb.DuckDBPyConnection
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        for batch in self.batches():
-            yield from batch
+        return chain.from_iterable(self.batches())
 
     def batches(self) -> Iterator[list[tuple[Any, ...]]]:
         """The rows, some at a time."""
@@ -134,13 +134,12 @@ def create_views(
                 raise problem from error
             damaged[name] = problem
             for view in (meta_name(name), quote(name)):
-                connection.execute(f"CREATE OR REPLACE VIEW {view} AS {broken(name, problem.message)}")
+                connection.execute(_broken(view, name, problem.message))
     for name, select in definitions.views:
         try:
             connection.execute(f"CREATE OR REPLACE VIEW {quote(name)} AS {select}")
         except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:
-            stub = broken(name, str(error).splitlines()[0])
-            connection.execute(f"CREATE OR REPLACE VIEW {quote(name)} AS {stub}")
+            connection.execute(_broken(quote(name), name, str(error).splitlines()[0]))
     connection.execute(definitions.listing)
 
 
@@ -150,10 +149,10 @@ def _reason(error: Exception) -> str:
     return f'there is no file "{found[1]}"' if found else str(error).splitlines()[0]
 
 
-def broken(view: str, reason: str) -> str:
+def _broken(view: str, name: str, reason: str) -> str:
     """Replaces a view that DuckDB rejects: a query of it fails with the reason, and all other views work."""
-    message = f"the view `{view}` cannot be shown: {reason}"
-    return f"SELECT error({literal(message)}) AS {quote('error')}"
+    message = f"the view `{name}` cannot be shown: {reason}"
+    return f"CREATE OR REPLACE VIEW {view} AS SELECT error({literal(message)}) AS {quote('error')}"
 
 
 def run_query(connection: duckdb.DuckDBPyConnection, sql: str) -> QueryResult:

@@ -69,18 +69,11 @@ _EXPRESSIONS = frozenset(
         "WINDOW",
     ]
 )
-_LISTING_FUNCTIONS = frozenset(
-    [
-        "duckdb_columns",
-        "duckdb_constraints",
-        "duckdb_databases",
-        "duckdb_schemas",
-        "duckdb_tables",
-        "duckdb_views",
-        "pragma_show",
-        "pragma_table_info",
-    ]
+_DATABASE_LISTINGS = frozenset(
+    ["duckdb_columns", "duckdb_constraints", "duckdb_databases", "duckdb_schemas", "duckdb_tables", "duckdb_views"]
 )
+"""Both views and table functions."""
+_LISTING_FUNCTIONS = _DATABASE_LISTINGS | {"pragma_show", "pragma_table_info"}
 """Table functions that show what is in the database."""
 _NAMING_FUNCTIONS = frozenset({"pragma_show", "pragma_table_info", "query_table"})
 """Table functions that take the names of tables, as constants."""
@@ -129,16 +122,10 @@ REFUSED_FUNCTIONS = frozenset(
     ]
 )
 """Scalar functions that reach further than their arguments, as do all whose names begin with two underscores."""
-_LISTINGS = frozenset(
+_LISTINGS = _DATABASE_LISTINGS | frozenset(
     [
-        "duckdb_columns",
-        "duckdb_constraints",
-        "duckdb_databases",
         "duckdb_indexes",
-        "duckdb_schemas",
-        "duckdb_tables",
         "duckdb_types",
-        "duckdb_views",
         "pg_am",
         "pg_attrdef",
         "pg_attribute",

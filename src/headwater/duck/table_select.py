@@ -53,7 +53,10 @@ def view_select(state: TableState, *, root: str | None) -> str:
     select = _Select(state, root)
     if state.mode != "upsert" or not state.schema.primary_key:
         return select.rows(sorted(state.files, key=_first_row))
-    base, newer = split_base(state)
+    # Of an upsert table no key occurs twice in the base, and the rows of the newer files win over it: the commits have
+    # decided that (`catalog.levels`).
+    base = [file for file in state.files if file.level]
+    newer = [file for file in state.files if not file.level]
     if not newer:
         return select.rows(base)
     winners = select.rows(newer) if _duplicate_free(newer) else select.winners(newer)
@@ -61,12 +64,6 @@ def view_select(state: TableState, *, root: str | None) -> str:
     parts = [select.rows(apart)] if apart else []
     parts += [select.rows_without(near, newer)] if near else []
     return "\nUNION ALL\n".join([*parts, winners])
-
-
-def split_base(state: TableState) -> tuple[list[LiveFile], list[LiveFile]]:
-    """The files of an upsert table in two parts: a base in which no key occurs twice, and the files whose rows win over
-    it. The commits have decided that (`catalog.levels`)."""
-    return [file for file in state.files if file.level], [file for file in state.files if not file.level]
 
 
 def column_names(schema: TableSchema) -> tuple[dict[int, str], dict[int, str]]:
@@ -79,6 +76,14 @@ def column_names(schema: TableSchema) -> tuple[dict[int, str], dict[int, str]]:
         names[column.id] = _free(column.name, taken)
     exacts = {c.id: _free(f"{names[c.id]}_ns", taken) for c in schema.columns if c.type.kind == "timestamp"}
     return names, exacts
+
+
+def exact_name(schema: TableSchema, name: str) -> str:
+    """The view's column that holds a column's exact values: for a time, its nanoseconds."""
+    names, exacts = column_names(schema)
+    column = schema.column(name)
+    assert column is not None, name
+    return exacts.get(column.id, names[column.id])
 
 
 def _split_near(base: Sequence[LiveFile], newer: Sequence[LiveFile]) -> tuple[list[LiveFile], list[LiveFile]]:
@@ -124,13 +129,11 @@ class _Select:
 
     def rows(self, files: Sequence[LiveFile]) -> str:
         """All rows of the files."""
-        return "\nUNION ALL\n".join(
-            f"SELECT\n{_lines(self._columns(group))}\nFROM {self._scan(group)}" for group in _groups(files)
-        )
+        return "\nUNION ALL\n".join(self._group(group) for group in _groups(files))
 
     def rows_without(self, files: Sequence[LiveFile], newer: Sequence[LiveFile]) -> str:
         """The rows of the files whose key is not in the newer files. Null is a value like any other."""
-        keys = self._key_names()
+        keys = [f"_hw_key{place}" for place, _ in enumerate(self._state.schema.primary_key)]
         wanted = " UNION ALL ".join(
             f"SELECT {', '.join(f'{e} AS {k}' for e, k in zip(self._keys(group), keys))} FROM "
             f"{self._scan(group, keys_only=True)}"
@@ -139,22 +142,19 @@ class _Select:
         parts = []
         for group in _groups(files):
             same = " AND ".join(f"{_NEWER}.{k} IS NOT DISTINCT FROM {e}" for e, k in zip(self._keys(group), keys))
-            parts.append(
-                f"SELECT\n{_lines(self._columns(group))}\nFROM {self._scan(group)}\n"
-                f"ANTI JOIN ({wanted}) AS {_NEWER} ON {same}"
-            )
+            parts.append(f"{self._group(group)}\nANTI JOIN ({wanted}) AS {_NEWER} ON {same}")
         return "\nUNION ALL\n".join(parts)
 
     def winners(self, files: Sequence[LiveFile]) -> str:
         """Of each key the row that was written last. Keys are compared as the view shows them (times by their
         nanoseconds), so that a filter on a key goes down to the files."""
-        parts = []
-        for group in _groups(files):
-            extra = [f"{self._places[group[0].path]} + file_index AS {_POSITION}", f"file_row_number AS {_ROW}"]
-            parts.append(f"SELECT\n{_lines([*self._columns(group), *extra])}\nFROM {self._scan(group)}")
-        inner = "\nUNION ALL\n".join(parts)
-        columns = [self._state.schema.column(name) for name in self._state.schema.primary_key]
-        keys = ", ".join(quote(self._exact_names.get(c.id, self._names[c.id])) for c in columns if c is not None)
+        inner = "\nUNION ALL\n".join(
+            self._group(
+                group, f"{self._places[group[0].path]} + file_index AS {_POSITION}", f"file_row_number AS {_ROW}"
+            )
+            for group in _groups(files)
+        )
+        keys = ", ".join(quote(exact_name(self._state.schema, name)) for name in self._state.schema.primary_key)
         order = [COMMIT_SEQ.name] if any(file.merged for file in files) else []
         ranked = ", ".join(f"{name} DESC" for name in [*order, _POSITION, _ROW])
         outputs = ", ".join(map(quote, self._outputs))
@@ -163,8 +163,8 @@ class _Select:
             f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {ranked}) = 1"
         )
 
-    def _key_names(self) -> list[str]:
-        return [f"_hw_key{place}" for place, _ in enumerate(self._state.schema.primary_key)]
+    def _group(self, group: Sequence[LiveFile], *extra: str) -> str:
+        return f"SELECT\n{_lines([*self._columns(group), *extra])}\nFROM {self._scan(group)}"
 
     def _keys(self, group: Sequence[LiveFile]) -> list[str]:
         stored = self._state.schemas[group[0].schema_id]

@@ -16,7 +16,6 @@ from headwater.catalog.dead_letters import DeadLetter
 from headwater.coerce.batches import coerce_objects, record_batch
 from headwater.coerce.objects import Objects, read_sources
 from headwater.coerce.rescued import good_rows, nameless, rescue, rescue_cells, with_rescued, without_rescued
-from headwater.coerce.text_columns import coerce_text_batch
 from headwater.ingest.prepare import Prepared, prepare
 from headwater.storage.system_columns import SOURCE_ID
 
@@ -85,6 +84,8 @@ def _pulled(letters: Sequence[DeadLetter], schema: TableSchema, exclude: Collect
 
 def _cells(letters: Sequence[DeadLetter], schema: TableSchema, exclude: Collection[str]) -> _Coerced:
     import pyarrow as pa
+
+    from headwater.coerce.text_columns import coerce_text_batch
 
     rows = [json.loads(letter.source) for letter in letters]
     stored = without_rescued(schema)

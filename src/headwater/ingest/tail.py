@@ -29,7 +29,7 @@ from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.dead_letters import dead_letter_files
 from headwater.catalog.lookup import table_states
 from headwater.catalog.table_state import TableState
-from headwater.duck.merge_files import Merge, Merged, merge_files, same_rows
+from headwater.duck.merge_files import Merge, merge_files, same_rows
 from headwater.ingest.group_commit import PushWriter
 from headwater.storage.file_record import LiveFile
 
@@ -119,15 +119,15 @@ class Tails:
         with suppress(HeadwaterError):
             self._writer.close()
 
-    def merge(self, table: str) -> list[Merged]:
-        """Merge until the tail is short: one merge may fill the next class."""
-        done = []
+    def merge(self, table: str) -> int:
+        """Merge until the tail is short: one merge may fill the next class. Returns the number of merges."""
+        done = 0
         for find in (_tail_of, _letters_tail_of):
             for _ in limits.TAIL_CLASS_BYTES:
-                if (merged := self._merge_once(table, find)) is None:
+                if (written := self._merge_once(table, find)) is None:
                     break
-                done.append(merged)
-                self.bytes_written += merged.bytes_written
+                done += 1
+                self.bytes_written += written
         if done:
             self._on_merged()
         return done
@@ -151,7 +151,7 @@ class Tails:
             del self._commits[table]
             return table
 
-    def _merge_once(self, table: str, find: Callable[[Connection, str], TableState | None]) -> Merged | None:
+    def _merge_once(self, table: str, find: Callable[[Connection, str], TableState | None]) -> int | None:
         with self._store.catalog.snapshot() as connection:
             state = find(connection, table)
         wanted = choose(state) if state is not None else None

@@ -14,7 +14,7 @@ import pytest
 from headwater.base import limits
 from headwater.base.table_schema import TableSchema, schema_of
 from headwater.base.types import parse_type
-from headwater.duck.view_files import column_names
+from headwater.duck.table_select import column_names
 from unit.duck.tables import INGESTED_AT_US, HandMade, ask, plan
 
 

@@ -80,7 +80,7 @@ def exclude_hints(known: Collection[str], how: FileFormat) -> dict[str, str]:
 
 def _are_times(texts: pa.Array) -> bool:
     from headwater.coerce.row_errors import Refused
-    from headwater.coerce.times import timestamps
+    from headwater.coerce.time_columns import timestamps
 
     try:
         timestamps(texts)

@@ -15,7 +15,7 @@ from headwater.base import limits
 from headwater.base.ids import RESCUED
 from headwater.base.table_schema import TableSchema
 from headwater.coerce import objects
-from headwater.coerce.batches import Coerced, LineReader, coerce_document
+from headwater.coerce.batches import Coerced, coerce_document, coerce_lines
 from headwater.coerce.infer import Inferred, infer_document, infer_lines, merge_inferred
 from headwater.coerce.json_records import NO_RECORDS, records_at
 from headwater.coerce.malformed import NOT_UTF8, Fault, fault_in
@@ -36,15 +36,15 @@ LINE_BYTES = limits.MAX_BODY_BYTES
 def read_lines(opened: OpenFile, schema: TableSchema, bad: BadRowList) -> Iterator[pa.RecordBatch]:
     """The rows of a piece of NDJSON. Line numbers of bad rows are those of the file, also where the piece begins in its
     middle. Raises UnknownKeys."""
-    reader = LineReader(without_rescued(schema), place=opened.source_id, first_line=1 if opened.piece.start == 0 else 2)
+    first_line = 1 if opened.piece.start == 0 else 2
     for chunk in chunks_of_piece(opened):
-        first_line = reader.next_line
-        coerced = reader.read(chunk)
+        coerced = coerce_lines(chunk, without_rescued(schema), first_line=first_line, place=opened.source_id)
         text = without_bom(chunk, first_line=first_line)
         batch = _rescued(coerced, schema, partial(objects.read_lines, text, first_line=first_line, place=""))
         if coerced.bad:
             kept = coerced.bad[: max(bad.room, limits.ERRORS_SHOWN)]
             add_bad_lines(bad, opened, bad_lines(text, kept, first_line=first_line), total=len(coerced.bad))
+        first_line += coerced.lines
         if coerced.rows:
             yield batch
 
