@@ -80,7 +80,7 @@ class SliceWork:
 def land_slice(work: SliceWork) -> LandedSlice:
     """Read, write and commit one slice. Raises `TransientError` or `SliceGone`, which the caller handles, HW-T03 if the
     lease was lost, and any other error for good."""
-    attempt = _Attempt(work)
+    attempt = _SliceAttempt(work)
     attempt.leave_out(attempt.observed.bad_items if attempt.observed is not None else ())
     return until_landed(work.table.ask.name, attempt.land)
 
@@ -110,7 +110,7 @@ def _declares_enough(table: InletTable) -> bool:
     return bool(table.declared) and table.declared.keys() >= set(table.ask.primary_key)
 
 
-class _Attempt:
+class _SliceAttempt:
     """A claimed slice on its way into its table, with the columns and the unreadable items found so far."""
 
     def __init__(self, work: SliceWork):
