@@ -186,7 +186,7 @@ def restamp(state: State, pond: Pond) -> None:
 
 def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> None:
     """Takes the pull and every target that this freshness satisfies, asks the sources for more, tells the ripples."""
-    run = Run(freshness, delay, cut=_cut(pond))
+    run = Run(freshness, delay, _cut(pond))
     abandoned = pond.runs.pop() if pond.runs and pond.runs[-1].abandoned else None
     pond.start_freshness, pond.delay_start = freshness, delay
     run.took_pull, pond.has_pull = pond.has_pull, False
