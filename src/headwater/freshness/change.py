@@ -119,7 +119,7 @@ def _go_on(state: State, pond: Pond) -> None:
 def _put_in_order(state: State) -> None:
     """Furthest downstream first, then as declared; ripples by their pond, then the same inside it."""
     ponds = state.ponds
-    pond_depths = depths(ponds, {name: pond.spec.sources for name, pond in ponds.items()})
+    pond_depths = depths({name: pond.spec.sources for name, pond in ponds.items()})
     queued_ponds = [pond for pond in ponds.values() if pond.queued]
     queued_ripples = [ripple for pond in ponds.values() for ripple in pond.ripples if ripple.queued]
     looked_for = [pond for pond in ponds.values() if pond.looked_for]
@@ -128,7 +128,7 @@ def _put_in_order(state: State) -> None:
     for order, pond in enumerate(state.pond_at):
         pond.order, pond.depth = order, pond_depths[pond.name]
         after = {ripple.spec.name: ripple.spec.after for ripple in pond.ripples}
-        ripple_depths = depths(after, after)
+        ripple_depths = depths(after)
         state.ripple_at.extend(sorted(pond.ripples, key=lambda ripple: -ripple_depths[ripple.spec.name]))
     for order, ripple in enumerate(state.ripple_at):
         ripple.order = order

@@ -5,8 +5,9 @@ An Inlet is a pond without sources. Starts are decided in this order: furthest d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 
 from headwater.freshness.windows import Windows
 
@@ -52,28 +53,18 @@ def check_graph(ponds: Mapping[str, PondSpec]) -> None:
     """Raises GraphError for the first thing that is wrong with the graph as a whole."""
     for pond in ponds.values():
         _check_pond(pond, ponds)
-    depths(ponds, {pond.name: pond.sources for pond in ponds.values()})
+    depths({pond.name: pond.sources for pond in ponds.values()})
 
 
-def depths(names: Iterable[str], parents: Mapping[str, Sequence[str]]) -> dict[str, int]:
+def depths(parents: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """The longest path to each node from a node without parents. Raises GraphError, naming a node, on a cycle."""
-    waiting = {name: len(set(parents[name])) for name in names}
-    children: dict[str, list[str]] = {name: [] for name in waiting}
-    for name in waiting:
-        for parent in set(parents[name]):
-            children[parent].append(name)
-    depth = {name: 0 for name, count in waiting.items() if count == 0}
-    reached = list(depth)
-    for name in reached:
-        for child in children[name]:
-            depth[child] = max(depth.get(child, 0), depth[name] + 1)
-            waiting[child] -= 1
-            if waiting[child] == 0:
-                reached.append(child)
-    if len(reached) < len(waiting):
-        stuck = next(name for name, count in waiting.items() if count > 0)
-        raise GraphError(f"`{stuck}` is part of, or behind, a cycle")
-    return depth
+    found: dict[str, int] = {}
+    try:
+        for name in TopologicalSorter(parents).static_order():
+            found[name] = max([found[parent] + 1 for parent in parents[name]], default=0)
+    except CycleError as error:
+        raise GraphError(f"`{error.args[1][0]}` is part of a cycle") from error
+    return found
 
 
 def _check_pond(pond: PondSpec, ponds: Mapping[str, PondSpec]) -> None:
@@ -98,4 +89,4 @@ def _check_pond(pond: PondSpec, ponds: Mapping[str, PondSpec]) -> None:
         for source in ripple.reads or ():
             if source not in pond.sources:
                 raise GraphError(f"ripple `{pond.name}.{ripple.name}` reads `{source}`, which is no source of its pond")
-    depths(after, after)
+    depths(after)
