@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headwater.freshness.due import forget_execution, make_due
 from headwater.freshness.events import GraphChanged
 from headwater.freshness.faults import set_blocked
 from headwater.freshness.gates import refresh_pond, refresh_ripple
 from headwater.freshness.graph import PondSpec, check_graph, depths
-from headwater.freshness.runs import restamp, settle_runs
+from headwater.freshness.runs import forget_execution, make_due, restamp, settle_runs
 from headwater.freshness.state import Pond, Ripple, State
 from headwater.freshness.upstream import resend_demand
 
