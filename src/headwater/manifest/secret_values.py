@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from headwater.base.errors import HeadwaterError
-from headwater.manifest.references import is_reference, resolve_reference
+from headwater.manifest.references import is_reference, leaves, resolve_reference
 from headwater.manifest.spec import PipelineSpec
 
 HIDDEN = "***"
@@ -23,11 +24,10 @@ def secret_values(specs: Iterable[PipelineSpec], environ: Mapping[str, str], roo
     for spec in specs:
         found.update(environ.get(name, "") for name in spec.secrets)
         for part in (spec.source, spec.destination):
-            for text in _references(part.config) if part is not None else ():
-                try:
-                    found.add(resolve_reference(text, None, environ, root))
-                except HeadwaterError:
-                    continue
+            for _, value in leaves(part.config) if part is not None else ():
+                if isinstance(value, str) and is_reference(value):
+                    with suppress(HeadwaterError):
+                        found.add(resolve_reference(value, None, environ, root))
     return found - {""}
 
 
@@ -42,15 +42,3 @@ def mask_of(values: Iterable[str]) -> Callable[[str], str]:
         return lambda text: text
     pattern = re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
     return lambda text: pattern.sub(HIDDEN, text)
-
-
-def _references(value: object) -> Iterator[str]:
-    match value:
-        case str() if is_reference(value):
-            yield value
-        case Mapping():
-            for inner in value.values():
-                yield from _references(inner)
-        case list() | tuple():
-            for inner in value:
-                yield from _references(inner)
