@@ -13,9 +13,9 @@ from math import gcd
 
 from pydantic import JsonValue, ValidationError
 
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError, did_you_mean
 from headwater.base.printable import quoted
-from headwater.manifest.documents import Part, dotted
+from headwater.manifest.documents import Part
 from headwater.manifest.durations import DAY_US, duration_us, time_of_day_us
 from headwater.manifest.keywords import needs_quotes
 from headwater.manifest.positions import Path
@@ -81,12 +81,10 @@ def check_pipeline(
     connector = spec.source.connector
     if connector in connectors:
         for path, message, hint in check_config(connector, spec.source.config) if check_config else ():
-            at: Path = ("source", "config", *path)
-            text = f"`{dotted(at)}` of {part.subject}: {message}"
-            yield part.error("HW-C01", at, text, hint=hint, key=True)
+            yield part.wrong(("source", "config", *path), f": {message}", hint=hint, key=True, code="HW-C01")
     elif connector not in PLANNED_CONNECTORS:
-        meant = nearest(connector, [*connectors, *PLANNED_CONNECTORS])
-        hint = f"did you mean `{meant}`?" if meant else "known connectors: " + ", ".join(sorted(connectors))
+        known = "known connectors: " + ", ".join(sorted(connectors))
+        hint = did_you_mean(connector, [*connectors, *PLANNED_CONNECTORS], known)
         message = f"unknown connector `{connector[:80]}` in {part.subject}"
         yield part.error("HW-M06", ("source", "connector"), message, hint=hint)
 
@@ -180,18 +178,16 @@ def _check_shape(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
             message = f"{part.subject} names no table"
             yield part.error("HW-M03", ("tables",), message, hint='add `tables = ["orders"]`')
         if spec.ripples:
-            message = f"`ripples` of {part.subject} belong to a pipeline with `sources`"
             hint = f'make a second pipeline with `sources = ["{spec.id}"]` and put them there'
-            yield part.error("HW-M03", ("ripples",), message, hint=hint, key=True)
+            yield part.wrong(("ripples",), " belong to a pipeline with `sources`", hint=hint, key=True)
         if spec.timeout:
-            message = f"`timeout` of {part.subject} belongs to a pipeline with `sources`"
-            yield part.error("HW-M03", ("timeout",), message, hint="it holds for ripples; remove it", key=True)
-    elif spec.source is None:
+            hint = "it holds for ripples; remove it"
+            yield part.wrong(("timeout",), " belongs to a pipeline with `sources`", hint=hint, key=True)
+    else:
         for key, belongs in (("tables", spec.tables), ("incremental", spec.incremental), ("poll", spec.poll)):
             if belongs:
-                message = f"`{key}` of {part.subject} belongs to a pipeline with a `source`"
                 hint = "a pipeline with `sources` makes its tables in `ripples`" if key == "tables" else ""
-                yield part.error("HW-M03", (key,), message, hint=hint, key=True)
+                yield part.wrong((key,), " belongs to a pipeline with a `source`", hint=hint, key=True)
         if not spec.ripples:
             message = f"{part.subject} reads pipelines and makes nothing of them: it has no `ripples`"
             yield part.error("HW-M03", ("ripples",), message, hint="add a ripple with `name` and `sql`")
@@ -201,18 +197,14 @@ def _check_ripples(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
     names = [ripple.name for ripple in spec.ripples]
     for index, ripple in enumerate(spec.ripples):
         at: Path = ("ripples", index)
+        name = f"the ripple `{ripple.name}` of {part.subject}"
         if (ripple.sql is None) == (ripple.python is None):
-            message = f"the ripple `{ripple.name}` of {part.subject} needs one of `sql` and `python`"
-            yield part.error("HW-M03", at, message)
-        yield from _check_ripple_table(part, at, ripple)
+            yield part.error("HW-M03", at, f"{name} needs one of `sql` and `python`")
+        yield from _check_ripple_table(part, at, ripple, name)
         for position, parent in enumerate(ripple.after):
             if parent not in names:
-                meant = nearest(parent, names)
-                message = (
-                    f"the ripple `{ripple.name}` of {part.subject} comes after `{parent}`, which is none of its ripples"
-                )
-                hint = f"did you mean `{meant}`?" if meant else ""
-                yield part.error("HW-M07", (*at, "after", position), message, hint=hint)
+                message = f"{name} comes after `{parent}`, which is none of its ripples"
+                yield part.error("HW-M07", (*at, "after", position), message, hint=did_you_mean(parent, names))
     after = {ripple.name: ripple.after for ripple in spec.ripples}
     for circle in circles(after):
         index = names.index(circle[0])
@@ -220,15 +212,12 @@ def _check_ripples(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
         yield part.error("HW-M07", ("ripples", index, "after"), message, hint="remove one of the `after`s")
 
 
-def _check_ripple_table(part: Part, at: Path, ripple: RippleSpec) -> Iterator[HeadwaterError]:
+def _check_ripple_table(part: Part, at: Path, ripple: RippleSpec, name: str) -> Iterator[HeadwaterError]:
     """Checks the keys for the table or view that a ripple makes."""
-    name = f"the ripple `{ripple.name}` of {part.subject}"
     if ripple.materialize == "view":
         if ripple.python is not None:
-            message = f"{name} is a view, which is made of `sql`"
-            yield part.error(
-                "HW-M03", (*at, "python"), message, hint='write `sql`, or `materialize = "table"`', key=True
-            )
+            message, hint = f"{name} is a view, which is made of `sql`", 'write `sql`, or `materialize = "table"`'
+            yield part.error("HW-M03", (*at, "python"), message, hint=hint, key=True)
         for key in _NOT_OF_A_VIEW:
             if getattr(ripple, key):
                 message = f"{name} is a view, which has no rows of its own: `{key}` does nothing"
@@ -239,15 +228,13 @@ def _check_ripple_table(part: Part, at: Path, ripple: RippleSpec) -> Iterator[He
 
 
 def _check_ids(parts: Sequence[Part]) -> Iterator[HeadwaterError]:
-    places: dict[str, list[Part]] = {}
+    places: dict[str | None, list[Part]] = {}
     for part in parts:
-        if part.id is not None:
-            places.setdefault(part.id, []).append(part)
+        places.setdefault(part.id, []).append(part)
     for name, same in places.items():
-        if len(same) > 1:
-            formats = {part.document.format for part in same}
+        if name is not None and len(same) > 1:
             hint = "keep one of them"
-            if len(formats) > 1:
+            if len({part.document.format for part in same}) > 1:
                 hint += f"; `headwater pipeline convert {name} --to json` migrates it"
             times = "twice" if len(same) == 2 else f"{len(same)} times"
             where = tuple(part.position() for part in same)
@@ -285,9 +272,8 @@ def _check_sources(parts: Sequence[Part], unread: Collection[str]) -> Iterator[H
                 yield part.error("HW-M07", path, message, hint="keep one of them")
             named.add(source)
             if source not in known and source not in unread:
-                meant = nearest(source, known)
                 message = f"{part.subject} reads the pipeline `{source[:80]}`, which does not exist"
-                hint = f"did you mean `{meant}`?" if meant else "known pipelines: " + ", ".join(sorted(known))
+                hint = did_you_mean(source, known, "known pipelines: " + ", ".join(sorted(known)))
                 yield part.error("HW-M07", path, message, hint=hint)
 
 
@@ -320,8 +306,8 @@ def _named(part: Part, key: str, *names: str) -> Iterator[tuple[Path, str]]:
 
 def _check_windows(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
     if spec.windows and not spec.is_inlet:
-        message = f"`windows` of {part.subject}: only a pipeline with a `source` has windows"
-        yield part.error("HW-M03", ("windows",), message, hint="put the windows on its sources", key=True)
+        message = ": only a pipeline with a `source` has windows"
+        yield part.wrong(("windows",), message, hint="put the windows on its sources", key=True)
         return
     for index, window in enumerate(spec.windows):
         if duration_us(window.duration) > duration_us(window.every):

@@ -13,7 +13,7 @@ from pathlib import Path as FilePath
 
 from pydantic import ValidationError
 
-from headwater.base.errors import HeadwaterError, Position, nearest, raise_all
+from headwater.base.errors import HeadwaterError, Position, did_you_mean, raise_all
 from headwater.base.printable import printable, quoted
 from headwater.manifest.checks import CheckConfig, Declared, check_pipeline, check_project, declare, name_warnings
 from headwater.manifest.documents import (
@@ -168,10 +168,7 @@ def read_project(root: FilePath, overlay: Mapping[str, str | None]) -> ManifestF
 
 
 def no_such_pipeline(pipeline_id: str, known: Collection[str]) -> HeadwaterError:
-    meant = nearest(pipeline_id, known)
-    hint = "`headwater pipeline list` shows what there is"
-    if meant is not None:
-        hint = f"did you mean `{meant}`?"
+    hint = did_you_mean(pipeline_id, known, "`headwater pipeline list` shows what there is")
     return HeadwaterError("HW-M11", f"no pipeline `{pipeline_id[:80]}` in the manifest", hint=hint)
 
 
