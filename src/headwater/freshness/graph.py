@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
 
 from headwater.freshness.windows import Windows
 
@@ -58,13 +57,23 @@ def check_graph(ponds: Mapping[str, PondSpec]) -> None:
 
 def depths(parents: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """The longest path to each node from a node without parents. Raises GraphError, naming a node, on a cycle."""
-    found: dict[str, int] = {}
-    try:
-        for name in TopologicalSorter(parents).static_order():
-            found[name] = max([found[parent] + 1 for parent in parents[name]], default=0)
-    except CycleError as error:
-        raise GraphError(f"`{error.args[1][0]}` is part of a cycle") from error
-    return found
+    waiting = {name: len(set(above)) for name, above in parents.items()}
+    children: dict[str, list[str]] = {name: [] for name in waiting}
+    for name, above in parents.items():
+        for parent in set(above):
+            children[parent].append(name)
+    depth = {name: 0 for name, count in waiting.items() if count == 0}
+    reached = list(depth)
+    for name in reached:
+        for child in children[name]:
+            depth[child] = max(depth.get(child, 0), depth[name] + 1)
+            waiting[child] -= 1
+            if waiting[child] == 0:
+                reached.append(child)
+    if len(reached) < len(waiting):
+        stuck = next(name for name, count in waiting.items() if count > 0)
+        raise GraphError(f"`{stuck}` is part of, or behind, a cycle")
+    return depth
 
 
 def _check_pond(pond: PondSpec, ponds: Mapping[str, PondSpec]) -> None:
