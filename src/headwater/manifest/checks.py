@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 
 from pydantic import JsonValue, ValidationError
 
-from headwater.base.errors import HeadwaterError, did_you_mean
+from headwater.base.errors import HeadwaterError, Position, did_you_mean
 from headwater.base.printable import quoted
 from headwater.manifest.documents import Part
 from headwater.manifest.durations import DAY_US, duration_us, time_of_day_us
@@ -40,30 +40,40 @@ CheckConfig = Callable[[str, Mapping[str, JsonValue]], Iterable[tuple[Path, str,
 """Checks a connector's config: (connector, config) -> (path inside the config, message, hint) of each fault."""
 
 
-@dataclass(frozen=True, eq=False)
-class Declared:
-    """A pipeline that parsed, and where it is written. `wrong` are the keys that were left out because their errors are
-    reported already: they are not reported as missing."""
+@dataclass(frozen=True)
+class LoadedPipeline:
+    """A pipeline and where it is written. `wrong` are the keys that were left out because their errors are reported
+    already: they are not reported as missing."""
 
-    part: Part
     spec: PipelineSpec
+    part: Part = field(repr=False, compare=False)
     wrong: frozenset[str] = frozenset()
 
+    @property
+    def file(self) -> str:
+        """The file that defines it, relative to the project."""
+        return self.part.document.file
 
-def declare(part: Part) -> tuple[Declared | None, list[HeadwaterError]]:
+    @property
+    def position(self) -> Position:
+        """Where its definition begins; computed on demand."""
+        return self.part.position()
+
+
+def declare(part: Part) -> tuple[LoadedPipeline | None, list[HeadwaterError]]:
     """A pipeline from its data, with all its own errors; the valid rest of a wrong pipeline is still checked."""
     data = dict(part.data)
     if part.document.format == "json" and isinstance(data.get("$schema"), str):
         del data["$schema"]  # for editors, not for us
     try:
-        return Declared(part, PipelineSpec.model_validate(data)), []
+        return LoadedPipeline(PipelineSpec.model_validate(data), part), []
     except ValidationError as error:
         wrong = frozenset(str(detail["loc"][0]) for detail in error.errors(include_url=False))
         return _salvage(part, data, wrong), explain(error, part, PipelineSpec)
 
 
 def check_pipeline(
-    pipeline: Declared, connectors: Collection[str], check_config: CheckConfig | None
+    pipeline: LoadedPipeline, connectors: Collection[str], check_config: CheckConfig | None
 ) -> Iterator[HeadwaterError]:
     """What is wrong with one pipeline by itself."""
     part, spec = pipeline.part, pipeline.spec
@@ -98,7 +108,7 @@ def check_project(parts: Sequence[Part], unread: Collection[str]) -> Iterator[He
     yield from _check_cycles(parts)
 
 
-def name_warnings(pipeline: Declared) -> Iterator[str]:
+def name_warnings(pipeline: LoadedPipeline) -> Iterator[str]:
     """Names that need quotes in DuckDB: they are legal, but a user should know it before the first query."""
     for path, table in tables_of(pipeline):
         names = [name for name in table.columns if needs_quotes(name)]
@@ -108,7 +118,7 @@ def name_warnings(pipeline: Declared) -> Iterator[str]:
             yield f"{place}: {'columns' if len(names) > 1 else 'column'} {listed} must be in double quotes in SQL"
 
 
-def tables_of(pipeline: Declared) -> Iterator[tuple[Path, TableSettings]]:
+def tables_of(pipeline: LoadedPipeline) -> Iterator[tuple[Path, TableSettings]]:
     """The tables and ripples, without the wrong ones."""
     if "tables" in pipeline.wrong:
         listed = pipeline.part.data["tables"]
@@ -150,7 +160,7 @@ def arrows(circle: Sequence[str]) -> str:
     return " -> ".join(names if len(names) <= 8 else [*names[:4], f"{len(names) - 6} more", *names[-2:]])
 
 
-def _salvage(part: Part, data: Mapping[str, JsonValue], wrong: frozenset[str]) -> Declared | None:
+def _salvage(part: Part, data: Mapping[str, JsonValue], wrong: frozenset[str]) -> LoadedPipeline | None:
     kept: dict[str, JsonValue] = {key: value for key, value in data.items() if key not in wrong}
     if "id" in wrong:
         kept["id"] = "unnamed"
@@ -159,7 +169,7 @@ def _salvage(part: Part, data: Mapping[str, JsonValue], wrong: frozenset[str]) -
         kept["source"] = {key: source[key] for key in ("connector", "config") if key in source}
     for _ in range(2):
         with suppress(ValidationError):
-            return Declared(part, PipelineSpec.model_validate(kept), wrong)
+            return LoadedPipeline(PipelineSpec.model_validate(kept), part, wrong)
         kept.pop("source", None)
     return None
 

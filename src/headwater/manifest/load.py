@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from pydantic import ValidationError
 
-from headwater.base.errors import HeadwaterError, Position, did_you_mean, raise_all
+from headwater.base.errors import HeadwaterError, did_you_mean, raise_all
 from headwater.base.printable import printable, quoted
-from headwater.manifest.checks import CheckConfig, Declared, check_pipeline, check_project, declare, name_warnings
+from headwater.manifest.checks import CheckConfig, LoadedPipeline, check_pipeline, check_project, declare, name_warnings
 from headwater.manifest.documents import (
     PROJECT_FILE,
     Document,
@@ -26,28 +26,10 @@ from headwater.manifest.documents import (
 )
 from headwater.manifest.environment import apply_environment
 from headwater.manifest.references import project_secrets
-from headwater.manifest.spec import PipelineSpec, ProjectSpec
+from headwater.manifest.spec import ProjectSpec
 from headwater.manifest.support import Unsupported, unsupported_in_pipeline, unsupported_in_project
 from headwater.manifest.violations import explain
 from headwater.manifest.vocabulary import is_loopback, legal_name
-
-
-@dataclass(frozen=True)
-class LoadedPipeline:
-    """A pipeline and where it is written."""
-
-    spec: PipelineSpec
-    part: Part = field(repr=False, compare=False)
-
-    @property
-    def file(self) -> str:
-        """The file that defines it, relative to the project."""
-        return self.part.document.file
-
-    @property
-    def position(self) -> Position:
-        """Where its definition begins; computed on demand."""
-        return self.part.position()
 
 
 @dataclass(frozen=True)
@@ -121,7 +103,7 @@ def load_project(
     reading = read_project(find_project(start), overlay or {})
     errors = list(reading.errors)
     spec, project_part = _project_spec(reading, environ, errors)
-    declared: list[Declared] = []
+    declared: list[LoadedPipeline] = []
     for part in reading.parts:
         pipeline, wrong = declare(part)
         errors += wrong
@@ -141,7 +123,7 @@ def load_project(
         root=reading.root,
         spec=spec,
         name=spec.project.name or legal_name(reading.root.name),
-        pipelines=tuple(LoadedPipeline(pipeline.spec, pipeline.part) for pipeline in declared),
+        pipelines=tuple(declared),
         unsupported=tuple(unsupported),
         warnings=tuple(warnings),
     )

@@ -120,21 +120,15 @@ def fields_at(model: type[Spec], location: tuple[int | str, ...]) -> list[str]:
     current: Any = model
     for step in location:
         current = _step(current, step)
-        if current is None:
-            return []
     current = _bare(current)
-    if not _is_model(current):
-        return []
-    return [field.alias or name for name, field in current.model_fields.items()]
+    return [field.alias or name for name, field in current.model_fields.items()] if _is_model(current) else []
 
 
 def _step(annotation: Any, step: int | str) -> Any:
     annotation = _bare(annotation)
     if _is_model(annotation):
-        for name, field in annotation.model_fields.items():
-            if (field.alias or name) == step:
-                return field.annotation
-        return None
+        fields = annotation.model_fields.items()
+        return next((field.annotation for name, field in fields if (field.alias or name) == step), None)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is tuple:
         return arguments[0]
