@@ -16,7 +16,7 @@ from headwater.connectors.registry import CONNECTORS
 from headwater.manifest.documents import Part, dotted
 from headwater.manifest.positions import Path
 from headwater.manifest.spec import ColumnSpec, PipelineSpec, TableSettings, TableSpec
-from headwater.manifest.vocabulary import legal_name
+from headwater.manifest.vocabulary import is_moment, legal_name
 
 _KEYLESS = frozenset({"dynamic", "vector", "list", "struct"})
 _CURSOR_KINDS = frozenset({"timestamp", "date", "int", "long", "decimal", "string"})
@@ -185,7 +185,7 @@ def _fits(value: JsonValue, type_: Type) -> bool:
         case "string":
             return isinstance(value, str)
         case "timestamp" | "date":
-            return isinstance(value, str) and _is_moment(value, date if type_.kind == "date" else datetime)
+            return isinstance(value, str) and is_moment(value, date if type_.kind == "date" else datetime)
         case "vector":
             return isinstance(value, list) and len(value) == type_.numbers[0] and all(map(_is_number, value))
         case "list":
@@ -210,11 +210,3 @@ def _fits_decimal(text: str, precision: int, scale: int) -> bool:
     if not isinstance(exponent, int):  # not a finite number
         return False
     return -exponent <= scale and (number == 0 or number.adjusted() < precision - scale)
-
-
-def _is_moment(text: str, kind: type[date]) -> bool:
-    try:
-        kind.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
