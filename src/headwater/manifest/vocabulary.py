@@ -217,7 +217,7 @@ CronText = Annotated[
 ]
 Rate = Annotated[
     str,
-    _parsed("rate", durations.rate_per_us, "for example `60/min`"),
+    _parsed("rate", durations.check_rate, "for example `60/min`"),
     _text(pattern=durations.RATE_PATTERN, description="A rate.", examples=["60/min", "5/s"]),
 ]
 TimeOfDay = Annotated[
