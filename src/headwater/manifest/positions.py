@@ -6,6 +6,7 @@ Offsets are into the text; lines and columns count from 1, columns in characters
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
@@ -54,11 +55,7 @@ class Positions:
     duplicates: list[Duplicate] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._lines = [0]
-        at = self.text.find("\n")
-        while at >= 0:
-            self._lines.append(at + 1)
-            at = self.text.find("\n", at + 1)
+        self._lines = [0, *(found.end() for found in re.finditer("\n", self.text))]
 
     def position(self, file: str, offset: int) -> Position:
         line = bisect_right(self._lines, offset)
@@ -75,3 +72,24 @@ class Positions:
             path = path[:-1]
         span = self.values.get(path)
         return self.position(file, span.start) if span else Position(file, 1, 1)
+
+
+class Scanner:
+    """A place in a text that moves on, and what was found before it."""
+
+    def __init__(self, text: str):
+        self.text, self.at = text, 0
+        self.found = Positions(text)
+
+    @property
+    def here(self) -> str:
+        """The character here; empty at the end."""
+        return self.text[self.at : self.at + 1]
+
+    def take(self, pattern: re.Pattern[str]) -> str | None:
+        """The text here that matches, and moves behind it; None, and stays, if none does."""
+        found = pattern.match(self.text, self.at)
+        if found is None:
+            return None
+        self.at = found.end()
+        return found[0]
