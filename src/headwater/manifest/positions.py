@@ -33,7 +33,7 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class Pair:
-    """A `key = value` of a TOML text: `table` is the table that holds it, `span` is from the key to the value's end."""
+    """A key and its value: `table` is the table or object that holds it, `span` is from the key to the value's end."""
 
     table: Path
     path: Path
@@ -60,6 +60,23 @@ class Positions:
     def position(self, file: str, offset: int) -> Position:
         line = bisect_right(self._lines, offset)
         return Position(file, line, offset - self._lines[line - 1] + 1)
+
+    def members(self, parent: Path) -> list[TextSpan]:
+        """The pairs of an object or inline table, or the items of a list, in order."""
+        pairs = [pair.span for pair in self.pairs if pair.table == parent]
+        items = (path for path in self.values if path and path[:-1] == parent and isinstance(path[-1], int))
+        return sorted(pairs or (self.values[path] for path in items), key=lambda span: span.start)
+
+    def without_member(self, parent: Path, index: int) -> str:
+        """The text without one of the members, and without the comma behind it or, for the last one, before it."""
+        members, around = self.members(parent), self.values[parent]
+        if len(members) == 1:
+            start, end = around.start + 1, around.end - 1
+        elif index + 1 < len(members):
+            start, end = members[index].start, members[index + 1].start
+        else:
+            start, end = members[index - 1].end, members[index].end
+        return self.text[:start] + self.text[end:]
 
     def of_key(self, file: str, path: Path) -> Position:
         """Where the last key of `path` is written; for a list's item, which has no key, where its value is."""

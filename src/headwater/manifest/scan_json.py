@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.manifest.positions import Duplicate, Path, Positions, Scanner, TextSpan
+from headwater.manifest.positions import Duplicate, Pair, Path, Positions, Scanner, TextSpan
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
@@ -122,6 +122,7 @@ class _JsonScanner(Scanner):
             self.at += 1
             self.skip()
             self.value(inner)
+            self.found.pairs.append(Pair(path, inner, TextSpan(start, self.at)))
             self.skip()
 
     def _array(self, path: Path) -> None:
