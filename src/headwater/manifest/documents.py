@@ -258,11 +258,11 @@ def _json_faults(file: str, text: str) -> list[HeadwaterError]:
     return [
         HeadwaterError(
             "HW-M02",
-            f"the key `{dotted(twice.path)}` occurs twice",
+            f"the key `{dotted(path)}` occurs twice",
             hint="keep one of them",
-            places=(found.position(file, twice.first), found.position(file, twice.second)),
+            places=(found.position(file, first), found.position(file, second)),
         )
-        for twice in found.duplicates
+        for path, first, second in found.duplicates
     ] or [_unreadable(file, "it has a number that is too long")]
 
 

@@ -23,15 +23,6 @@ class TextSpan:
 
 
 @dataclass(frozen=True)
-class Duplicate:
-    """A key that occurs twice in one object."""
-
-    path: Path
-    first: int
-    second: int
-
-
-@dataclass(frozen=True)
 class Pair:
     """A key and its value: `table` is the table or object that holds it, `span` is from the key to the value's end."""
 
@@ -52,7 +43,8 @@ class Positions:
     headers: list[tuple[Path, TextSpan]] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
     written: set[Path] = field(default_factory=set)
-    duplicates: list[Duplicate] = field(default_factory=list)
+    duplicates: list[tuple[Path, int, int]] = field(default_factory=list)
+    """The keys that occur twice in one object, with the offsets of both."""
 
     def __post_init__(self) -> None:
         self._lines = [0, *(found.end() for found in re.finditer("\n", self.text))]

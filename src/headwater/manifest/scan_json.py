@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.manifest.positions import Duplicate, Pair, Path, Positions, Scanner, TextSpan
+from headwater.manifest.positions import Pair, Path, Positions, Scanner, TextSpan
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
@@ -113,7 +113,7 @@ class _JsonScanner(Scanner):
             name = json.loads(self._string())
             inner = (*path, name)
             if name in first:
-                self.found.duplicates.append(Duplicate(inner, first[name], start))
+                self.found.duplicates.append((inner, first[name], start))
             first[name] = start
             self.found.keys[inner] = TextSpan(start, self.at)
             self.skip()
