@@ -28,7 +28,7 @@ from headwater.freshness.explain import PondState, pond_states
 from headwater.freshness.scenario import SECOND
 from headwater.freshness.state import NEVER, Pond, State
 
-_NAMES: dict[type[Effect], str] = {
+EFFECT_NAMES: dict[type[Effect], str] = {
     Demanded: "demand",
     DemandRefused: "demand_refused",
     StartRipple: "ripple_started",
@@ -43,11 +43,7 @@ _NAMES: dict[type[Effect], str] = {
     Blocked: "blocked",
     Unblocked: "unblocked",
 }
-
-
-def effect_name(effect: Effect) -> str:
-    """What a timeline calls an effect."""
-    return _NAMES[type(effect)]
+"""What a timeline calls an effect."""
 
 
 @dataclass
@@ -107,7 +103,7 @@ class Account:
         for effect in effects:
             if isinstance(effect, WakeAt | CancelRipple):
                 continue
-            self.timeline.append({"at": now / SECOND, "event": effect_name(effect), **_entry(effect)})
+            self.timeline.append({"at": now / SECOND, "event": EFFECT_NAMES[type(effect)], **_entry(effect)})
             account = self.pipelines[effect.pond]
             match effect:
                 case StartRipple():

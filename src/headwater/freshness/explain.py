@@ -105,28 +105,20 @@ def explain(state: State, name: str, *, clock: Callable[[int], str] = seconds) -
     pond = state.ponds[name]
     word = state_of(state, pond)
     asked = () if word == "failed" or (word == "idle" and not pond.has_pull) else origins(pond)
-    rule, sentence, values = _explained(state, pond, clock, word, asked)
-    return Explanation(name, word, rule, sentence, values, asked)
-
-
-def _explained(
-    state: State, pond: Pond, clock: Callable[[int], str], word: PondState, asked: tuple[Origin, ...]
-) -> _Because:
+    because: _Because
     match word:
         case "failed":
-            return _explain_failed(pond, clock)
+            because = _explain_failed(pond, clock)
         case "blocked":
-            because = culprit(pond)
-            sentence = (
-                f"`{pond.name}` is blocked because `{because}` failed; it takes no demand until `{because}` is cleared"
-            )
-            return "source-blocked", sentence, {"because": because}
+            source = culprit(pond)
+            sentence = f"`{name}` is blocked because `{source}` failed; it takes no demand until `{source}` is cleared"
+            because = "source-blocked", sentence, {"because": source}
         case "running":
-            return _explain_running(pond, clock)
-        case "queued" | "idle" if pond.has_pull or pond.targets:
-            return _explain_waiting(state, pond, clock, word, asked)
-        case _:
-            return _explain_idle(pond, clock)
+            because = _explain_running(pond, clock)
+        case "queued" | "idle":
+            holds_demand = word == "queued" or pond.has_pull
+            because = _explain_waiting(state, pond, clock, word, asked) if holds_demand else _explain_idle(pond, clock)
+    return Explanation(name, word, *because, asked)
 
 
 def origins(pond: Pond) -> tuple[Origin, ...]:

@@ -349,9 +349,6 @@ def _zone_shifts(one: str, other: str) -> set[int]:
     from datetime import UTC, datetime, timedelta
     from zoneinfo import ZoneInfo
 
-    shifts: set[int] = set()
-    for day in range(366):
-        moment = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=day)
-        offsets = [moment.astimezone(ZoneInfo(zone)).utcoffset() or timedelta() for zone in (one, other)]
-        shifts.add((offsets[0] - offsets[1]) // timedelta(microseconds=1) % DAY_US)
-    return shifts
+    days = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=day) for day in range(366)]
+    clocks = [[day.astimezone(ZoneInfo(zone)).replace(tzinfo=UTC) for day in days] for zone in (one, other)]
+    return {(mine - theirs) // timedelta(microseconds=1) % DAY_US for mine, theirs in zip(*clocks)}

@@ -157,13 +157,11 @@ def _check_key(part: Part, path: Path, table: TableSettings) -> Iterator[Headwat
         if column in table.primary_key[:index]:
             yield part.error("HW-M03", (*at, index), f"{name} names `{column}` twice", hint="keep one of them")
         declared = table.columns.get(column)
-        if declared is None:
-            continue
-        kind = parse_type(declared.type).kind
+        kind = parse_type(declared.type).kind if declared else None
         if kind in _KEYLESS:
             message = f"{name}: the column `{column}` is a `{kind}`, which cannot be a key"
             yield part.error("HW-M03", (*at, index), message, hint="use columns that can be compared")
-        if declared.nullable:
+        if declared and declared.nullable:
             message = f"{name}: the column `{column}` may be null, which a key cannot"
             yield part.error("HW-M03", (*at, index), message, hint=f"remove `nullable` from `{column}`")
     if table.primary_key and table.mode == "append":
