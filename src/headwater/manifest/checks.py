@@ -17,13 +17,13 @@ from headwater.base.errors import HeadwaterError, Position, did_you_mean
 from headwater.base.printable import quoted
 from headwater.manifest.documents import Part
 from headwater.manifest.durations import DAY_US, duration_us, time_of_day_us
-from headwater.manifest.keywords import needs_quotes
 from headwater.manifest.positions import Path
 from headwater.manifest.references import pipeline_secrets
 from headwater.manifest.spec import PipelineSpec, RippleSpec, TableSettings, TableSpec, WindowSpec
 from headwater.manifest.support import PLANNED_CONNECTORS
 from headwater.manifest.table_checks import check_source_table, check_table
 from headwater.manifest.violations import explain
+from headwater.manifest.vocabulary import needs_quotes
 
 _NOT_OF_A_VIEW = (
     "mode",

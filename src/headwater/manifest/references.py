@@ -1,14 +1,16 @@
 """Secrets are named, never written: `env:NAME` and `file:path` are references to them.
 
-This module finds secrets that are written out, and resolves references at the last moment before use. No message ever
-holds a value.
+This module finds secrets that are written out, resolves references at the last moment before use, and makes a mask that
+hides the values in a text before it is stored. No message ever holds a value.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path as FilePath
 
 from pydantic import JsonValue
@@ -29,6 +31,9 @@ _WRITTEN_OUT = re.compile(
     r"|(^|[\s?&;])(?i:password|passwd|pwd|sslpassword)\s*=\s*[^\s&;]"  # of a connection string or a query
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
+HIDDEN = "***"
+PART_CHARACTERS = 8
+"""In a secret of several lines, such as a key file, a line of at least this length is also hidden by itself."""
 
 
 def leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
@@ -114,6 +119,33 @@ def project_secrets(part: Part, spec: ProjectSpec) -> Iterator[HeadwaterError]:
         yield from _walk(part, spec.sync, ("sync",), None)
     if spec.encryption is not None and not is_reference(spec.encryption.key_source):
         yield _written_out(part, ("encryption", "key_source"))
+
+
+def secret_values(specs: Iterable[PipelineSpec], environ: Mapping[str, str], root: FilePath) -> set[str]:
+    """The present values of the declared secrets of these pipelines and of the references in their configs. A secret
+    that is not set, or cannot be read, has none."""
+    found: set[str] = set()
+    for spec in specs:
+        found.update(environ.get(name, "") for name in spec.secrets)
+        for part in (spec.source, spec.destination):
+            for _, value in leaves(part.config) if part is not None else ():
+                if isinstance(value, str) and is_reference(value):
+                    with suppress(HeadwaterError):
+                        found.add(resolve_reference(value, None, environ, root))
+    return found - {""}
+
+
+def mask_of(values: Iterable[str]) -> Callable[[str], str]:
+    """Replaces the values in a text, also where they are written as Python or JSON writes them."""
+    forms: set[str] = set()
+    for value in values:
+        lines = [line for line in value.splitlines() if len(line) >= PART_CHARACTERS]
+        for each in (value, *lines):
+            forms |= {each, repr(each)[1:-1], json.dumps(each)[1:-1]}
+    if not forms:
+        return lambda text: text
+    pattern = re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
+    return lambda text: pattern.sub(HIDDEN, text)
 
 
 def _walk(
