@@ -30,7 +30,7 @@ _FACTS: dict[type, str] = {
     Run: "freshness delay taken took_pull gave_up abandoned executed",
 }
 _NAMES = {kind: names.split() for kind, names in _FACTS.items()}
-"""The fields that are saved as they are; null stands for NEVER."""
+"""The fields that are saved as they are; null is NEVER."""
 _KEYS = {
     "start_freshness": "start_f",
     "end_freshness": "end_f",

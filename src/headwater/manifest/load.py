@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from headwater.base.errors import HeadwaterError, did_you_mean, raise_all
 from headwater.base.printable import printable, quoted
@@ -25,6 +25,7 @@ from headwater.manifest.documents import (
     read_document,
 )
 from headwater.manifest.environment import apply_environment
+from headwater.manifest.positions import Path
 from headwater.manifest.references import project_secrets
 from headwater.manifest.spec import ProjectSpec
 from headwater.manifest.support import Unsupported, unsupported_in_pipeline, unsupported_in_project
@@ -216,16 +217,11 @@ def _listed_pipelines(whole: Part) -> list[Part]:
             message = f"{quoted(document.file)} holds {len(listed)} pipelines"
             hint = f"one pipeline a file; several may be in `{PROJECT_FILE}`"
             raise Unreadable([whole.error("HW-M03", ("pipeline", 1), message, hint=hint)])
-    parts: list[Part] = []
-    errors: list[HeadwaterError] = []
-    for index, data in enumerate(listed):
-        if isinstance(data, dict):
-            parts.append(Part(document, ("pipeline", index), data, _subject(data, document)))
-        else:
-            errors.append(whole.error("HW-M03", ("pipeline", index), "a `pipeline` must be a table", hint=hint))
-    if errors:
-        raise Unreadable(errors)
-    return parts
+    places: list[tuple[Path, JsonValue]] = [(("pipeline", index), data) for index, data in enumerate(listed)]
+    wrong = [place for place, data in places if not isinstance(data, dict)]
+    if wrong:
+        raise Unreadable([whole.error("HW-M03", at, "a `pipeline` must be a table", hint=hint) for at in wrong])
+    return [Part(document, at, data, _subject(data, document)) for at, data in places if isinstance(data, dict)]
 
 
 def _subject(data: Mapping[str, object], document: Document) -> str:

@@ -15,7 +15,12 @@ from headwater.base.types import Type, parse_type
 from headwater.connectors.registry import CONNECTORS
 from headwater.manifest.documents import Part, dotted
 from headwater.manifest.positions import Path
-from headwater.manifest.spec import ColumnSpec, PipelineSpec, TableSettings, TableSpec
+from headwater.manifest.spec import (
+    ColumnSpec,
+    PipelineSpec,
+    TableSettings,
+    TableSpec,
+)
 from headwater.manifest.vocabulary import is_moment, legal_name
 
 _KEYLESS = frozenset({"dynamic", "vector", "list", "struct"})
