@@ -18,7 +18,7 @@ from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.freshness.machine import new_state, step
 from headwater.freshness.saving import load, save, save_header, save_pond
 from headwater.freshness.scenario import Scenario
-from headwater.freshness.virtual_time import World, pond_of, simulate
+from headwater.freshness.virtual_time import World, ponds_of, simulate
 
 
 class RecordingWorld(World):
@@ -70,7 +70,7 @@ def test_saving_and_loading_at_any_instant_changes_nothing(emphasis: str) -> Non
                 break
             world.live(now)
         as_text = json.dumps(save(world.state))
-        world.state = load((pond_of(pipeline) for pipeline in scenario.pipelines), json.loads(as_text))
+        world.state = load(ponds_of(scenario), json.loads(as_text))
         assert json.dumps(save(world.state)) == as_text
         assert pond_states(load((), json.loads(as_text))) == pond_states(world.state)
         assert finished(world, scenario) == simulate(scenario).as_json()
@@ -86,7 +86,7 @@ def test_replaying_the_event_log_gives_the_same_effects(emphasis: str) -> None:
         scenario = scenario_of(value)
         world = RecordingWorld(scenario)
         finished(world, scenario)
-        state = new_state(pond_of(pipeline) for pipeline in scenario.pipelines)
+        state = new_state(ponds_of(scenario))
         for now, events, effects in world.log:
             assert step(state, events, now)[0] == effects
         assert save(state) == save(world.state)

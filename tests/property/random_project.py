@@ -26,7 +26,7 @@ from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.queue import release_job
 from headwater.connectors.protocol import Source, TransientError
-from headwater.manifest.load import LoadedPipeline
+from headwater.manifest.checks import LoadedPipeline
 from headwater.runtime import worker
 from headwater.runtime.drive import may_go_on
 from headwater.runtime.engine import Engine

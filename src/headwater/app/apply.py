@@ -16,7 +16,7 @@ from headwater.catalog.commit import Store
 from headwater.catalog.engine_state import SavedEngine, load_engine
 from headwater.catalog.inbox import take
 from headwater.catalog.lookup import CatalogView, table_versions
-from headwater.manifest.load import LoadedPipeline
+from headwater.manifest.checks import LoadedPipeline
 from headwater.runtime.compile import Compiled, compile_pipelines
 from headwater.runtime.engine import resolved
 from headwater.runtime.open_sources import PipelineJob

@@ -21,8 +21,8 @@ from headwater.catalog.lease import engine_owner
 from headwater.catalog.standing_triggers import Standing, remove_standing, set_standing, standing
 from headwater.catalog.wakeups import changes
 from headwater.freshness.events import Cleared, Delivered
+from headwater.manifest.checks import LoadedPipeline
 from headwater.manifest.durations import given_duration_us
-from headwater.manifest.load import LoadedPipeline
 from headwater.runtime.compile import OWNER, triggers_of
 from headwater.runtime.send_demand import send_demand
 

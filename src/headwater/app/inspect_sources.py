@@ -9,7 +9,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.catalog.commit import Store
 from headwater.catalog.lookup import CatalogView, catalog_view
 from headwater.connectors.protocol import Source, TransientError
-from headwater.manifest.load import LoadedPipeline
+from headwater.manifest.checks import LoadedPipeline
 from headwater.runtime.inlet import Inlet, inlet_of
 from headwater.runtime.open_sources import PipelineJob
 from headwater.runtime.plan import Planned, plan_inlet

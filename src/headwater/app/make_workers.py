@@ -9,7 +9,7 @@ from headwater.app.declared_tables import columns_by_table
 from headwater.app.inspect_sources import open_inlet
 from headwater.app.workspace import Workspace, actor
 from headwater.catalog.queue import Slots
-from headwater.manifest.secret_values import mask_of, secret_values
+from headwater.manifest.references import mask_of, secret_values
 from headwater.runtime.compile import Compiled
 from headwater.runtime.execution import measuring
 from headwater.runtime.inlet_jobs import InletJobs, ScanSource

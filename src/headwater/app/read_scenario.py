@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from math import isfinite
 from pathlib import Path as FilePath
@@ -19,7 +19,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Validati
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Position, nearest, raise_all, word_for
 from headwater.base.printable import quoted
-from headwater.freshness.scenario import SECOND, Deed, Scenario, ScenarioEvent, ScenarioPipeline, ScenarioRipple
+from headwater.freshness.graph import PondSpec, RippleNode
+from headwater.freshness.scenario import SECOND, Deed, Scenario, ScenarioEvent
 from headwater.manifest.checks import arrows, circles
 from headwater.manifest.documents import Document, Part, Unreadable, parse_json, read_text
 from headwater.manifest.positions import Path
@@ -140,7 +141,7 @@ def scenario_of(value: object, file: str = "scenario.json", text: str | None = N
         hint, place = 'write `{"pipelines": {...}, "events": [...]}`', Position(file)
         message = f"a scenario is an object, not {word_for(value)}"
         raise HeadwaterError("HW-M13", message, hint=hint, places=(place,))
-    reader = _Reader(Document(file, json.dumps(value) if text is None else text, value, kind="json"), [])
+    reader = _Reader(Document(file, json.dumps(value) if text is None else text, value, kind="json"))
     scenario = reader.read()
     kept, left_out = reader.errors[: limits.SCENARIO_PROBLEMS], len(reader.errors) - limits.SCENARIO_PROBLEMS
     kept.sort(key=lambda error: (error.places[0].line, error.places[0].column))
@@ -168,7 +169,9 @@ def _beside(path: FilePath) -> str:
 @dataclass
 class _Reader:
     document: Document
-    errors: list[HeadwaterError]
+    errors: list[HeadwaterError] = field(default_factory=list)
+    durations: dict[tuple[str, str], int] = field(default_factory=dict)
+    windows: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def part(self, subject: str, *base: str | int, data: dict[str, Any] | None = None) -> Part:
         return Part(self.document, base, self.document.data if data is None else data, subject)
@@ -214,9 +217,11 @@ class _Reader:
                 happening += self._event(index, event, declared, pipelines)
         self._check_circles(whole, pipelines)
         self._check_triggers(happening, endless="until" not in whole.data)
-        return Scenario(tuple(pipelines.values()), tuple(event for _, event in happening), top.until if top else None)
+        until = top.until if top else None
+        told = tuple(event for _, event in happening)
+        return Scenario(tuple(pipelines.values()), self.durations, self.windows, told, until)
 
-    def _pipeline(self, part: Part, name: str, found: _Pipeline, declared: Iterable[str]) -> ScenarioPipeline:
+    def _pipeline(self, part: Part, name: str, found: _Pipeline, declared: Iterable[str]) -> PondSpec:
         self._check_names(part, ("sources",), found.sources, declared, name, "reads")
         self._check_names(part, ("optional",), found.optional, declared, name, "reads")
         for index, source in enumerate(found.optional):
@@ -231,12 +236,13 @@ class _Reader:
             self.add(part, ("ripples",), f"`ripples` of {part.subject} is empty", "name a ripple in it")
         for ripple, settings in found.ripples.items():
             self._check_names(part, ("ripples", ripple, "after"), settings.after, found.ripples, ripple, "comes after")
-        return ScenarioPipeline(
+            self.durations[name, ripple] = settings.seconds
+        self.windows[name] = self._windows(part, found.windows)
+        return PondSpec(
             name,
-            ripples=tuple(ScenarioRipple(key, each.seconds, each.after) for key, each in found.ripples.items()),
-            sources=found.sources,
+            ripples=tuple(RippleNode(key, each.after) for key, each in found.ripples.items()),
+            required=found.sources,
             optional=found.optional,
-            windows=self._windows(part, found.windows),
             min_interval=found.min_interval,
             retry_immediately=found.retry.immediately,
             retry_on_change=found.retry.on_change,
@@ -274,7 +280,7 @@ class _Reader:
         return tuple((start, end) for start, end, _ in read)
 
     def _event(
-        self, index: int, data: dict[str, Any], declared: Iterable[str], pipelines: dict[str, ScenarioPipeline]
+        self, index: int, data: dict[str, Any], declared: Iterable[str], pipelines: dict[str, PondSpec]
     ) -> list[tuple[Part, ScenarioEvent]]:
         """The event, if it can be understood."""
         do = data.get("do")
@@ -299,7 +305,7 @@ class _Reader:
                 more = {}
         return [(part, replace(event, **more))]
 
-    def _failing(self, part: Part, found: _Fail, pipeline: ScenarioPipeline) -> str:
+    def _failing(self, part: Part, found: _Fail, pipeline: PondSpec) -> str:
         names = [ripple.name for ripple in pipeline.ripples]
         if found.ripple is None and len(names) > 1:
             listed = " and ".join(map(quoted, names[:6]))
@@ -310,13 +316,13 @@ class _Reader:
             self.add(part, ("ripple",), message, self.meant(found.ripple, names))
         return found.ripple or (names[0] if names else "")
 
-    def _check_circles(self, whole: Part, pipelines: dict[str, ScenarioPipeline]) -> None:
-        reads = {name: [s for s in each.sources + each.optional if s != name] for name, each in pipelines.items()}
+    def _check_circles(self, whole: Part, pipelines: dict[str, PondSpec]) -> None:
+        reads = {name: [s for s in each.sources if s != name] for name, each in pipelines.items()}
         for circle in circles(reads):
             places = []
             for reader, source in zip(circle, circle[1:] + circle[:1]):
-                key = "sources" if source in pipelines[reader].sources else "optional"
-                names = pipelines[reader].sources if key == "sources" else pipelines[reader].optional
+                pond = pipelines[reader]
+                key, names = ("sources", pond.required) if source in pond.required else ("optional", pond.optional)
                 places.append(whole.position(("pipelines", reader, key, names.index(source))))
             message = f"pipelines read each other in a circle: {arrows(circle)}"
             hint = "remove one of these sources"

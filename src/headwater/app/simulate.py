@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.base.errors import HeadwaterError, Position
-from headwater.freshness.scenario import SECOND, Scenario, ScenarioPipeline
+from headwater.freshness.graph import PondSpec, depths
+from headwater.freshness.scenario import SECOND, Scenario
 
 if TYPE_CHECKING:
     from headwater.app.workspace import Workspace
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from headwater.freshness.account import Account
     from headwater.runtime.project_scenario import Durations, WhatIf
 
-__all__ = ["SECOND", "Scenario", "ScenarioPipeline"]
+__all__ = ["SECOND", "PondSpec", "Scenario", "depths"]
 
 DemandKind = Literal["tap", "pulse", "wave", "tide"]
 

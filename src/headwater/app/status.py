@@ -18,7 +18,7 @@ from headwater.catalog.queue import last_error
 from headwater.catalog.standing_triggers import Standing, standing
 from headwater.freshness.explain import PondState, pond_states
 from headwater.freshness.saving import load
-from headwater.manifest.load import LoadedPipeline
+from headwater.manifest.checks import LoadedPipeline
 from headwater.observe.tracing import trace_id_of
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from headwater.base.errors import HeadwaterError, raise_all
 from headwater.base.node import keep_node_in
 from headwater.connectors.registry import CONNECTORS
-from headwater.manifest.load import LoadedPipeline, Project, load_project
+from headwater.manifest.checks import LoadedPipeline
+from headwater.manifest.load import Project, load_project
 from headwater.manifest.references import resolve_config, resolve_reference
 
 if TYPE_CHECKING:

@@ -290,3 +290,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that the user most likely meant, if one is close enough to suggest."""
     found = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
     return found[0] if found else None
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A hint with the nearest known name; `otherwise` if none is close enough."""
+    meant = nearest(name, known)
+    return f"did you mean `{meant}`?" if meant else otherwise

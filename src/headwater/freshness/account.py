@@ -28,7 +28,7 @@ from headwater.freshness.explain import PondState, pond_states
 from headwater.freshness.scenario import SECOND
 from headwater.freshness.state import NEVER, Pond, State
 
-_NAMES: dict[type[Effect], str] = {
+EFFECT_NAMES: dict[type[Effect], str] = {
     Demanded: "demand",
     DemandRefused: "demand_refused",
     StartRipple: "ripple_started",
@@ -43,11 +43,7 @@ _NAMES: dict[type[Effect], str] = {
     Blocked: "blocked",
     Unblocked: "unblocked",
 }
-
-
-def effect_name(effect: Effect) -> str:
-    """What a timeline calls an effect."""
-    return _NAMES[type(effect)]
+"""What a timeline calls an effect."""
 
 
 @dataclass
@@ -57,7 +53,6 @@ class PipelineAccount:
     runs: int = 0
     passes: int = 0
     waste: int = 0
-    completions: list[int] = field(default_factory=list)
     starts: dict[str, int] = field(default_factory=dict)
     executions: dict[str, int] = field(default_factory=dict)
     unread: bool = False
@@ -73,7 +68,7 @@ class PipelineAccount:
 
     def grow_stale(self, now: int) -> None:
         """Adds the time since `noted_until` to the area under the staleness."""
-        if self.completions:
+        if self.drops:
             begin, end = self.noted_until - self.fresh_at, now - self.fresh_at
             self.stale_area += (end - begin) * (begin + end)
             self.stale_most = max(self.stale_most, end)
@@ -81,9 +76,9 @@ class PipelineAccount:
 
     def staleness(self, end: int) -> dict[str, float | None]:
         """Mean and maximum from the first completion to the end."""
-        if not self.completions:
+        if not self.drops:
             return {"mean": None, "max": None}
-        span = end - self.completions[0]
+        span = end - self.drops[0][0]
         mean = self.stale_area / (2 * span) if span else float(self.stale_most)
         return {"mean": mean / SECOND, "max": self.stale_most / SECOND}
 
@@ -94,10 +89,8 @@ class Account:
     def __init__(self, state: State) -> None:
         self.pipelines: dict[str, PipelineAccount] = {}
         for name, pond in state.ponds.items():
-            ripples = [ripple.spec.name for ripple in pond.ripples]
-            self.pipelines[name] = PipelineAccount(
-                starts=dict.fromkeys(ripples, 0), executions=dict.fromkeys(ripples, 0)
-            )
+            none = dict.fromkeys((ripple.spec.name for ripple in pond.ripples), 0)
+            self.pipelines[name] = PipelineAccount(starts=none, executions=dict(none))
         self.timeline: list[dict[str, Any]] = []
         self._answers: dict[str, Any] = {}
 
@@ -110,7 +103,7 @@ class Account:
         for effect in effects:
             if isinstance(effect, WakeAt | CancelRipple):
                 continue
-            self._write(now, effect)
+            self.timeline.append({"at": now / SECOND, "event": EFFECT_NAMES[type(effect)], **_entry(effect)})
             account = self.pipelines[effect.pond]
             match effect:
                 case StartRipple():
@@ -132,37 +125,34 @@ class Account:
             account.grow_stale(end)
             self._answers[name] = _answer(state.ponds[name], account, end, states[name])
 
-    def _write(self, now: int, effect: Effect) -> None:
-        entry: dict[str, Any] = {"at": now / SECOND, "event": _NAMES[type(effect)]}
-        for key, value in effect._asdict().items():
-            match key:
-                case "pond":
-                    entry["pipeline"] = value
-                case "freshness":
-                    entry["freshness"] = value / SECOND
-                case "target" if value is not None:
-                    entry["target"] = value / SECOND
-                case "ripple" | "attempt" | "kind" | "because":
-                    entry[key] = value
-                case "cut" if value:
-                    entry["cut"] = {part.source: _version(part) for part in value}
-                case _:
-                    pass
-        self.timeline.append(entry)
+
+def _entry(effect: Effect) -> dict[str, Any]:
+    """What a timeline says of an effect."""
+    entry: dict[str, Any] = {}
+    for key, value in effect._asdict().items():
+        match key:
+            case "pond":
+                entry["pipeline"] = value
+            case "freshness":
+                entry[key] = value / SECOND
+            case "target" if value is not None:
+                entry[key] = value / SECOND
+            case "ripple" | "attempt" | "kind" | "because":
+                entry[key] = value
+            case "cut" if value:
+                entry[key] = {part.source: _version(part) for part in value}
+    return entry
 
 
 def _note_completion(account: PipelineAccount, effect: RunCompleted | RunPassed, now: int, *, has_sinks: bool) -> None:
     account.grow_stale(now)
     account.fresh_at = effect.freshness - effect.delay
-    account.completions.append(now)
     account.drops.append((now, account.fresh_at))
     account.stale_most = max(account.stale_most, now - account.fresh_at)
     account.waste += account.unread and has_sinks
     account.unread = isinstance(effect, RunCompleted)
-    if account.unread:
-        account.runs += 1
-    else:
-        account.passes += 1
+    account.runs += account.unread
+    account.passes += not account.unread
 
 
 def _answer(pond: Pond, account: PipelineAccount, end: int, state: PondState) -> dict[str, Any]:
@@ -178,7 +168,7 @@ def _answer(pond: Pond, account: PipelineAccount, end: int, state: PondState) ->
         "targets": [target / SECOND for target in pond.targets],
         "state": state,
         "staleness": account.staleness(end),
-        "completions": [time / SECOND for time in account.completions],
+        "completions": [time / SECOND for time, _ in account.drops],
         "ripples": {
             name: {"starts": starts, "completions": account.executions[name]} for name, starts in account.starts.items()
         },

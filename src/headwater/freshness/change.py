@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headwater.freshness.due import forget_execution, make_due
 from headwater.freshness.events import GraphChanged
 from headwater.freshness.faults import set_blocked
 from headwater.freshness.gates import refresh_pond, refresh_ripple
 from headwater.freshness.graph import PondSpec, check_graph, depths
-from headwater.freshness.runs import restamp, settle_runs
+from headwater.freshness.runs import forget_execution, make_due, restamp, settle_runs
 from headwater.freshness.state import Pond, Ripple, State
 from headwater.freshness.upstream import resend_demand
 
@@ -119,7 +118,7 @@ def _go_on(state: State, pond: Pond) -> None:
 def _put_in_order(state: State) -> None:
     """Furthest downstream first, then as declared; ripples by their pond, then the same inside it."""
     ponds = state.ponds
-    pond_depths = depths(ponds, {name: pond.spec.sources for name, pond in ponds.items()})
+    pond_depths = depths({name: pond.spec.sources for name, pond in ponds.items()})
     queued_ponds = [pond for pond in ponds.values() if pond.queued]
     queued_ripples = [ripple for pond in ponds.values() for ripple in pond.ripples if ripple.queued]
     looked_for = [pond for pond in ponds.values() if pond.looked_for]
@@ -128,7 +127,7 @@ def _put_in_order(state: State) -> None:
     for order, pond in enumerate(state.pond_at):
         pond.order, pond.depth = order, pond_depths[pond.name]
         after = {ripple.spec.name: ripple.spec.after for ripple in pond.ripples}
-        ripple_depths = depths(after, after)
+        ripple_depths = depths(after)
         state.ripple_at.extend(sorted(pond.ripples, key=lambda ripple: -ripple_depths[ripple.spec.name]))
     for order, ripple in enumerate(state.ripple_at):
         ripple.order = order

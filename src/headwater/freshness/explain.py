@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from headwater.base import limits
@@ -27,6 +27,10 @@ Rule = Literal[
 ]
 """The rule that decides about the pond now."""
 
+Values = dict[str, int | str | list[str] | None]
+_Because = tuple[Rule, str, Values]
+"""The rule, the sentence, and what the rule compared."""
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -44,7 +48,7 @@ class Explanation:
     state: PondState
     rule: Rule
     sentence: str
-    values: dict[str, int | str | list[str] | None] = field(default_factory=dict)
+    values: Values
     origins: tuple[Origin, ...] = ()
 
 
@@ -99,21 +103,22 @@ def seconds(time: int) -> str:
 def explain(state: State, name: str, *, clock: Callable[[int], str] = seconds) -> Explanation:
     """Why the pond is in the state it is in, as of the last step."""
     pond = state.ponds[name]
-    match state_of(state, pond):
+    word = state_of(state, pond)
+    asked = () if word == "failed" or (word == "idle" and not pond.has_pull) else origins(pond)
+    because: _Because
+    match word:
         case "failed":
-            return _explain_failed(pond, clock)
+            because = _explain_failed(pond, clock)
         case "blocked":
-            because = culprit(pond)
-            sentence = (
-                f"`{name}` is blocked because `{because}` failed; it takes no demand until `{because}` is cleared"
-            )
-            return Explanation(name, "blocked", "source-blocked", sentence, {"because": because}, origins(pond))
+            source = culprit(pond)
+            sentence = f"`{name}` is blocked because `{source}` failed; it takes no demand until `{source}` is cleared"
+            because = "source-blocked", sentence, {"because": source}
         case "running":
-            return _explain_running(pond, clock)
-        case "queued":
-            return _explain_waiting(state, pond, clock, "queued")
-        case "idle":
-            return _explain_waiting(state, pond, clock, "idle") if pond.has_pull else _explain_idle(pond, clock)
+            because = _explain_running(pond, clock)
+        case "queued" | "idle":
+            holds_demand = word == "queued" or pond.has_pull
+            because = _explain_waiting(state, pond, clock, word, asked) if holds_demand else _explain_idle(pond, clock)
+    return Explanation(name, word, *because, asked)
 
 
 def origins(pond: Pond) -> tuple[Origin, ...]:
@@ -131,51 +136,35 @@ def origins(pond: Pond) -> tuple[Origin, ...]:
     return tuple(found.values())
 
 
-def _explain_failed(pond: Pond, clock: Callable[[int], str]) -> Explanation:
+def _explain_failed(pond: Pond, clock: Callable[[int], str]) -> _Because:
     budget = pond.spec.retry_on_change
-    values: dict[str, int | str | list[str] | None] = {
-        "failed_f": pond.failed_freshness,
-        "failures": pond.failures,
-        "retry_on_change": budget,
-    }
+    values: Values = {"failed_f": pond.failed_freshness, "failures": pond.failures, "retry_on_change": budget}
     said = f"`{pond.name}` failed at freshness {clock(pond.failed_freshness)}"
     if pond.running:
         busy = _running(pond)
-        sentence = f"{said}, and still executes {_list(busy)}"
-        return Explanation(pond.name, "failed", "executing", sentence, {**values, "running": busy})
+        return "executing", f"{said}, and still executes {_list(busy)}", {**values, "running": busy}
     if pond.failures <= budget:
         sentence = f"{said}; it will try again ({pond.failures} of {budget}) when its sources have moved on"
-        return Explanation(pond.name, "failed", "retry-on-change", sentence, values)
-    sentence = f"{said} and has no retry left; it waits for `headwater clear {pond.name}`"
-    return Explanation(pond.name, "failed", "failed", sentence, values)
+        return "retry-on-change", sentence, values
+    return "failed", f"{said} and has no retry left; it waits for `headwater clear {pond.name}`", values
 
 
-def _explain_running(pond: Pond, clock: Callable[[int], str]) -> Explanation:
-    values: dict[str, int | str | list[str] | None] = {
-        "start_f": _known(pond.start_freshness),
-        "end_f": _known(pond.end_freshness),
-    }
+def _explain_running(pond: Pond, clock: Callable[[int], str]) -> _Because:
+    values: Values = {"start_f": _known(pond.start_freshness), "end_f": _known(pond.end_freshness)}
     said = f"`{pond.name}` runs to become as fresh as {clock(pond.start_freshness)}"
     busy = _running(pond)
     if busy:
-        return Explanation(
-            pond.name,
-            "running",
-            "executing",
-            f"{said}: {_list(busy)} {'is' if len(busy) == 1 else 'are'} executing",
-            {**values, "running": busy},
-            origins(pond),
-        )
+        sentence = f"{said}: {_list(busy)} {'is' if len(busy) == 1 else 'are'} executing"
+        return "executing", sentence, {**values, "running": busy}
     late = [ripple.spec.name for ripple in pond.ripples if ripple.end_freshness < pond.start_freshness]
     sentence = f"{said}: {_list(late)} {'waits' if len(late) == 1 else 'wait'} to start"
-    return Explanation(pond.name, "running", "ripple-waits", sentence, {**values, "waiting": late}, origins(pond))
+    return "ripple-waits", sentence, {**values, "waiting": late}
 
 
 def _explain_waiting(
-    state: State, pond: Pond, clock: Callable[[int], str], word: Literal["queued", "idle"]
-) -> Explanation:
+    state: State, pond: Pond, clock: Callable[[int], str], word: PondState, asked: tuple[Origin, ...]
+) -> _Because:
     """A pond that holds demand and cannot start. An idle one is as fresh as its Waves can have it now."""
-    asked = origins(pond)
     demanded_by = _who(pond, asked)
     is_fresh = word == "idle" and pond.end_freshness != NEVER
     said = (
@@ -183,10 +172,7 @@ def _explain_waiting(
         if is_fresh
         else f"`{pond.name}` is demanded by {demanded_by}"
     )
-    values: dict[str, int | str | list[str] | None] = {
-        "need": pond.needed_freshness,
-        "start_f": _known(pond.start_freshness),
-    }
+    values: Values = {"need": pond.needed_freshness, "start_f": _known(pond.start_freshness)}
     if pond.sources:
         assert pond.needed_freshness is not None
         late = [source for source in pond.push_sources if source.end_freshness < pond.needed_freshness]
@@ -195,29 +181,24 @@ def _explain_waiting(
         has = "has never completed a run" if offered == NEVER else f"is at {clock(offered)}"
         values |= {"source_f": _known(offered), "sources": names}
         if is_fresh:
-            sentence = f"{said}; {_list(names)} {'has' if len(names) == 1 else 'have'} nothing newer"
-            return Explanation(pond.name, word, "up-to-date", sentence, values, asked)
-        sentence = f"{said} and waits for {_list(names)}, which {has}"
-        return Explanation(pond.name, word, "source-behind", sentence, values, asked)
+            have = "has" if len(names) == 1 else "have"
+            return "up-to-date", f"{said}; {_list(names)} {have} nothing newer", values
+        return "source-behind", f"{said} and waits for {_list(names)}, which {has}", values
     wake = inlet_wake(pond, state.now)
-    rule: Rule
     if pond.spec.windows is None:
         assert wake is not None
-        rule, because = "min-interval", f"it looks at its source again at {clock(wake)}"
-    elif wake is None:
-        rule, because = "window-closed", "no window will open any more"
+        because = f"it looks at its source again at {clock(wake)}"
     else:
-        rule, because = "window-closed", f"its next window opens at {clock(wake)}"
+        because = "no window will open any more" if wake is None else f"its next window opens at {clock(wake)}"
     sentence = f"{said}; {because}" if is_fresh else f"{said} and waits: {because}"
-    return Explanation(pond.name, word, rule, sentence, {**values, "wake": wake}, asked)
+    return "min-interval" if pond.spec.windows is None else "window-closed", sentence, {**values, "wake": wake}
 
 
-def _explain_idle(pond: Pond, clock: Callable[[int], str]) -> Explanation:
+def _explain_idle(pond: Pond, clock: Callable[[int], str]) -> _Because:
     if pond.end_freshness == NEVER:
-        sentence = f"`{pond.name}` has never been demanded"
-        return Explanation(pond.name, "idle", "never-demanded", sentence, {"end_f": None})
+        return "never-demanded", f"`{pond.name}` has never been demanded", {"end_f": None}
     sentence = f"`{pond.name}` is as fresh as {clock(pond.end_freshness)}, and nothing demands more"
-    return Explanation(pond.name, "idle", "up-to-date", sentence, {"end_f": pond.end_freshness})
+    return "up-to-date", sentence, {"end_f": pond.end_freshness}
 
 
 def _running(pond: Pond) -> list[str]:

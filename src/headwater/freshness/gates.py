@@ -15,13 +15,10 @@ from headwater.freshness.state import NEVER, Pond, Ripple, State
 def refresh_pond(state: State, pond: Pond) -> None:
     """Must be called whenever the pond's demand, its start_freshness or its failure has changed."""
     need = _need_of_pond(pond)
-    if pond.push_sources:
-        if need != pond.needed_freshness:
-            pond.needed_freshness = need
-            if need is not None:
-                _count_behind(pond, need)
-    else:
+    if need != pond.needed_freshness:
         pond.needed_freshness = need
+        if need is not None and pond.push_sources:
+            _count_behind(pond, need)
     if need is not None and not pond.behind:
         state.queue_pond(pond)
 

@@ -5,7 +5,7 @@ An Inlet is a pond without sources. Starts are decided in this order: furthest d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.freshness.windows import Windows
@@ -52,15 +52,15 @@ def check_graph(ponds: Mapping[str, PondSpec]) -> None:
     """Raises GraphError for the first thing that is wrong with the graph as a whole."""
     for pond in ponds.values():
         _check_pond(pond, ponds)
-    depths(ponds, {pond.name: pond.sources for pond in ponds.values()})
+    depths({pond.name: pond.sources for pond in ponds.values()})
 
 
-def depths(names: Iterable[str], parents: Mapping[str, Sequence[str]]) -> dict[str, int]:
+def depths(parents: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """The longest path to each node from a node without parents. Raises GraphError, naming a node, on a cycle."""
-    waiting = {name: len(set(parents[name])) for name in names}
+    waiting = {name: len(set(above)) for name, above in parents.items()}
     children: dict[str, list[str]] = {name: [] for name in waiting}
-    for name in waiting:
-        for parent in set(parents[name]):
+    for name, above in parents.items():
+        for parent in set(above):
             children[parent].append(name)
     depth = {name: 0 for name, count in waiting.items() if count == 0}
     reached = list(depth)
@@ -98,4 +98,4 @@ def _check_pond(pond: PondSpec, ponds: Mapping[str, PondSpec]) -> None:
         for source in ripple.reads or ():
             if source not in pond.sources:
                 raise GraphError(f"ripple `{pond.name}.{ripple.name}` reads `{source}`, which is no source of its pond")
-    depths(after, after)
+    depths(after)

@@ -76,27 +76,24 @@ def set_timers(state: State) -> None:
 
 
 def _apply(state: State, event: Event) -> None:
+    if isinstance(event, GraphChanged):
+        change_graph(state, event)
+    elif not isinstance(event, Tick) and event.pond in state.ponds:
+        _apply_to_pond(state, state.ponds[event.pond], event)
+
+
+def _apply_to_pond(
+    state: State,
+    pond: Pond,
+    event: Completed | Failed | Demand | TriggerSet | TriggerCleared | Cleared | Delivered,
+) -> None:
     match event:
         case Completed():
-            ripple = _execution(state, event)
-            if ripple is not None:
+            for ripple in _executing(pond, event):
                 complete_ripple_run(state, ripple, version=event.version)
         case Failed():
-            ripple = _execution(state, event)
-            if ripple is not None:
+            for ripple in _executing(pond, event):
                 fail_ripple_run(state, ripple)
-        case GraphChanged():
-            change_graph(state, event)
-        case Tick():
-            pass
-        case _:
-            pond = state.ponds.get(event.pond)
-            if pond is not None:
-                _apply_to_pond(state, pond, event)
-
-
-def _apply_to_pond(state: State, pond: Pond, event: Demand | TriggerSet | TriggerCleared | Cleared | Delivered) -> None:
-    match event:
         case Demand():
             demand_once(state, pond, event.kind, event.target)
         case TriggerSet():
@@ -116,14 +113,13 @@ def _apply_to_pond(state: State, pond: Pond, event: Demand | TriggerSet | Trigge
             assert_never(event)
 
 
-def _execution(state: State, event: Completed | Failed) -> Ripple | None:
-    """The ripple whose execution under way the event is about."""
-    pond = state.ponds.get(event.pond)
-    if pond is not None:
-        for ripple in pond.ripples:
-            if ripple.spec.name == event.ripple:
-                return ripple if ripple.running and ripple.start_freshness == event.freshness else None
-    return None
+def _executing(pond: Pond, event: Completed | Failed) -> list[Ripple]:
+    """The ripple whose execution under way the event is about, if there is one."""
+    return [
+        ripple
+        for ripple in pond.ripples
+        if ripple.spec.name == event.ripple and ripple.running and ripple.start_freshness == event.freshness
+    ]
 
 
 def _start_all(state: State) -> None:

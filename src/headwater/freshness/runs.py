@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from headwater.freshness.due import make_due
+from collections.abc import Iterable
+
 from headwater.freshness.events import (
+    CancelRipple,
     PondRunStarted,
     RippleCompleted,
     RipplePassed,
@@ -16,9 +18,9 @@ from headwater.freshness.events import (
 )
 from headwater.freshness.faults import recover
 from headwater.freshness.gates import refresh_pond, refresh_ripple, release_children, release_sinks
-from headwater.freshness.state import NEVER, Inputs, Pond, Ripple, Run, State, take_targets
+from headwater.freshness.state import NEVER, Pond, Ripple, Run, State, take_targets
 from headwater.freshness.triggers import retap
-from headwater.freshness.upstream import pull_sources, stamp, take_pull
+from headwater.freshness.upstream import receive_pull, stamp, take_pull
 
 
 def source_freshness(pond: Pond, now: int) -> tuple[int, int] | None:
@@ -44,11 +46,8 @@ def inlet_wake(pond: Pond, now: int) -> int | None:
     assert pond.needed_freshness is not None
     if pond.spec.windows is not None:
         window = pond.spec.windows.current(now)
-        return (
-            None
-            if window and window[1] >= pond.needed_freshness
-            else pond.spec.windows.next_start(now, pond.needed_freshness)
-        )
+        is_enough = window is not None and window[1] >= pond.needed_freshness
+        return None if is_enough else pond.spec.windows.next_start(now, pond.needed_freshness)
     look = _next_look(pond)
     return look if look > now else None
 
@@ -104,9 +103,9 @@ def complete_ripple_run(state: State, ripple: Ripple, *, version: Version) -> No
     ripple.pond.running -= 1
     ripple.inputs = ripple.running_inputs
     ripple.version = version
-    run = _run_of_execution(ripple)
-    if run is not None:
-        run.executed = True
+    runs = ripple.pond.runs
+    if runs:  # it counts for its own run; if that was abandoned, for the newest
+        (ripple.pond.run_at(ripple.start_freshness) or runs[-1]).executed = True
     if ripple.outdated:
         ripple.outdated = False
         ripple.start_freshness = ripple.end_freshness
@@ -184,9 +183,32 @@ def restamp(state: State, pond: Pond) -> None:
                 stamp(state, ripple, run.freshness)
 
 
+def make_due(state: State, pond: Pond, ripples: Iterable[Ripple]) -> None:
+    """These ripples, and all that read them in the pond, must run again, if need be at the pond's present freshness.
+
+    An execution of one of them that is under way is forgotten: its result is not wanted any more.
+    """
+    stale = list(ripples)
+    for ripple in stale:
+        stale.extend(child for child in ripple.children if child not in stale)
+        forget_execution(state, ripple)
+        ripple.start_freshness = ripple.end_freshness = NEVER
+        ripple.past_versions.clear()
+    pond.is_due = pond.is_due or (bool(stale) and pond.end_freshness != NEVER)
+    pond.find_lowest()
+
+
+def forget_execution(state: State, ripple: Ripple) -> None:
+    """Its completion will be ignored."""
+    if ripple.running:
+        ripple.running = ripple.outdated = False
+        ripple.pond.running -= 1
+        state.effects.append(CancelRipple(ripple.pond.name, ripple.spec.name, ripple.start_freshness))
+
+
 def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> None:
     """Takes the pull and every target that this freshness satisfies, asks the sources for more, tells the ripples."""
-    run = Run(freshness, delay, cut=_cut(pond))
+    run = Run(freshness, delay, _cut(pond))
     abandoned = pond.runs.pop() if pond.runs and pond.runs[-1].abandoned else None
     pond.start_freshness, pond.delay_start = freshness, delay
     run.took_pull, pond.has_pull = pond.has_pull, False
@@ -197,9 +219,10 @@ def _start_pond_run(state: State, pond: Pond, freshness: int, delay: int) -> Non
     state.effects.append(PondRunStarted(pond.name, freshness, delay))
     refresh_pond(state, pond)
     state.touch(pond)
-    # A blocked pond consumes what its sources have, but never asks them for more.
-    if run.took_pull and not pond.blocked:
-        pull_sources(state, pond)
+    # A pull asks all sources for resupply, required and optional. A blocked pond consumes what its sources have, but
+    # never asks them for more.
+    for source in pond.sources if run.took_pull and not pond.blocked else ():
+        receive_pull(state, source)
     if abandoned is not None:
         _go_on_from(state, pond, abandoned, run)
     for ripple in pond.ripples:
@@ -256,7 +279,7 @@ def _execute_or_pass(state: State, ripple: Ripple) -> None:
     ripple.running_inputs = None
     # An Inlet always executes: only a poll of its source shows whether something has changed.
     if pond.sources and not pond.spec.always_run:
-        ripple.running_inputs = _inputs(ripple, run.cut, parents)
+        ripple.running_inputs = repr((ripple.spec.fingerprint, _parts_read(ripple, run.cut), parents))
         if ripple.running_inputs == ripple.inputs:
             state.effects.append(RipplePassed(pond.name, ripple.spec.name, freshness))
             _advance(state, ripple)
@@ -268,22 +291,12 @@ def _execute_or_pass(state: State, ripple: Ripple) -> None:
     state.effects.append(StartRipple(pond.name, ripple.spec.name, freshness, attempt, run.cut, parents))
 
 
-def _inputs(ripple: Ripple, cut: tuple[SourceCut, ...], parents: tuple[tuple[str, Version], ...]) -> Inputs:
-    return repr((ripple.spec.fingerprint, _parts_read(ripple, cut), parents))
-
-
 def _parts_read(ripple: Ripple, cut: tuple[SourceCut, ...]) -> list[tuple[str, tuple[tuple[str, Version], ...] | None]]:
     """The versions in the cut of each source that the ripple reads itself."""
     reads = ripple.spec.reads
     if reads is None:
         return [] if ripple.parents else [(part.source, part.versions) for part in cut]
     return [(part.source, part.versions) for part in cut if part.source in reads]
-
-
-def _run_of_execution(ripple: Ripple) -> Run | None:
-    """The run that the execution counts for; if its own was abandoned, the newest run."""
-    pond = ripple.pond
-    return pond.run_at(ripple.start_freshness) or (pond.runs[-1] if pond.runs else None)
 
 
 def _advance(state: State, ripple: Ripple) -> None:

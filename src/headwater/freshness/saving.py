@@ -22,6 +22,28 @@ FORMAT = 1
 Saved = dict[str, Any]
 """A JSON object."""
 
+_FACTS: dict[type, str] = {
+    Pond: "start_freshness end_freshness delay_start delay_end has_pull targets failed failed_freshness failures retried "
+    "blocked is_due delivered",
+    Ripple: "start_freshness end_freshness has_pull pulled_freshness targets running outdated failed_freshness attempts "
+    "version inputs running_inputs",
+    Run: "freshness delay taken took_pull gave_up abandoned executed",
+}
+_NAMES = {kind: names.split() for kind, names in _FACTS.items()}
+"""The fields that are saved as they are; null is NEVER."""
+_KEYS = {
+    "start_freshness": "start_f",
+    "end_freshness": "end_f",
+    "failed_freshness": "failed_f",
+    "pulled_freshness": "pulled_f",
+    "has_pull": "pull",
+    "is_due": "due",
+    "running_inputs": "trial",
+}
+"""The saved key of a field, where it is not the field's name."""
+_ADDED_LATER = ("delivered", "retried", "pulled_freshness", "outdated")
+"""States of older versions lack these: they keep their defaults."""
+
 
 def save_header(state: State) -> Saved:
     """What belongs to no pond."""
@@ -34,19 +56,7 @@ def save_pond(state: State, name: str) -> Saved:
     return {
         "required": list(pond.spec.required),
         "optional": list(pond.spec.optional),
-        "start_f": _freshness(pond.start_freshness),
-        "end_f": _freshness(pond.end_freshness),
-        "delay_start": pond.delay_start,
-        "delay_end": pond.delay_end,
-        "pull": pond.has_pull,
-        "targets": list(pond.targets),
-        "failed": pond.failed,
-        "failed_f": _freshness(pond.failed_freshness),
-        "failures": pond.failures,
-        "retried": pond.retried,
-        "blocked": pond.blocked,
-        "due": pond.is_due,
-        "delivered": pond.delivered,
+        **_facts(pond),
         "published": _pairs(pond.published),
         "triggers": [list(trigger) for trigger in pond.triggers.values()],
         "runs": [_save_run(run) for run in pond.runs],
@@ -108,16 +118,8 @@ def _saved_spec(declared: PondSpec | None, name: str, record: Saved) -> PondSpec
 
 
 def _save_run(run: Run) -> Saved:
-    return {
-        "freshness": run.freshness,
-        "delay": run.delay,
-        "cut": [[part.source, part.freshness, _pairs(part.versions)] for part in run.cut],
-        "taken": list(run.taken),
-        "took_pull": run.took_pull,
-        "gave_up": run.gave_up,
-        "abandoned": run.abandoned,
-        "executed": run.executed,
-    }
+    cut = [[part.source, part.freshness, _pairs(part.versions)] for part in run.cut]
+    return {**_facts(run), "cut": cut}
 
 
 def _save_ripple(ripple: Ripple) -> Saved:
@@ -126,31 +128,29 @@ def _save_ripple(ripple: Ripple) -> Saved:
         "after": list(spec.after),
         "reads": None if spec.reads is None else list(spec.reads),
         "fingerprint": spec.fingerprint,
-        "start_f": _freshness(ripple.start_freshness),
-        "end_f": _freshness(ripple.end_freshness),
-        "pull": ripple.has_pull,
-        "pulled_f": _freshness(ripple.pulled_freshness),
-        "targets": list(ripple.targets),
-        "running": ripple.running,
-        "outdated": ripple.outdated,
-        "failed_f": _freshness(ripple.failed_freshness),
-        "attempts": ripple.attempts,
-        "version": ripple.version,
+        **_facts(ripple),
         "past": _pairs(ripple.past_versions),
-        "inputs": ripple.inputs,
-        "trial": ripple.running_inputs,
     }
 
 
+def _facts(holder: Pond | Ripple | Run) -> Saved:
+    found: Saved = {}
+    for name in _NAMES[type(holder)]:
+        value = getattr(holder, name)
+        found[_KEYS.get(name, name)] = None if value == NEVER else list(value) if isinstance(value, list) else value
+    return found
+
+
+def _load_facts(holder: Pond | Ripple | Run, record: Saved) -> None:
+    for name in _NAMES[type(holder)]:
+        key = _KEYS.get(name, name)
+        if key in record or name not in _ADDED_LATER:
+            value = NEVER if record[key] is None and name.endswith("_freshness") else record[key]
+            setattr(holder, name, list(value) if isinstance(value, list) else value)
+
+
 def _load_pond(pond: Pond, record: Saved) -> None:
-    pond.start_freshness, pond.end_freshness = _loaded(record["start_f"]), _loaded(record["end_f"])
-    pond.delay_start, pond.delay_end = record["delay_start"], record["delay_end"]
-    pond.has_pull, pond.targets = record["pull"], list(record["targets"])
-    pond.failed, pond.failed_freshness = record["failed"], _loaded(record["failed_f"])
-    pond.failures, pond.blocked, pond.is_due = record["failures"], record["blocked"], record["due"]
-    # States of older versions lack these fields.
-    pond.delivered = record.get("delivered", False)
-    pond.retried = record.get("retried", 0)
+    _load_facts(pond, record)
     pond.published = _loaded_pairs(record["published"])
     pond.triggers = {trigger[0]: Trigger(*trigger) for trigger in record["triggers"]}
     pond.runs = _in_flight([_load_run(run) for run in record["runs"]])
@@ -158,9 +158,8 @@ def _load_pond(pond: Pond, record: Saved) -> None:
 
 def _load_run(record: Saved) -> Run:
     cut = tuple(SourceCut(source, freshness, _loaded_pairs(pairs)) for source, freshness, pairs in record["cut"])
-    run = Run(record["freshness"], record["delay"], cut=cut)
-    run.taken, run.took_pull = list(record["taken"]), record["took_pull"]
-    run.gave_up, run.abandoned, run.executed = record["gave_up"], record["abandoned"], record["executed"]
+    run = Run(record["freshness"], record["delay"], cut)
+    _load_facts(run, record)
     return run
 
 
@@ -175,23 +174,9 @@ def _in_flight(runs: list[Run]) -> list[Run]:
 
 def _load_ripple(pond: Pond, spec: RippleNode, record: Saved) -> Ripple:
     ripple = Ripple(pond, spec)
-    ripple.start_freshness, ripple.end_freshness = _loaded(record["start_f"]), _loaded(record["end_f"])
-    ripple.has_pull, ripple.targets = record["pull"], list(record["targets"])
-    ripple.pulled_freshness = _loaded(record.get("pulled_f"))  # older versions did not keep it
-    ripple.running = record["running"]
-    ripple.outdated = record.get("outdated", False)  # older versions had no such executions
-    ripple.failed_freshness, ripple.attempts = _loaded(record["failed_f"]), record["attempts"]
-    ripple.version, ripple.past_versions = record["version"], [(past[0], past[1]) for past in record["past"]]
-    ripple.inputs, ripple.running_inputs = record["inputs"], record["trial"]
+    _load_facts(ripple, record)
+    ripple.past_versions = [(past[0], past[1]) for past in record["past"]]
     return ripple
-
-
-def _freshness(value: int) -> int | None:
-    return None if value == NEVER else value
-
-
-def _loaded(value: int | None) -> int:
-    return NEVER if value is None else value
 
 
 def _pairs(pairs: Iterable[tuple[object, object]] | None) -> list[list[object]] | None:

@@ -5,39 +5,16 @@ Times are whole microseconds from 0. `app/read_scenario.py` makes these records 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
+
+from headwater.freshness.graph import PondSpec
 
 SECOND = 1_000_000
 """Microseconds of a second."""
 
 Deed = Literal["tap", "pulse", "wave", "tide", "untrigger", "clear", "deliver", "fail", "unchanged", "changed"]
-
-
-@dataclass(frozen=True)
-class ScenarioRipple:
-    """One step of a pipeline and how long each of its executions takes. `reads` is as in `RippleSpec`; a scenario file
-    never sets it."""
-
-    name: str
-    duration: int
-    after: tuple[str, ...] = ()
-    reads: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True)
-class ScenarioPipeline:
-    """One pipeline of the scenario; `sources` are the required ones."""
-
-    name: str
-    ripples: tuple[ScenarioRipple, ...]
-    sources: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-    windows: tuple[tuple[int, int], ...] = ()
-    min_interval: int = 1
-    retry_immediately: int = 0
-    retry_on_change: int = 0
-    always_run: bool = True
 
 
 @dataclass(frozen=True)
@@ -55,8 +32,12 @@ class ScenarioEvent:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Without `until` it ends when nothing is left to do. Events are in the order of the file."""
+    """Without `until` it ends when nothing is left to do. Events are in the order of the file. `pipelines` have no
+    windows of their own: `windows` has those of each pipeline, so that a scenario can run more than once."""
 
-    pipelines: tuple[ScenarioPipeline, ...]
-    events: tuple[ScenarioEvent, ...] = field(default=())
+    pipelines: tuple[PondSpec, ...]
+    durations: Mapping[tuple[str, str], int]
+    """How long each execution takes, by pipeline and ripple."""
+    windows: Mapping[str, tuple[tuple[int, int], ...]]
+    events: tuple[ScenarioEvent, ...] = ()
     until: int | None = None

@@ -7,6 +7,7 @@ when a state is loaded; `saving.py` stores the facts under shorter keys. Only th
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass, field
 from heapq import heappush
 
 from headwater.freshness.events import Effect, SourceCut, Trigger, Version
@@ -19,62 +20,38 @@ Inputs = str
 """What a ripple executed on: its fingerprint, and the versions of its inputs."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Ripple:
     """One step of a pond. At most one execution of it is under way, and `start_freshness` is then its freshness."""
 
-    __slots__ = (
-        "attempts",
-        "behind",
-        "children",
-        "end_freshness",
-        "failed_freshness",
-        "has_pull",
-        "inputs",
-        "needed_freshness",
-        "order",
-        "outdated",
-        "parents",
-        "past_versions",
-        "pond",
-        "pulled_freshness",
-        "queued",
-        "running",
-        "running_inputs",
-        "spec",
-        "start_freshness",
-        "targets",
-        "version",
-    )
-
-    def __init__(self, pond: Pond, spec: RippleNode) -> None:
-        self.pond = pond
-        self.spec = spec
-        self.start_freshness = NEVER
-        self.end_freshness = NEVER
-        self.has_pull = False
-        self.pulled_freshness = NEVER
-        """The freshness of the last start that took a pull. If that run is abandoned, the pull is demand again."""
-        self.targets: list[int] = []
-        self.running = False
-        self.outdated = False
-        """The execution under way reads another cut than the run that began after it: it will not count."""
-        self.failed_freshness = NEVER
-        self.attempts = 0
-        """How often it has failed at failed_freshness."""
-        self.version: Version | None = None
-        self.past_versions: list[tuple[int, Version]] = []
-        """(freshness, version) of completions that a slower ripple of the pond may still read, oldest first."""
-        self.inputs: Inputs | None = None
-        """Of the last successful execution."""
-        self.running_inputs: Inputs | None = None
-        """Of the execution under way."""
-        # Derived.
-        self.parents: tuple[Ripple, ...] = ()
-        self.children: tuple[Ripple, ...] = ()
-        self.order = 0
-        self.needed_freshness: int | None = None
-        self.behind = 0
-        self.queued = False
+    pond: Pond
+    spec: RippleNode
+    start_freshness: int = NEVER
+    end_freshness: int = NEVER
+    has_pull: bool = False
+    pulled_freshness: int = NEVER
+    """The freshness of the last start that took a pull. If that run is abandoned, the pull is demand again."""
+    targets: list[int] = field(default_factory=list)
+    running: bool = False
+    outdated: bool = False
+    """The execution under way reads another cut than the run that began after it: it will not count."""
+    failed_freshness: int = NEVER
+    attempts: int = 0
+    """How often it has failed at failed_freshness."""
+    version: Version | None = None
+    past_versions: list[tuple[int, Version]] = field(default_factory=list)
+    """(freshness, version) of completions that a slower ripple of the pond may still read, oldest first."""
+    inputs: Inputs | None = None
+    """Of the last successful execution."""
+    running_inputs: Inputs | None = None
+    """Of the execution under way."""
+    # Derived.
+    parents: tuple[Ripple, ...] = ()
+    children: tuple[Ripple, ...] = ()
+    order: int = 0
+    needed_freshness: int | None = None
+    behind: int = 0
+    queued: bool = False
 
     def version_at(self, freshness: int) -> Version:
         """Its version at a freshness it has reached, or at the next one if a fresher run superseded that one."""
@@ -85,118 +62,77 @@ class Ripple:
         return self.version
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Run:
     """A pond run in flight: begun, and neither completed nor superseded yet."""
 
-    __slots__ = ("abandoned", "cut", "delay", "executed", "freshness", "gave_up", "taken", "took_pull")
-
-    def __init__(self, freshness: int, delay: int, *, cut: tuple[SourceCut, ...]) -> None:
-        self.freshness = freshness
-        self.delay = delay
-        self.cut = cut
-        self.taken: list[int] = []
-        """The targets it was started for. If its failure is cleared, they are demand again."""
-        self.took_pull = False
-        self.gave_up = False
-        """A ripple of it failed, and the pond had no retry left."""
-        self.abandoned = False
-        """The failure was cleared: its demand is the pond's again, and it will not complete. The newest one is kept until
-        the next run begins, which may have the same freshness and use what its ripples have completed."""
-        self.executed = False
+    freshness: int
+    delay: int
+    cut: tuple[SourceCut, ...]
+    taken: list[int] = field(default_factory=list)
+    """The targets it was started for. If its failure is cleared, they are demand again."""
+    took_pull: bool = False
+    gave_up: bool = False
+    """A ripple of it failed, and the pond had no retry left."""
+    abandoned: bool = False
+    """The failure was cleared: its demand is the pond's again, and it will not complete. The newest one is kept until
+    the next run begins, which may have the same freshness and use what its ripples have completed."""
+    executed: bool = False
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Pond:
     """One pond. `start_freshness` is the freshness of its newest run, `end_freshness` of its newest completed run."""
 
-    __slots__ = (
-        "behind",
-        "blocked",
-        "blocked_sources",
-        "delay_end",
-        "delay_start",
-        "delivered",
-        "depth",
-        "end_freshness",
-        "failed",
-        "failed_freshness",
-        "failures",
-        "gated_by_all",
-        "has_pull",
-        "is_due",
-        "leaves",
-        "looked_for",
-        "lowest_freshness",
-        "name",
-        "needed_freshness",
-        "order",
-        "published",
-        "push_sources",
-        "queued",
-        "required_by",
-        "retried",
-        "ripples",
-        "ripples_at_lowest",
-        "roots",
-        "running",
-        "runs",
-        "sinks",
-        "sources",
-        "spec",
-        "start_freshness",
-        "targets",
-        "touched",
-        "triggers",
-        "waiters",
-        "wake",
-    )
+    spec: PondSpec
+    name: str = field(init=False)
+    start_freshness: int = NEVER
+    end_freshness: int = NEVER
+    delay_start: int = 0
+    delay_end: int = 0
+    has_pull: bool = False
+    targets: list[int] = field(default_factory=list)
+    failed: bool = False
+    failed_freshness: int = NEVER
+    failures: int = 0
+    retried: int = 0
+    """Immediate retries since its last completed run, its last failed run or a clear."""
+    runs: list[Run] = field(default_factory=list)
+    """In flight, oldest first."""
+    delivered: bool = False
+    """An Inlet's source has something new since its newest run began."""
+    is_due: bool = False
+    """What it does has changed: it may run again at the freshness it has."""
+    published: tuple[tuple[str, Version], ...] | None = None
+    """Its ripples and their versions in its newest completed run: what a sink reads."""
+    triggers: dict[str, Trigger] = field(default_factory=dict)
+    ripples: tuple[Ripple, ...] = ()
+    # Derived.
+    blocked: bool = False
+    blocked_sources: int = 0
+    sources: tuple[Pond, ...] = ()
+    push_sources: tuple[Pond, ...] = ()
+    """The sources that gate it: the required ones; the optional ones if there are no others."""
+    gated_by_all: bool = True
+    sinks: list[Pond] = field(default_factory=list)
+    required_by: list[Pond] = field(default_factory=list)
+    roots: tuple[Ripple, ...] = ()
+    leaves: tuple[Ripple, ...] = ()
+    depth: int = 0
+    order: int = 0
+    needed_freshness: int | None = None
+    behind: int = 0
+    waiters: dict[Pond, None] = field(default_factory=dict)
+    lowest_freshness: int = NEVER
+    ripples_at_lowest: int = 0
+    running: int = 0
+    wake: int | None = None
+    queued: bool = False
+    looked_for: bool = False
+    touched: bool = False
 
-    def __init__(self, spec: PondSpec) -> None:
-        self.name = spec.name
-        self.spec = spec
-        self.start_freshness = NEVER
-        self.end_freshness = NEVER
-        self.delay_start = 0
-        self.delay_end = 0
-        self.has_pull = False
-        self.targets: list[int] = []
-        self.failed = False
-        self.failed_freshness = NEVER
-        self.failures = 0
-        self.retried = 0
-        """Immediate retries since its last completed run, its last failed run or a clear."""
-        self.runs: list[Run] = []
-        """In flight, oldest first."""
-        self.delivered = False
-        """An Inlet's source has something new since its newest run began."""
-        self.is_due = False
-        """What it does has changed: it may run again at the freshness it has."""
-        self.published: tuple[tuple[str, Version], ...] | None = None
-        """Its ripples and their versions in its newest completed run: what a sink reads."""
-        self.triggers: dict[str, Trigger] = {}
-        self.ripples: tuple[Ripple, ...] = ()
-        # Derived.
-        self.blocked = False
-        self.blocked_sources = 0
-        self.sources: tuple[Pond, ...] = ()
-        self.push_sources: tuple[Pond, ...] = ()
-        """The sources that gate it: the required ones; the optional ones if there are no others."""
-        self.gated_by_all = True
-        self.sinks: list[Pond] = []
-        self.required_by: list[Pond] = []
-        self.roots: tuple[Ripple, ...] = ()
-        self.leaves: tuple[Ripple, ...] = ()
-        self.depth = 0
-        self.order = 0
-        self.needed_freshness: int | None = None
-        self.behind = 0
-        self.waiters: dict[Pond, None] = {}
-        self.lowest_freshness = NEVER
-        self.ripples_at_lowest = 0
-        self.running = 0
-        self.wake: int | None = None
-        self.queued = False
-        self.looked_for = False
-        self.touched = False
+    def __post_init__(self) -> None:
+        self.name = self.spec.name
 
     @property
     def is_inlet(self) -> bool:
@@ -228,35 +164,21 @@ class Pond:
         self.ripples_at_lowest = sum(ripple.end_freshness == self.lowest_freshness for ripple in self.ripples)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class State:
     """All ponds, and what must be checked. Between two steps nothing is ready: only time or an event moves it."""
 
-    __slots__ = (
-        "announced",
-        "effects",
-        "now",
-        "pond_at",
-        "ponds",
-        "ready_ponds",
-        "ready_ripples",
-        "ripple_at",
-        "timers",
-        "to_look",
-        "touched",
-    )
-
-    def __init__(self) -> None:
-        self.ponds: dict[str, Pond] = {}
-        self.now = 0
-        self.announced: int | None = None
-        self.effects: list[Effect] = []
-        self.touched: list[Pond] = []
-        self.pond_at: list[Pond] = []
-        self.ripple_at: list[Ripple] = []
-        self.ready_ponds: list[int] = []
-        self.ready_ripples: list[int] = []
-        self.to_look: list[int] = []
-        self.timers: list[tuple[int, str]] = []
+    ponds: dict[str, Pond] = field(default_factory=dict)
+    now: int = 0
+    announced: int | None = None
+    effects: list[Effect] = field(default_factory=list)
+    touched: list[Pond] = field(default_factory=list)
+    pond_at: list[Pond] = field(default_factory=list)
+    ripple_at: list[Ripple] = field(default_factory=list)
+    ready_ponds: list[int] = field(default_factory=list)
+    ready_ripples: list[int] = field(default_factory=list)
+    to_look: list[int] = field(default_factory=list)
+    timers: list[tuple[int, str]] = field(default_factory=list)
 
     def touch(self, pond: Pond) -> None:
         """Notes that the pond's record has changed: it must be saved, and its triggers must be checked."""

@@ -5,7 +5,7 @@ A trigger acts like one more sink of its pond, with zero duration.
 
 from __future__ import annotations
 
-from typing import Literal, assert_never
+from typing import Literal
 
 from headwater.freshness.events import Demanded, DemandRefused, Trigger
 from headwater.freshness.faults import culprit
@@ -18,16 +18,10 @@ def demand_once(state: State, pond: Pond, kind: Literal["tap", "pulse"], target:
     if pond.blocked:
         state.effects.append(DemandRefused(pond.name, kind, culprit(pond)))
         return
-    match kind:
-        case "tap":
-            state.effects.append(Demanded(pond.name, "tap", None))
-            receive_pull(state, pond)
-        case "pulse":
-            wanted = state.now if target is None else min(target, state.now)
-            state.effects.append(Demanded(pond.name, "pulse", wanted))
-            receive_target(state, pond, wanted)
-        case _:
-            assert_never(kind)
+    if kind == "tap":
+        _tap(state, pond, "tap")
+    else:
+        _push(state, pond, "pulse", state.now if target is None else min(target, state.now))
 
 
 def retap(state: State, pond: Pond) -> None:
@@ -36,7 +30,7 @@ def retap(state: State, pond: Pond) -> None:
         return
     for trigger in pond.triggers.values():
         if trigger.kind == "wave":
-            _tap(state, pond)
+            _tap(state, pond, "wave")
 
 
 def look_at_triggers(state: State, pond: Pond) -> None:
@@ -47,11 +41,10 @@ def look_at_triggers(state: State, pond: Pond) -> None:
         return
     for trigger in pond.triggers.values():
         if trigger.kind == "wave" and not pond.has_pull and not pond.is_running:
-            _tap(state, pond)
+            _tap(state, pond, "wave")
     for trigger in pond.triggers.values():
         if trigger.kind == "tide" and tide_time(pond, trigger, now=state.now) <= state.now:
-            state.effects.append(Demanded(pond.name, "tide", state.now))
-            receive_target(state, pond, state.now)
+            _push(state, pond, "tide", state.now)
 
 
 def tide_time(pond: Pond, tide: Trigger, *, now: int) -> int:
@@ -73,9 +66,14 @@ def trigger_wake(pond: Pond, *, now: int) -> int | None:
     return min(times, default=None)
 
 
-def _tap(state: State, pond: Pond) -> None:
-    state.effects.append(Demanded(pond.name, "wave", None))
+def _tap(state: State, pond: Pond, kind: Literal["tap", "wave"]) -> None:
+    state.effects.append(Demanded(pond.name, kind, None))
     receive_pull(state, pond)
+
+
+def _push(state: State, pond: Pond, kind: Literal["pulse", "tide"], target: int) -> None:
+    state.effects.append(Demanded(pond.name, kind, target))
+    receive_target(state, pond, target)
 
 
 def _expire(state: State, pond: Pond) -> None:

@@ -44,12 +44,6 @@ def take_pull(state: State, ripple: Ripple) -> None:
         receive_pull(state, pond)
 
 
-def pull_sources(state: State, pond: Pond) -> None:
-    """A pond run that starts with pull asks all sources for resupply, required and optional."""
-    for source in pond.sources:
-        receive_pull(state, source)
-
-
 def receive_target(state: State, pond: Pond, target: int) -> None:
     """The pond is asked to become at least this fresh; so are, at once, the ponds that gate it."""
     asked = [pond]

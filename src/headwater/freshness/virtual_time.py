@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import assert_never
 
@@ -24,9 +25,9 @@ from headwater.freshness.events import (
     TriggerSet,
     WakeAt,
 )
-from headwater.freshness.graph import PondSpec, RippleNode
+from headwater.freshness.graph import PondSpec
 from headwater.freshness.machine import new_state, step
-from headwater.freshness.scenario import Scenario, ScenarioEvent, ScenarioPipeline
+from headwater.freshness.scenario import Scenario, ScenarioEvent
 from headwater.freshness.state import State
 from headwater.freshness.windows import Windows
 
@@ -53,19 +54,11 @@ def simulate(scenario: Scenario) -> Account:
     raise EndlessScenario(f"the scenario is not over after {limits.SIMULATION_STEPS} steps, at {world.now / 1e6} s")
 
 
-def pond_of(pipeline: ScenarioPipeline) -> PondSpec:
-    """The pond of a scenario's pipeline."""
-    return PondSpec(
-        name=pipeline.name,
-        ripples=tuple(RippleNode(ripple.name, ripple.after, ripple.reads) for ripple in pipeline.ripples),
-        required=pipeline.sources,
-        optional=pipeline.optional,
-        windows=Windows(pipeline.windows) if pipeline.windows else None,
-        min_interval=pipeline.min_interval,
-        retry_immediately=pipeline.retry_immediately,
-        retry_on_change=pipeline.retry_on_change,
-        always_run=pipeline.always_run,
-    )
+def ponds_of(scenario: Scenario) -> Iterator[PondSpec]:
+    """The ponds of a scenario, with their windows."""
+    for pond in scenario.pipelines:
+        windows = scenario.windows.get(pond.name)
+        yield replace(pond, windows=Windows(windows)) if windows else pond
 
 
 @dataclass
@@ -85,12 +78,10 @@ class World:
     quiet: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        pipelines = self.scenario.pipelines
-        self.state: State = new_state(pond_of(pipeline) for pipeline in pipelines)
+        self.state: State = new_state(ponds_of(self.scenario))
         coming = sorted(self.scenario.events, key=lambda event: event.at)
         self.facts = deque(event for event in coming if event.do in FACTS)
         self.events = deque(event for event in coming if event.do not in FACTS)
-        self.durations = {(p.name, ripple.name): ripple.duration for p in pipelines for ripple in p.ripples}
         self.account = Account(self.state)
 
     def next_time(self) -> int | None:
@@ -133,7 +124,7 @@ class World:
         self.account.note(self.state, self.now, effects)
         for effect in effects:
             if isinstance(effect, StartRipple):
-                end = self.now + self.durations[effect.pond, effect.ripple]
+                end = self.now + self.scenario.durations[effect.pond, effect.ripple]
                 heappush(self.executions, (end, self.started, effect))
                 self.started += 1
             elif isinstance(effect, WakeAt):

@@ -24,25 +24,22 @@ class Windows:
 
     def current(self, now: int) -> tuple[int, int] | None:
         """The window with start <= now < end."""
-        first = self._first_not_over(now)
-        return first if first is not None and first[0] <= now else None
+        while self._ahead or self._read():
+            start, end = self._ahead[0]
+            if end > now:
+                return (start, end) if start <= now else None
+            self._ahead.popleft()
+        return None
 
     def next_start(self, now: int, until_at_least: int) -> int | None:
         """When the next window after now opens whose end is `until_at_least` or later."""
-        self._first_not_over(now)
+        self.current(now)  # forgets the windows that have ended
         index = 0
         while index < len(self._ahead) or self._read():
             start, end = self._ahead[index]
             if start > now and end >= until_at_least:
                 return start
             index += 1
-        return None
-
-    def _first_not_over(self, now: int) -> tuple[int, int] | None:
-        while self._ahead or self._read():
-            if self._ahead[0][1] > now:
-                return self._ahead[0]
-            self._ahead.popleft()
         return None
 
     def _read(self) -> bool:

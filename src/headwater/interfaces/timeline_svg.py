@@ -234,7 +234,7 @@ class _Picture:
     def _executions(self, track: Track, y: float, height: float) -> Iterator[str]:
         """What a pipeline reads, its demand, its executions, and their results."""
         pipeline = track.pipeline
-        names = [*pipeline.sources, *(f"{name} (optional)" for name in pipeline.optional)]
+        names = [*pipeline.required, *(f"{name} (optional)" for name in pipeline.optional)]
         reads = f"reads {', '.join(names)}" if names else ""
         used = text_width(fitted(pipeline.name, 13, LEFT - MARGIN - 64), 13) + 8
         yield _text(MARGIN + used, y + 15, fitted(reads, 10, LEFT - MARGIN - 14 - used), of=reads)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from graphlib import TopologicalSorter
 from typing import Any
 
-from headwater.app.simulate import SECOND, Scenario, ScenarioPipeline
+from headwater.app.simulate import SECOND, PondSpec, Scenario, depths
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Track:
     """One pipeline over time. `spans` and `passes` are by ripple; the spans of the pipeline itself are under "".
     `marks` are (time, kind of demand or `clear`, refused). `limits` are the limits of its tides."""
 
-    pipeline: ScenarioPipeline
+    pipeline: PondSpec
     spans: dict[str, list[TimeSpan]] = field(default_factory=lambda: {"": []})
     passes: dict[str, list[int]] = field(default_factory=dict)
     marks: list[tuple[int, str, bool]] = field(default_factory=list)
@@ -56,8 +55,9 @@ def tracks_of(scenario: Scenario, timeline: Sequence[Mapping[str, Any]]) -> tupl
     for entry in timeline:
         _add_entry(tracks[entry["pipeline"]], entry)
     _add_events(tracks, scenario, end)
-    for track in tracks.values():
-        windows = [TimeSpan("window", max(0, start), min(end, stop)) for start, stop in track.pipeline.windows]
+    for pipeline, track in tracks.items():
+        opened = scenario.windows.get(pipeline, ())
+        windows = [TimeSpan("window", max(0, start), min(end, stop)) for start, stop in opened]
         track.spans[""] += [window for window in windows if window.start < end]
         for ripple, name in list(track.begun):
             track.finish(ripple, name, end)
@@ -65,12 +65,9 @@ def tracks_of(scenario: Scenario, timeline: Sequence[Mapping[str, Any]]) -> tupl
     return list(tracks.values()), end
 
 
-def in_order(pipelines: Iterable[ScenarioPipeline]) -> list[ScenarioPipeline]:
+def in_order(pipelines: Iterable[PondSpec]) -> list[PondSpec]:
     """Sources before their readers: by the longest path from an Inlet, then as declared."""
-    sources = {pipeline.name: pipeline.sources + pipeline.optional for pipeline in pipelines}
-    depth: dict[str, int] = {}
-    for name in TopologicalSorter(sources).static_order():
-        depth[name] = max((depth[source] + 1 for source in sources[name]), default=0)
+    depth = depths({pipeline.name: pipeline.sources for pipeline in pipelines})
     return sorted(pipelines, key=lambda pipeline: depth[pipeline.name])
 
 

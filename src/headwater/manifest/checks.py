@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 
 from pydantic import JsonValue, ValidationError
 
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError, Position, did_you_mean
 from headwater.base.printable import quoted
-from headwater.manifest.documents import Part, dotted
+from headwater.manifest.documents import Part
 from headwater.manifest.durations import DAY_US, duration_us, time_of_day_us
-from headwater.manifest.keywords import needs_quotes
 from headwater.manifest.positions import Path
 from headwater.manifest.references import pipeline_secrets
 from headwater.manifest.spec import PipelineSpec, RippleSpec, TableSettings, TableSpec, WindowSpec
 from headwater.manifest.support import PLANNED_CONNECTORS
 from headwater.manifest.table_checks import check_source_table, check_table
 from headwater.manifest.violations import explain
+from headwater.manifest.vocabulary import needs_quotes
 
 _NOT_OF_A_VIEW = (
     "mode",
@@ -40,30 +40,40 @@ CheckConfig = Callable[[str, Mapping[str, JsonValue]], Iterable[tuple[Path, str,
 """Checks a connector's config: (connector, config) -> (path inside the config, message, hint) of each fault."""
 
 
-@dataclass(frozen=True, eq=False)
-class Declared:
-    """A pipeline that parsed, and where it is written. `wrong` are the keys that were left out because their errors are
-    reported already: they are not reported as missing."""
+@dataclass(frozen=True)
+class LoadedPipeline:
+    """A pipeline and where it is written. `wrong` are the keys that were left out because their errors are reported
+    already: they are not reported as missing."""
 
-    part: Part
     spec: PipelineSpec
+    part: Part = field(repr=False, compare=False)
     wrong: frozenset[str] = frozenset()
 
+    @property
+    def file(self) -> str:
+        """The file that defines it, relative to the project."""
+        return self.part.document.file
 
-def declare(part: Part) -> tuple[Declared | None, list[HeadwaterError]]:
+    @property
+    def position(self) -> Position:
+        """Where its definition begins; computed on demand."""
+        return self.part.position()
+
+
+def declare(part: Part) -> tuple[LoadedPipeline | None, list[HeadwaterError]]:
     """A pipeline from its data, with all its own errors; the valid rest of a wrong pipeline is still checked."""
     data = dict(part.data)
     if part.document.format == "json" and isinstance(data.get("$schema"), str):
         del data["$schema"]  # for editors, not for us
     try:
-        return Declared(part, PipelineSpec.model_validate(data)), []
+        return LoadedPipeline(PipelineSpec.model_validate(data), part), []
     except ValidationError as error:
         wrong = frozenset(str(detail["loc"][0]) for detail in error.errors(include_url=False))
         return _salvage(part, data, wrong), explain(error, part, PipelineSpec)
 
 
 def check_pipeline(
-    pipeline: Declared, connectors: Collection[str], check_config: CheckConfig | None
+    pipeline: LoadedPipeline, connectors: Collection[str], check_config: CheckConfig | None
 ) -> Iterator[HeadwaterError]:
     """What is wrong with one pipeline by itself."""
     part, spec = pipeline.part, pipeline.spec
@@ -81,12 +91,10 @@ def check_pipeline(
     connector = spec.source.connector
     if connector in connectors:
         for path, message, hint in check_config(connector, spec.source.config) if check_config else ():
-            at: Path = ("source", "config", *path)
-            text = f"`{dotted(at)}` of {part.subject}: {message}"
-            yield part.error("HW-C01", at, text, hint=hint, key=True)
+            yield part.wrong(("source", "config", *path), f": {message}", hint=hint, key=True, code="HW-C01")
     elif connector not in PLANNED_CONNECTORS:
-        meant = nearest(connector, [*connectors, *PLANNED_CONNECTORS])
-        hint = f"did you mean `{meant}`?" if meant else "known connectors: " + ", ".join(sorted(connectors))
+        known = "known connectors: " + ", ".join(sorted(connectors))
+        hint = did_you_mean(connector, [*connectors, *PLANNED_CONNECTORS], known)
         message = f"unknown connector `{connector[:80]}` in {part.subject}"
         yield part.error("HW-M06", ("source", "connector"), message, hint=hint)
 
@@ -100,7 +108,7 @@ def check_project(parts: Sequence[Part], unread: Collection[str]) -> Iterator[He
     yield from _check_cycles(parts)
 
 
-def name_warnings(pipeline: Declared) -> Iterator[str]:
+def name_warnings(pipeline: LoadedPipeline) -> Iterator[str]:
     """Names that need quotes in DuckDB: they are legal, but a user should know it before the first query."""
     for path, table in tables_of(pipeline):
         names = [name for name in table.columns if needs_quotes(name)]
@@ -110,7 +118,7 @@ def name_warnings(pipeline: Declared) -> Iterator[str]:
             yield f"{place}: {'columns' if len(names) > 1 else 'column'} {listed} must be in double quotes in SQL"
 
 
-def tables_of(pipeline: Declared) -> Iterator[tuple[Path, TableSettings]]:
+def tables_of(pipeline: LoadedPipeline) -> Iterator[tuple[Path, TableSettings]]:
     """The tables and ripples, without the wrong ones."""
     if "tables" in pipeline.wrong:
         listed = pipeline.part.data["tables"]
@@ -152,7 +160,7 @@ def arrows(circle: Sequence[str]) -> str:
     return " -> ".join(names if len(names) <= 8 else [*names[:4], f"{len(names) - 6} more", *names[-2:]])
 
 
-def _salvage(part: Part, data: Mapping[str, JsonValue], wrong: frozenset[str]) -> Declared | None:
+def _salvage(part: Part, data: Mapping[str, JsonValue], wrong: frozenset[str]) -> LoadedPipeline | None:
     kept: dict[str, JsonValue] = {key: value for key, value in data.items() if key not in wrong}
     if "id" in wrong:
         kept["id"] = "unnamed"
@@ -161,7 +169,7 @@ def _salvage(part: Part, data: Mapping[str, JsonValue], wrong: frozenset[str]) -
         kept["source"] = {key: source[key] for key in ("connector", "config") if key in source}
     for _ in range(2):
         with suppress(ValidationError):
-            return Declared(part, PipelineSpec.model_validate(kept), wrong)
+            return LoadedPipeline(PipelineSpec.model_validate(kept), part, wrong)
         kept.pop("source", None)
     return None
 
@@ -180,18 +188,16 @@ def _check_shape(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
             message = f"{part.subject} names no table"
             yield part.error("HW-M03", ("tables",), message, hint='add `tables = ["orders"]`')
         if spec.ripples:
-            message = f"`ripples` of {part.subject} belong to a pipeline with `sources`"
             hint = f'make a second pipeline with `sources = ["{spec.id}"]` and put them there'
-            yield part.error("HW-M03", ("ripples",), message, hint=hint, key=True)
+            yield part.wrong(("ripples",), " belong to a pipeline with `sources`", hint=hint, key=True)
         if spec.timeout:
-            message = f"`timeout` of {part.subject} belongs to a pipeline with `sources`"
-            yield part.error("HW-M03", ("timeout",), message, hint="it holds for ripples; remove it", key=True)
-    elif spec.source is None:
+            hint = "it holds for ripples; remove it"
+            yield part.wrong(("timeout",), " belongs to a pipeline with `sources`", hint=hint, key=True)
+    else:
         for key, belongs in (("tables", spec.tables), ("incremental", spec.incremental), ("poll", spec.poll)):
             if belongs:
-                message = f"`{key}` of {part.subject} belongs to a pipeline with a `source`"
                 hint = "a pipeline with `sources` makes its tables in `ripples`" if key == "tables" else ""
-                yield part.error("HW-M03", (key,), message, hint=hint, key=True)
+                yield part.wrong((key,), " belongs to a pipeline with a `source`", hint=hint, key=True)
         if not spec.ripples:
             message = f"{part.subject} reads pipelines and makes nothing of them: it has no `ripples`"
             yield part.error("HW-M03", ("ripples",), message, hint="add a ripple with `name` and `sql`")
@@ -201,18 +207,14 @@ def _check_ripples(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
     names = [ripple.name for ripple in spec.ripples]
     for index, ripple in enumerate(spec.ripples):
         at: Path = ("ripples", index)
+        name = f"the ripple `{ripple.name}` of {part.subject}"
         if (ripple.sql is None) == (ripple.python is None):
-            message = f"the ripple `{ripple.name}` of {part.subject} needs one of `sql` and `python`"
-            yield part.error("HW-M03", at, message)
-        yield from _check_ripple_table(part, at, ripple)
+            yield part.error("HW-M03", at, f"{name} needs one of `sql` and `python`")
+        yield from _check_ripple_table(part, at, ripple, name)
         for position, parent in enumerate(ripple.after):
             if parent not in names:
-                meant = nearest(parent, names)
-                message = (
-                    f"the ripple `{ripple.name}` of {part.subject} comes after `{parent}`, which is none of its ripples"
-                )
-                hint = f"did you mean `{meant}`?" if meant else ""
-                yield part.error("HW-M07", (*at, "after", position), message, hint=hint)
+                message = f"{name} comes after `{parent}`, which is none of its ripples"
+                yield part.error("HW-M07", (*at, "after", position), message, hint=did_you_mean(parent, names))
     after = {ripple.name: ripple.after for ripple in spec.ripples}
     for circle in circles(after):
         index = names.index(circle[0])
@@ -220,15 +222,12 @@ def _check_ripples(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
         yield part.error("HW-M07", ("ripples", index, "after"), message, hint="remove one of the `after`s")
 
 
-def _check_ripple_table(part: Part, at: Path, ripple: RippleSpec) -> Iterator[HeadwaterError]:
+def _check_ripple_table(part: Part, at: Path, ripple: RippleSpec, name: str) -> Iterator[HeadwaterError]:
     """Checks the keys for the table or view that a ripple makes."""
-    name = f"the ripple `{ripple.name}` of {part.subject}"
     if ripple.materialize == "view":
         if ripple.python is not None:
-            message = f"{name} is a view, which is made of `sql`"
-            yield part.error(
-                "HW-M03", (*at, "python"), message, hint='write `sql`, or `materialize = "table"`', key=True
-            )
+            message, hint = f"{name} is a view, which is made of `sql`", 'write `sql`, or `materialize = "table"`'
+            yield part.error("HW-M03", (*at, "python"), message, hint=hint, key=True)
         for key in _NOT_OF_A_VIEW:
             if getattr(ripple, key):
                 message = f"{name} is a view, which has no rows of its own: `{key}` does nothing"
@@ -239,15 +238,13 @@ def _check_ripple_table(part: Part, at: Path, ripple: RippleSpec) -> Iterator[He
 
 
 def _check_ids(parts: Sequence[Part]) -> Iterator[HeadwaterError]:
-    places: dict[str, list[Part]] = {}
+    places: dict[str | None, list[Part]] = {}
     for part in parts:
-        if part.id is not None:
-            places.setdefault(part.id, []).append(part)
+        places.setdefault(part.id, []).append(part)
     for name, same in places.items():
-        if len(same) > 1:
-            formats = {part.document.format for part in same}
+        if name is not None and len(same) > 1:
             hint = "keep one of them"
-            if len(formats) > 1:
+            if len({part.document.format for part in same}) > 1:
                 hint += f"; `headwater pipeline convert {name} --to json` migrates it"
             times = "twice" if len(same) == 2 else f"{len(same)} times"
             where = tuple(part.position() for part in same)
@@ -285,9 +282,8 @@ def _check_sources(parts: Sequence[Part], unread: Collection[str]) -> Iterator[H
                 yield part.error("HW-M07", path, message, hint="keep one of them")
             named.add(source)
             if source not in known and source not in unread:
-                meant = nearest(source, known)
                 message = f"{part.subject} reads the pipeline `{source[:80]}`, which does not exist"
-                hint = f"did you mean `{meant}`?" if meant else "known pipelines: " + ", ".join(sorted(known))
+                hint = did_you_mean(source, known, "known pipelines: " + ", ".join(sorted(known)))
                 yield part.error("HW-M07", path, message, hint=hint)
 
 
@@ -320,8 +316,8 @@ def _named(part: Part, key: str, *names: str) -> Iterator[tuple[Path, str]]:
 
 def _check_windows(part: Part, spec: PipelineSpec) -> Iterator[HeadwaterError]:
     if spec.windows and not spec.is_inlet:
-        message = f"`windows` of {part.subject}: only a pipeline with a `source` has windows"
-        yield part.error("HW-M03", ("windows",), message, hint="put the windows on its sources", key=True)
+        message = ": only a pipeline with a `source` has windows"
+        yield part.wrong(("windows",), message, hint="put the windows on its sources", key=True)
         return
     for index, window in enumerate(spec.windows):
         if duration_us(window.duration) > duration_us(window.every):
@@ -353,9 +349,6 @@ def _zone_shifts(one: str, other: str) -> set[int]:
     from datetime import UTC, datetime, timedelta
     from zoneinfo import ZoneInfo
 
-    shifts: set[int] = set()
-    for day in range(366):
-        moment = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=day)
-        offsets = [moment.astimezone(ZoneInfo(zone)).utcoffset() or timedelta() for zone in (one, other)]
-        shifts.add((offsets[0] - offsets[1]) // timedelta(microseconds=1) % DAY_US)
-    return shifts
+    days = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=day) for day in range(366)]
+    clocks = [[day.astimezone(ZoneInfo(zone)).replace(tzinfo=UTC) for day in days] for zone in (one, other)]
+    return {(mine - theirs) // timedelta(microseconds=1) % DAY_US for mine, theirs in zip(*clocks)}

@@ -90,6 +90,13 @@ class Part:
         detail: dict[str, object] = {"key": dotted(path)} if path else {}
         return HeadwaterError(code, message, hint=hint, detail=detail, places=(self.position(path, key=key),))
 
+    def wrong(
+        self, path: Path, message: str, *, hint: str = "", key: bool = False, code: str = "HW-M03"
+    ) -> HeadwaterError:
+        """The error of the value (or key) at `path`; the message goes on after its name."""
+        name = f"`{dotted(path)}` of {self.subject}" if path else self.subject
+        return self.error(code, path, name + message, hint=hint, key=key)
+
     @property
     def id(self) -> str | None:
         """The pipeline's id as it is written, also where the rest is wrong."""
@@ -251,11 +258,11 @@ def _json_faults(file: str, text: str) -> list[HeadwaterError]:
     return [
         HeadwaterError(
             "HW-M02",
-            f"the key `{dotted(twice.path)}` occurs twice",
+            f"the key `{dotted(path)}` occurs twice",
             hint="keep one of them",
-            places=(found.position(file, twice.first), found.position(file, twice.second)),
+            places=(found.position(file, first), found.position(file, second)),
         )
-        for twice in found.duplicates
+        for path, first, second in found.duplicates
     ] or [_unreadable(file, "it has a number that is too long")]
 
 

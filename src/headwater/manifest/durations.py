@@ -25,19 +25,7 @@ DURATION_PATTERN = r"^([0-9]{1,9}(ms|s|m|h|d|w))+$"
 MAX_DURATION_US = 36_525 * DAY_US
 """A hundred years: a longer duration is a typing error."""
 
-_RATE = re.compile(r"([0-9]{1,9})/(s|sec|min|m|hour|h|day|d)")
-_RATE_US = {
-    "s": SECOND_US,
-    "sec": SECOND_US,
-    "m": 60 * SECOND_US,
-    "min": 60 * SECOND_US,
-    "h": 3_600 * SECOND_US,
-    "hour": 3_600 * SECOND_US,
-    "d": DAY_US,
-    "day": DAY_US,
-}
 RATE_PATTERN = r"^[0-9]{1,9}/(s|sec|min|m|hour|h|day|d)$"
-_TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?")
 TIME_OF_DAY_PATTERN = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$"
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -84,15 +72,9 @@ class Cron:
 
 def duration_us(text: str) -> int:
     """`"15m"`, `"6h"`, `"1h30m"` in microseconds; more than zero."""
-    total, at = 0, 0
-    while at < len(text):
-        part = _DURATION.match(text, at)
-        if part is None:
-            raise ValueError("a duration is a number and a unit: ms, s, m, h, d or w")
-        total += int(part[1]) * _UNITS_US[part[2]]
-        at = part.end()
-    if not text:
+    if re.fullmatch(DURATION_PATTERN, text) is None:
         raise ValueError("a duration is a number and a unit: ms, s, m, h, d or w")
+    total = sum(int(number) * _UNITS_US[unit] for number, unit in _DURATION.findall(text))
     if total == 0:
         raise ValueError("a duration is longer than nothing")
     if total > MAX_DURATION_US:
@@ -103,28 +85,23 @@ def duration_us(text: str) -> int:
 def given_duration_us(text: str) -> int:
     """A duration that a user gave to a command. Raises HW-U01 if it is not a duration, or zero."""
     try:
-        found = duration_us(text)
+        return duration_us(text)
     except ValueError as error:
         raise HeadwaterError("HW-U01", f"`{text}` is not a duration: {error}", hint="for example `15m`") from error
-    if found <= 0:
-        raise HeadwaterError("HW-U01", f"`{text}` is no time at all", hint="for example `15m`")
-    return found
 
 
-def rate_per_us(text: str) -> tuple[int, int]:
-    """`"60/min"` as (requests, microseconds)."""
-    found = _RATE.fullmatch(text)
-    if found is None or int(found[1]) == 0:
+def check_rate(text: str) -> None:
+    """`"60/min"`."""
+    if re.fullmatch(RATE_PATTERN, text) is None or int(text.partition("/")[0]) == 0:
         raise ValueError("a rate is a number above zero, a slash and a unit: s, min, hour or day")
-    return int(found[1]), _RATE_US[found[2]]
 
 
 def time_of_day_us(text: str) -> int:
     """`"02:00"` or `"02:00:30"` in microseconds after midnight."""
-    found = _TIME_OF_DAY.fullmatch(text)
-    if found is None:
+    if re.fullmatch(TIME_OF_DAY_PATTERN, text) is None:
         raise ValueError("a time of day has the form HH:MM")
-    return ((int(found[1]) * 60 + int(found[2])) * 60 + int(found[3] or 0)) * SECOND_US
+    hours, minutes, seconds = (*map(int, text.split(":")), 0)[:3]
+    return ((hours * 60 + minutes) * 60 + seconds) * SECOND_US
 
 
 def parse_schedule(text: str) -> Every | Cron:
@@ -145,21 +122,13 @@ def parse_cron(text: str) -> Cron:
     words = _MACROS.get(text.strip(), text).split()
     if len(words) != len(_FIELDS):
         raise ValueError(f"a cron expression has 5 fields, this one has {len(words)}")
-    sets = [_cron_field(word, *field) for word, field in zip(words, _FIELDS)]
-    weekdays = frozenset(day % 7 for day in sets[4])
-    cron = Cron(
-        minutes=sets[0],
-        hours=sets[1],
-        days=sets[2],
-        months=sets[3],
-        weekdays=weekdays,
-        days_restricted=not words[2].startswith("*"),
-        weekdays_restricted=not words[4].startswith("*"),
-    )
-    last_day = max(_DAYS_IN_MONTH[month - 1] for month in cron.months)
-    if min(cron.days) > last_day and not cron.weekdays_restricted:
+    minutes, hours, days, months, weekdays = (_cron_field(word, *field) for word, field in zip(words, _FIELDS))
+    days_restricted, weekdays_restricted = not words[2].startswith("*"), not words[4].startswith("*")
+    last_day = max(_DAYS_IN_MONTH[month - 1] for month in months)
+    if min(days) > last_day and not weekdays_restricted:
         raise ValueError("no month of this cron expression has such a day")
-    return cron
+    weekdays = frozenset(day % 7 for day in weekdays)
+    return Cron(minutes, hours, days, months, weekdays, days_restricted, weekdays_restricted)
 
 
 def _cron_field(word: str, name: str, low: int, high: int, names: tuple[str, ...]) -> frozenset[int]:

@@ -13,11 +13,12 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path as FilePath
+from typing import Any
 
 from pydantic import JsonValue
 
 from headwater.base.blobs import cannot_write, make_directory, write_whole
-from headwater.base.errors import HeadwaterError, nearest, raise_all
+from headwater.base.errors import HeadwaterError, did_you_mean, raise_all
 from headwater.base.ids import is_pipeline_id
 from headwater.base.printable import quoted
 from headwater.manifest.documents import (
@@ -90,7 +91,7 @@ def create_pipeline(
         _refuse_existing(root, file)
         change = FileChange(file, as_json)
     else:
-        text = _text_on_disk(root, PROJECT_FILE)
+        text = (root / PROJECT_FILE).read_bytes().decode("utf-8")
         block = pipeline_as_toml(data, inline=True)
         gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
         line_end = "\r\n" if "\r\n" in text else "\n"
@@ -118,7 +119,7 @@ def edit_pipeline(
         text = _spliced(part, text, path, data, removed=False)
     for key in unset:
         path = _found(data, part, _steps(key))
-        _unset(data, path)
+        del _at(data, path[:-1])[path[-1]]
         text = _spliced(part, text, path, data, removed=True)
     written = _as_written(document, text)
     changes = () if text == document.text.replace("\r\n", "\n") else (FileChange(document.file, written),)
@@ -209,9 +210,8 @@ def _spliced(part: Part, text: str, path: Path, data: dict[str, JsonValue], *, r
 def _find(reading: ManifestFiles, pipeline_id: str) -> Part:
     there = [part for part in reading.parts if part.id == pipeline_id]
     if len(there) > 1:
-        places = tuple(part.position() for part in there)
-        hint = "keep one of them first"
-        raise HeadwaterError("HW-M04", f"pipeline `{pipeline_id}` is defined twice", hint=hint, places=places)
+        message, places = f"pipeline `{pipeline_id}` is defined twice", tuple(part.position() for part in there)
+        raise HeadwaterError("HW-M04", message, hint="keep one of them first", places=places)
     if not there:
         raise_all(reading.errors)
         raise no_such_pipeline(pipeline_id, [part.id for part in reading.parts if part.id is not None])
@@ -222,10 +222,6 @@ def _refuse_existing(root: FilePath, file: str) -> None:
     if (root / file).exists():
         hint = "move it away, or choose another id"
         raise HeadwaterError("HW-M12", f"{quoted(file)} is in the way", hint=hint)
-
-
-def _text_on_disk(root: FilePath, file: str) -> str:
-    return (root / file).read_bytes().decode("utf-8")
 
 
 def _as_written(document: Document, text: str) -> str:
@@ -296,7 +292,7 @@ def _settled(data: JsonValue, part: Part, steps: list[str], value: JsonValue) ->
             short = _short_form(path)
             if short is None:
                 raise _no_such_key(part, steps, current)
-            return path, {short: current, **_table(_nested(steps[index:], value))}
+            return path, {short: current, **_nested(steps[index:], value)}
     raise AssertionError("a path has a last step")
 
 
@@ -332,24 +328,15 @@ def _short_form(path: Path) -> str | None:
     return _SHORT_FORMS.get(above)
 
 
-def _nested(steps: list[str], value: JsonValue) -> JsonValue:
+def _nested(steps: list[str], value: JsonValue) -> Any:
     for step in reversed(steps):
         value = {step: value}
     return value
 
 
-def _table(value: JsonValue) -> dict[str, JsonValue]:
-    assert isinstance(value, dict)
-    return value
-
-
-def _at(data: JsonValue, path: Path) -> JsonValue:
+def _at(data: Any, path: Path) -> Any:
     for step in path:
-        if isinstance(data, dict):
-            data = data[str(step)]
-        else:
-            assert isinstance(data, list) and isinstance(step, int)
-            data = data[step]
+        data = data[step]
     return data
 
 
@@ -358,19 +345,10 @@ def _set(data: JsonValue, path: Path, value: JsonValue) -> None:
     if isinstance(above, list) and isinstance(last, int):
         above[last : last + 1] = [value]
     else:
-        _table(above)[str(last)] = value
-
-
-def _unset(data: JsonValue, path: Path) -> None:
-    above, last = _at(data, path[:-1]), path[-1]
-    if isinstance(above, list) and isinstance(last, int):
-        del above[last]
-    else:
-        del _table(above)[str(last)]
+        above[last] = value
 
 
 def _no_such_key(part: Part, steps: list[str], around: JsonValue) -> HeadwaterError:
     known = list(around) if isinstance(around, dict) else []
-    meant = next((near for step in steps if (near := nearest(step, known))), None)
-    hint = f"did you mean `{meant}`?" if meant else ""
+    hint = next(filter(None, (did_you_mean(step, known) for step in steps)), "")
     return HeadwaterError("HW-M05", f"{part.subject} has no `{dotted(tuple(steps))}`", hint=hint)

@@ -14,23 +14,10 @@ from pydantic import JsonValue
 
 from headwater.base.errors import HeadwaterError, Position, nearest
 from headwater.manifest.positions import Path
-from headwater.manifest.spec import (
-    ContextSection,
-    EncryptionSection,
-    ProjectSection,
-    ServeSection,
-    SparkSection,
-    Spec,
-)
+from headwater.manifest.spec import ProjectSpec
+from headwater.manifest.violations import fields_at
 
 PREFIX = "HEADWATER_"
-_SECTIONS: dict[str, type[Spec]] = {
-    "project": ProjectSection,
-    "context": ContextSection,
-    "spark": SparkSection,
-    "serve": ServeSection,
-    "encryption": EncryptionSection,
-}
 _JSON_SETTINGS = {
     ("spark", "conf"): '{"spark.ui.enabled": "true"}',
     ("spark", "packages"): '["a:b:1"]',
@@ -44,15 +31,15 @@ _JSON_SETTINGS = {
 """The settings that are not text, each with an example."""
 
 
-def variable_of(path: Path) -> str:
-    return PREFIX + "__".join(str(step).upper() for step in path)
-
-
 def apply_environment(
     data: dict[str, JsonValue], environ: Mapping[str, str]
 ) -> tuple[dict[str, JsonValue], dict[Path, str], list[HeadwaterError]]:
     """The project's data with the environment's settings on top, the paths that they set, and their errors."""
-    known = {variable_of((name, key)): (name, key) for name, spec in _SECTIONS.items() for key in spec.model_fields}
+    known = {
+        f"{PREFIX}{section}__{key}".upper(): (section, key)
+        for section in ProjectSpec.model_fields
+        for key in fields_at(ProjectSpec, (section,))
+    }
     taken: dict[Path, str] = {}
     errors: list[HeadwaterError] = []
     for variable in sorted(name for name in environ if name.startswith(PREFIX) and "__" in name):
@@ -60,15 +47,14 @@ def apply_environment(
         if path is None:
             meant = nearest(variable, [name.lower() for name in known])
             hint = f"did you mean `{meant.upper()}`?" if meant else "unset it"
-            errors.append(_error("HW-M05", variable, f"`{variable}` names no setting of a project", hint))
+            errors.append(_error("HW-M05", variable, "names no setting of a project", hint))
             continue
         value: JsonValue = environ[variable]
         if path in _JSON_SETTINGS:
             try:
                 value = json.loads(environ[variable])
             except ValueError:
-                example = f"for example `{_JSON_SETTINGS[path]}`"
-                errors.append(_error("HW-M03", variable, f"`{variable}` is not JSON", example))
+                errors.append(_error("HW-M03", variable, "is not JSON", f"for example `{_JSON_SETTINGS[path]}`"))
                 continue
         if not taken:
             data = deepcopy(data)
@@ -80,4 +66,5 @@ def apply_environment(
 
 
 def _error(code: str, variable: str, message: str, hint: str) -> HeadwaterError:
-    return HeadwaterError(code, message, hint=hint, places=(Position(f"environment variable {variable}"),))
+    place = Position(f"environment variable {variable}")
+    return HeadwaterError(code, f"`{variable}` {message}", hint=hint, places=(place,))

@@ -14,6 +14,7 @@ from headwater.manifest.spec import PipelineSpec, ProjectSpec, Spec
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PIPELINE_SCHEMA_ID = "https://headwater.dev/schemas/v1/pipeline.json"
 PROJECT_SCHEMA_ID = "https://headwater.dev/schemas/v1/project.json"
+_ONE_KIND_OF_SOURCE = {"oneOf": [{"required": ["source"]}, {"required": ["sources"]}]}
 
 
 def pipeline_schema() -> dict[str, object]:
@@ -27,7 +28,7 @@ def pipeline_schema() -> dict[str, object]:
         "$schema": DIALECT,
         "$id": PIPELINE_SCHEMA_ID,
         **schema,
-        **_one_kind_of_source(),
+        **_ONE_KIND_OF_SOURCE,
         "title": "Headwater pipeline",
     }
 
@@ -36,7 +37,7 @@ def project_schema() -> dict[str, object]:
     """The schema of `headwater.toml`, inline pipelines included."""
     schema, pipeline = _schema_of(ProjectSpec), _schema_of(PipelineSpec)
     definitions = {**schema.pop("$defs"), **pipeline.pop("$defs")}
-    definitions["PipelineSpec"] = {**pipeline, **_one_kind_of_source()}
+    definitions["PipelineSpec"] = {**pipeline, **_ONE_KIND_OF_SOURCE}
     schema["properties"]["pipeline"] = {"type": "array", "items": {"$ref": "#/$defs/PipelineSpec"}}
     return {
         "$schema": DIALECT,
@@ -45,10 +46,6 @@ def project_schema() -> dict[str, object]:
         "title": "Headwater project",
         "$defs": dict(sorted(definitions.items())),
     }
-
-
-def _one_kind_of_source() -> dict[str, object]:
-    return {"oneOf": [{"required": ["source"]}, {"required": ["sources"]}]}
 
 
 def _schema_of(model: type[Spec]) -> dict[str, Any]:

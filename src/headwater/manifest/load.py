@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
-from headwater.base.errors import HeadwaterError, Position, nearest, raise_all
+from headwater.base.errors import HeadwaterError, did_you_mean, raise_all
 from headwater.base.printable import printable, quoted
-from headwater.manifest.checks import CheckConfig, Declared, check_pipeline, check_project, declare, name_warnings
+from headwater.manifest.checks import CheckConfig, LoadedPipeline, check_pipeline, check_project, declare, name_warnings
 from headwater.manifest.documents import (
     PROJECT_FILE,
     Document,
@@ -25,29 +25,12 @@ from headwater.manifest.documents import (
     read_document,
 )
 from headwater.manifest.environment import apply_environment
+from headwater.manifest.positions import Path
 from headwater.manifest.references import project_secrets
-from headwater.manifest.spec import PipelineSpec, ProjectSpec
+from headwater.manifest.spec import ProjectSpec
 from headwater.manifest.support import Unsupported, unsupported_in_pipeline, unsupported_in_project
 from headwater.manifest.violations import explain
 from headwater.manifest.vocabulary import is_loopback, legal_name
-
-
-@dataclass(frozen=True)
-class LoadedPipeline:
-    """A pipeline and where it is written."""
-
-    spec: PipelineSpec
-    part: Part = field(repr=False, compare=False)
-
-    @property
-    def file(self) -> str:
-        """The file that defines it, relative to the project."""
-        return self.part.document.file
-
-    @property
-    def position(self) -> Position:
-        """Where its definition begins; computed on demand."""
-        return self.part.position()
 
 
 @dataclass(frozen=True)
@@ -85,7 +68,6 @@ class ManifestFiles:
     """The files of a project as data: what could be read, and the errors of the rest. `parts` are the pipelines in the
     order of the files; `unread` are the names of files that could not be read."""
 
-    root: FilePath
     project: Part | None
     parts: tuple[Part, ...]
     errors: tuple[HeadwaterError, ...]
@@ -118,10 +100,11 @@ def load_project(
 
     `connectors` are the names that exist; `check_config` checks a connector's config. `overlay` holds texts that
     replace files (None: as if deleted), so that an edit can be checked before it is written."""
-    reading = read_project(find_project(start), overlay or {})
+    root = find_project(start)
+    reading = read_project(root, overlay or {})
     errors = list(reading.errors)
-    spec, project_part = _project_spec(reading, environ, errors)
-    declared: list[Declared] = []
+    spec, project_part = _project_spec(root, reading.project, environ, errors)
+    declared: list[LoadedPipeline] = []
     for part in reading.parts:
         pipeline, wrong = declare(part)
         errors += wrong
@@ -138,10 +121,10 @@ def load_project(
     for pipeline in declared:
         unsupported += unsupported_in_pipeline(pipeline.part, pipeline.spec, connectors)
     return Project(
-        root=reading.root,
+        root=root,
         spec=spec,
-        name=spec.project.name or legal_name(reading.root.name),
-        pipelines=tuple(LoadedPipeline(pipeline.spec, pipeline.part) for pipeline in declared),
+        name=spec.project.name or legal_name(root.name),
+        pipelines=tuple(declared),
         unsupported=tuple(unsupported),
         warnings=tuple(warnings),
     )
@@ -164,26 +147,23 @@ def read_project(root: FilePath, overlay: Mapping[str, str | None]) -> ManifestF
         except Unreadable as error:
             errors += error.errors
             unread.append(FilePath(file).stem)
-    return ManifestFiles(root, project, tuple(parts), tuple(errors), tuple(unread), tuple(ignored))
+    return ManifestFiles(project, tuple(parts), tuple(errors), tuple(unread), tuple(ignored))
 
 
 def no_such_pipeline(pipeline_id: str, known: Collection[str]) -> HeadwaterError:
-    meant = nearest(pipeline_id, known)
-    hint = "`headwater pipeline list` shows what there is"
-    if meant is not None:
-        hint = f"did you mean `{meant}`?"
+    hint = did_you_mean(pipeline_id, known, "`headwater pipeline list` shows what there is")
     return HeadwaterError("HW-M11", f"no pipeline `{pipeline_id[:80]}` in the manifest", hint=hint)
 
 
 def _project_spec(
-    reading: ManifestFiles, environ: Mapping[str, str], errors: list[HeadwaterError]
+    root: FilePath, own: Part | None, environ: Mapping[str, str], errors: list[HeadwaterError]
 ) -> tuple[ProjectSpec | None, Part | None]:
     """The project's own settings, with the environment on top; their errors are added to `errors`."""
-    if reading.project is None:
+    if own is None:
         return None, None
-    data, overrides, wrong = apply_environment(reading.project.data, environ)
+    data, overrides, wrong = apply_environment(own.data, environ)
     errors += wrong
-    part = Part(reading.project.document, (), data, reading.project.subject, overrides)
+    part = replace(own, data=data, overrides=overrides)
     try:
         spec = ProjectSpec.model_validate(data)
     except ValidationError as error:
@@ -192,37 +172,29 @@ def _project_spec(
     errors += project_secrets(part, spec)
     catalog = spec.context.catalog
     if catalog != "sqlite" and not catalog.startswith(("postgresql://", "postgres://", "env:", "file:")):
-        message = "`context.catalog` of `headwater.toml` is neither `sqlite` nor a PostgreSQL address"
         hint = "write `sqlite`, `postgresql://user@host/database` or a reference such as `env:HEADWATER_CATALOG`"
-        errors.append(part.error("HW-M03", ("context", "catalog"), message, hint=hint))
-    if problem := _problem_of_drop(reading.root, spec.project.drop):
-        message, hint = problem
-        errors.append(part.error("HW-M03", ("project", "drop"), message, hint=hint))
-    if not is_loopback(spec.serve.host) and spec.serve.token is None:
-        message = (
-            f"`serve.host` of `headwater.toml` is `{spec.serve.host}`, which others can reach, and there is no token"
-        )
-        hint = 'add `token = "env:HEADWATER_TOKEN"` to `[serve]`'
-        errors.append(part.error("HW-M08", ("serve", "host"), message, hint=hint))
-    return spec, part
-
-
-def _problem_of_drop(root: FilePath, drop: str) -> tuple[str, str] | None:
-    """Why `drop` cannot be the drop folder, and what to write instead; None if it can."""
+        message = " is neither `sqlite` nor a PostgreSQL address"
+        errors.append(part.wrong(("context", "catalog"), message, hint=hint))
+    drop = spec.project.drop
     if "://" in drop or drop.startswith("~"):
-        return f"`project.drop` of `headwater.toml` is `{drop}`, which is no folder", "write the path of a folder"
-    if root.resolve().is_relative_to((root / drop).resolve()):  # files that cannot be read would be moved away
-        return f"`project.drop` of `headwater.toml` is `{drop}`, where the project itself lies", "name another folder"
-    return None
+        message, hint = f" is `{drop}`, which is no folder", "write the path of a folder"
+        errors.append(part.wrong(("project", "drop"), message, hint=hint))
+    elif root.resolve().is_relative_to((root / drop).resolve()):  # files that cannot be read would be moved away
+        message, hint = f" is `{drop}`, where the project itself lies", "name another folder"
+        errors.append(part.wrong(("project", "drop"), message, hint=hint))
+    if not is_loopback(spec.serve.host) and spec.serve.token is None:
+        message = f" is `{spec.serve.host}`, which others can reach, and there is no token"
+        hint = 'add `token = "env:HEADWATER_TOKEN"` to `[serve]`'
+        errors.append(part.wrong(("serve", "host"), message, hint=hint, code="HW-M08"))
+    return spec, part
 
 
 def _pipeline_parts(document: Document) -> list[Part]:
     """The pipelines of one file: `[[pipeline]]` tables, or the file itself. Raises `Unreadable`."""
     whole = Part(document, (), document.data, quoted(document.file))
-    is_project = document.file == PROJECT_FILE
     if "pipeline" in document.data:
         return _listed_pipelines(whole)
-    if is_project:
+    if document.file == PROJECT_FILE:
         return []
     if not document.data:
         hint = "write a pipeline into it, or remove it"
@@ -245,16 +217,11 @@ def _listed_pipelines(whole: Part) -> list[Part]:
             message = f"{quoted(document.file)} holds {len(listed)} pipelines"
             hint = f"one pipeline a file; several may be in `{PROJECT_FILE}`"
             raise Unreadable([whole.error("HW-M03", ("pipeline", 1), message, hint=hint)])
-    parts: list[Part] = []
-    errors: list[HeadwaterError] = []
-    for index, data in enumerate(listed):
-        if isinstance(data, dict):
-            parts.append(Part(document, ("pipeline", index), data, _subject(data, document)))
-        else:
-            errors.append(whole.error("HW-M03", ("pipeline", index), "a `pipeline` must be a table", hint=hint))
-    if errors:
-        raise Unreadable(errors)
-    return parts
+    places: list[tuple[Path, JsonValue]] = [(("pipeline", index), data) for index, data in enumerate(listed)]
+    wrong = [place for place, data in places if not isinstance(data, dict)]
+    if wrong:
+        raise Unreadable([whole.error("HW-M03", at, "a `pipeline` must be a table", hint=hint) for at in wrong])
+    return [Part(document, at, data, _subject(data, document)) for at, data in places if isinstance(data, dict)]
 
 
 def _subject(data: Mapping[str, object], document: Document) -> str:

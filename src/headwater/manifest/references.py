@@ -1,20 +1,22 @@
 """Secrets are named, never written: `env:NAME` and `file:path` are references to them.
 
-This module finds secrets that are written out, and resolves references at the last moment before use. No message ever
-holds a value.
+This module finds secrets that are written out, resolves references at the last moment before use, and makes a mask that
+hides the values in a text before it is stored. No message ever holds a value.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path as FilePath
 
 from pydantic import JsonValue
 
 from headwater.base.errors import HeadwaterError, nearest
-from headwater.manifest.documents import Part, dotted
+from headwater.manifest.documents import Part
 from headwater.manifest.positions import Path
 from headwater.manifest.spec import PipelineSpec, ProjectSpec
 from headwater.manifest.vocabulary import SECRET_NAME
@@ -29,6 +31,22 @@ _WRITTEN_OUT = re.compile(
     r"|(^|[\s?&;])(?i:password|passwd|pwd|sslpassword)\s*=\s*[^\s&;]"  # of a connection string or a query
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
+HIDDEN = "***"
+PART_CHARACTERS = 8
+"""In a secret of several lines, such as a key file, a line of at least this length is also hidden by itself."""
+
+
+def leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+    """The values in tables and lists that are neither, each with its path, in order."""
+    match value:
+        case Mapping():
+            for key, inner in value.items():
+                yield from leaves(inner, (*path, key))
+        case list() | tuple():
+            for index, inner in enumerate(value):
+                yield from leaves(inner, (*path, index))
+        case _:
+            yield path, value
 
 
 def is_reference(text: str) -> bool:
@@ -92,39 +110,56 @@ def pipeline_secrets(part: Part, spec: PipelineSpec, listed: Collection[str] | N
 
 def project_secrets(part: Part, spec: ProjectSpec) -> Iterator[HeadwaterError]:
     """Secrets that are written into the project's own settings."""
-    yield from _walk(part, dict(spec.spark.conf), ("spark", "conf"), None)
+    yield from _walk(part, spec.spark.conf, ("spark", "conf"), None)
     yield from _walk(part, {"catalog": spec.context.catalog}, ("context",), None)
-    if spec.spark.remote is not None:
-        yield from _walk(part, {"remote": spec.spark.remote}, ("spark",), None)
+    yield from _walk(part, {"remote": spec.spark.remote}, ("spark",), None)
     serve = {"token": spec.serve.token, "webhook_secret": spec.serve.webhook_secret}
-    yield from _walk(part, {key: text for key, text in serve.items() if text is not None}, ("serve",), None)
+    yield from _walk(part, serve, ("serve",), None)
     if isinstance(spec.sync, dict):
         yield from _walk(part, spec.sync, ("sync",), None)
     if spec.encryption is not None and not is_reference(spec.encryption.key_source):
         yield _written_out(part, ("encryption", "key_source"))
 
 
+def secret_values(specs: Iterable[PipelineSpec], environ: Mapping[str, str], root: FilePath) -> set[str]:
+    """The present values of the declared secrets of these pipelines and of the references in their configs. A secret
+    that is not set, or cannot be read, has none."""
+    found: set[str] = set()
+    for spec in specs:
+        found.update(environ.get(name, "") for name in spec.secrets)
+        for part in (spec.source, spec.destination):
+            for _, value in leaves(part.config) if part is not None else ():
+                if isinstance(value, str) and is_reference(value):
+                    with suppress(HeadwaterError):
+                        found.add(resolve_reference(value, None, environ, root))
+    return found - {""}
+
+
+def mask_of(values: Iterable[str]) -> Callable[[str], str]:
+    """Replaces the values in a text, also where they are written as Python or JSON writes them."""
+    forms: set[str] = set()
+    for value in values:
+        lines = [line for line in value.splitlines() if len(line) >= PART_CHARACTERS]
+        for each in (value, *lines):
+            forms |= {each, repr(each)[1:-1], json.dumps(each)[1:-1]}
+    if not forms:
+        return lambda text: text
+    pattern = re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
+    return lambda text: pattern.sub(HIDDEN, text)
+
+
 def _walk(
-    part: Part, config: Mapping[str, JsonValue], base: Path, secrets: Collection[str] | None
+    part: Part, config: Mapping[str, object], base: Path, secrets: Collection[str] | None
 ) -> Iterator[HeadwaterError]:
-    pending: list[tuple[Path, JsonValue, bool]] = [
-        ((*base, key), value, _is_secret_key(key)) for key, value in reversed(list(config.items()))
-    ]
-    while pending:
-        path, value, secret = pending.pop()
+    for path, value in leaves(config, base):
+        is_secret = _is_secret_key(next(step for step in reversed(path) if isinstance(step, str)))
         match value:
-            case dict():
-                pending += [((*path, key), inner, _is_secret_key(key)) for key, inner in reversed(value.items())]
-            case list():
-                pending += [((*path, at), inner, secret) for at, inner in reversed(list(enumerate(value)))]
             case str() if value.startswith("env:"):
                 yield from _environment_reference(part, path, value[4:], secrets)
-            case str() if is_reference(value):
-                continue
             case str():
-                if secret or _WRITTEN_OUT.search(value):
+                if not is_reference(value) and (is_secret or _WRITTEN_OUT.search(value)):
                     yield _written_out(part, path)
-            case int() | float() if secret and not isinstance(value, bool):
+            case int() | float() if is_secret and not isinstance(value, bool):
                 yield _written_out(part, path)
 
 
@@ -132,11 +167,11 @@ def _environment_reference(
     part: Part, path: Path, name: str, secrets: Collection[str] | None
 ) -> Iterator[HeadwaterError]:
     if SECRET_NAME.fullmatch(name) is None:
-        message = f"`{dotted(path)}` of {part.subject}: `env:` is not followed by the name of a variable"
-        yield part.error("HW-M08", path, message, hint="write it as `env:GITHUB_TOKEN`")
+        message = ": `env:` is not followed by the name of a variable"
+        yield part.wrong(path, message, hint="write it as `env:GITHUB_TOKEN`", code="HW-M08")
     elif secrets is not None and name not in secrets:
-        message = f"`{dotted(path)}` of {part.subject} reads the secret `{name}`, which the pipeline does not list"
-        yield part.error("HW-M08", path, message, hint=_list_it(name, secrets))
+        message = f" reads the secret `{name}`, which the pipeline does not list"
+        yield part.wrong(path, message, hint=_list_it(name, secrets), code="HW-M08")
 
 
 def _list_it(name: str, secrets: Collection[str]) -> str:
@@ -148,13 +183,12 @@ def _list_it(name: str, secrets: Collection[str]) -> str:
 def _written_out(part: Part, path: Path) -> HeadwaterError:
     name = re.sub(r"[^A-Z0-9]+", "_", str(path[-1]).upper()).strip("_")
     name = name if name and not name[0].isdigit() else "PASSWORD"
-    in_config = path[:2] in (("source", "config"), ("destination", "config"))
     hint = f"write a reference: `env:{name}` or `file:path`"
-    if in_config:
+    if path[:2] in (("source", "config"), ("destination", "config")):
         hint += f', and list the name: `secrets = ["{name}"]`'
     if path[-1] in ("url", "uri", "dsn", "catalog", "endpoint", "connection"):
         hint = "leave the password out of the address, or put the whole address into a variable: `env:NAME`"
-    return part.error("HW-M08", path, f"`{dotted(path)}` of {part.subject} holds a secret", hint=hint)
+    return part.wrong(path, " holds a secret", hint=hint, code="HW-M08")
 
 
 def _is_secret_key(key: str) -> bool:

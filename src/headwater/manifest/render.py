@@ -59,21 +59,15 @@ def json_text(value: JsonValue, *, indent: str = "  ", depth: int = 0) -> str:
     if not isinstance(value, dict | list) or not value:
         return json.dumps(value, ensure_ascii=False)
     inner, outer = indent * (depth + 1), indent * depth
-    if isinstance(value, list):
-        items = [json_text(item, indent=indent, depth=depth + 1) for item in value]
-        return _wrapped("[", "]", items, inner, outer, fold=not any(isinstance(item, dict | list) for item in value))
-    items = [
-        f"{json.dumps(key, ensure_ascii=False)}: {json_text(item, indent=indent, depth=depth + 1)}"
-        for key, item in value.items()
-    ]
-    plain = not any(isinstance(item, dict | list) for item in value.values())
-    return _wrapped("{", "}", items, inner, outer, fold=plain and depth > 1)
-
-
-def _wrapped(opening: str, closing: str, items: list[str], inner: str, outer: str, *, fold: bool) -> str:
-    space = " " if opening == "{" else ""
+    values = value if isinstance(value, list) else list(value.values())
+    items = [json_text(item, indent=indent, depth=depth + 1) for item in values]
+    may_fold = not any(isinstance(item, dict | list) for item in values)
+    opening, closing, space = "[", "]", ""
+    if isinstance(value, dict):
+        items = [f"{json.dumps(key, ensure_ascii=False)}: {item}" for key, item in zip(value, items)]
+        opening, closing, space, may_fold = "{", "}", " ", may_fold and depth > 1
     line = opening + space + ", ".join(items) + space + closing
-    if fold and len(inner) + len(line) <= _LIST_WIDTH:
+    if may_fold and len(inner) + len(line) <= _LIST_WIDTH:
         return line
     return opening + "\n" + inner + f",\n{inner}".join(items) + "\n" + outer + closing
 

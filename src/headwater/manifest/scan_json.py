@@ -10,11 +10,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.manifest.positions import Duplicate, Path, Positions, TextSpan
+from headwater.manifest.positions import Pair, Path, Positions, Scanner, TextSpan
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
-_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
 _STRING_PART = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NO_COMMENTS = "JSON has no comments: `headwater pipeline convert` gives a TOML file, which has them"
@@ -45,16 +44,10 @@ def scan_json(text: str) -> Positions:
     return scanner.found
 
 
-class _JsonScanner:
-    def __init__(self, text: str):
-        self.text, self.at = text, 0
-        self.found = Positions(text)
-
+class _JsonScanner(Scanner):
     def skip(self) -> None:
-        found = _SPACE.match(self.text, self.at)
-        assert found is not None
-        self.at = found.end()
-        if self.text.startswith(("//", "/*"), self.at) or self.text.startswith("#", self.at):
+        self.take(_SPACE)
+        if self.text.startswith(("//", "/*", "#"), self.at):
             raise self.fault("a comment", _NO_COMMENTS)
 
     def fault(self, message: str, hint: str = "") -> JsonFault:
@@ -63,7 +56,7 @@ class _JsonScanner:
     def value(self, path: Path) -> None:
         start = self.at
         self.found.values[path] = TextSpan(start, start)
-        match self.text[start : start + 1]:
+        match self.here:
             case "{":
                 self._object(path)
             case "[":
@@ -79,58 +72,57 @@ class _JsonScanner:
         self.found.values[path] = TextSpan(start, self.at)
 
     def _scalar(self) -> None:
-        number = _NUMBER.match(self.text, self.at)
-        if number is not None:
-            self.at = number.end()
+        if self.take(_NUMBER) is not None:
             return
-        word = _WORD.match(self.text, self.at)
-        if word is not None and word[0] in ("true", "false", "null"):
-            self.at = word.end()
-        elif word is not None and word[0] in ("True", "False"):
-            raise self.fault(f"the word `{word[0]}`", f"JSON writes it `{word[0].lower()}`")
-        elif word is not None and word[0] in ("NaN", "Infinity"):
-            raise self.fault(f"`{word[0]}` is not a number in JSON")
-        elif word is not None:
+        found = _WORD.match(self.text, self.at)
+        word = found[0] if found else ""
+        if word in ("true", "false", "null"):
+            self.at += len(word)
+        elif word in ("True", "False"):
+            raise self.fault(f"the word `{word}`", f"JSON writes it `{word.lower()}`")
+        elif word in ("NaN", "Infinity"):
+            raise self.fault(f"`{word}` is not a number in JSON")
+        elif word:
             raise self.fault("text without quotes", "JSON writes text in double quotes")
         else:
             raise self.fault("a value is expected here")
 
     def _string(self) -> str:
-        found = _STRING.match(self.text, self.at)
-        if found is None:
-            part = _STRING_PART.match(self.text, self.at)
-            assert part is not None
-            broken = self.text[part.end() : part.end() + 1]
-            if broken == "\\":
-                self.at = part.end()
+        start = self.at
+        self.take(_STRING_PART)
+        match self.here:
+            case '"':
+                self.at += 1
+                return self.text[start : self.at]
+            case "\\":
                 raise self.fault("a `\\` that begins no escape", "write a backslash as `\\\\`")
-            if broken == "" or broken == "\n":
+            case "" | "\n":
+                self.at = start
                 raise self.fault("a text that does not end on its line", 'close it with `"`; a line break is `\\n`')
-            self.at = part.end()
-            raise self.fault("a control character in a text", "write it as an escape, for example `\\t`")
-        self.at = found.end()
-        return found[0]
+            case _:
+                raise self.fault("a control character in a text", "write it as an escape, for example `\\t`")
 
     def _object(self, path: Path) -> None:
         self.at += 1
         self.skip()
         first: dict[str, int] = {}
         while not self._closes("}", bool(first)):
-            if self.text[self.at : self.at + 1] != '"':
+            if self.here != '"':
                 raise self.fault("a key in double quotes is expected here")
             start = self.at
-            name = _unescaped(self._string())
+            name = json.loads(self._string())
             inner = (*path, name)
             if name in first:
-                self.found.duplicates.append(Duplicate(inner, first[name], start))
+                self.found.duplicates.append((inner, first[name], start))
             first[name] = start
             self.found.keys[inner] = TextSpan(start, self.at)
             self.skip()
-            if self.text[self.at : self.at + 1] != ":":
+            if self.here != ":":
                 raise self.fault("a `:` is expected after the key")
             self.at += 1
             self.skip()
             self.value(inner)
+            self.found.pairs.append(Pair(path, inner, TextSpan(start, self.at)))
             self.skip()
 
     def _array(self, path: Path) -> None:
@@ -144,33 +136,22 @@ class _JsonScanner:
 
     def _closes(self, mark: str, after_item: bool) -> bool:
         """True behind the closing bracket; False where the next item begins."""
-        here = self.text[self.at : self.at + 1]
-        if here == mark:
+        if self.here == mark:
             self.at += 1
             return True
-        if here == "":
+        if not self.here:
             raise self.fault(f"the file ends before the `{mark}`")
         if not after_item:
             return False
-        if here != ",":
+        if self.here != ",":
             raise self.fault(f"a comma or `{mark}` is expected here")
         comma = self.at
         self.at += 1
         self.skip()
-        if self.text[self.at : self.at + 1] == mark:
+        if self.here == mark:
             self.at = comma
             raise self.fault(f"a comma before the `{mark}`", "JSON has no comma after the last item")
         return False
-
-
-def _unescaped(literal: str) -> str:
-    if "\\" not in literal:
-        return literal[1:-1]
-    import json
-
-    value = json.loads(literal)
-    assert isinstance(value, str)
-    return value
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:

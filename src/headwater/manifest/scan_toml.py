@@ -6,19 +6,16 @@ It runs only on text that `tomllib` has read, so it does not check the grammar.
 from __future__ import annotations
 
 import re
+import tomllib
 
-from headwater.manifest.positions import Pair, Path, Positions, TextSpan
+from headwater.manifest.positions import Pair, Path, Positions, Scanner, TextSpan
 
 _BLANK = re.compile(r"[ \t]*")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _COMMENT = re.compile(r"#[^\r\n]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_STRINGS = (
-    ('"""', re.compile(r'"""(?:[^\\]|\\.)*?"""(?:"{0,2})', re.DOTALL)),
-    ("'''", re.compile(r"'''.*?'''(?:'{0,2})", re.DOTALL)),
-    ('"', re.compile(r'"(?:[^"\\\n]|\\.)*"')),
-    ("'", re.compile(r"'[^'\n]*'")),
-)
+_STRINGS = (r'"""(?:[^\\]|\\.)*?"""(?:"{0,2})', r"'''.*?'''(?:'{0,2})", r'"(?:[^"\\\n]|\\.)*"', r"'[^'\n]*'")
+_STRING = re.compile("|".join(_STRINGS), re.DOTALL)
 _SCALAR = re.compile(r"[^,\]}#\r\n]+")
 
 
@@ -29,10 +26,9 @@ def scan_toml(text: str) -> Positions:
     return scanner.found
 
 
-class _TomlScanner:
+class _TomlScanner(Scanner):
     def __init__(self, text: str):
-        self.text, self.at = text, 0
-        self.found = Positions(text)
+        super().__init__(text)
         self.found.values[()] = TextSpan(0, len(text))
         self.counts: dict[Path, int] = {}
 
@@ -40,7 +36,7 @@ class _TomlScanner:
         table: Path = ()
         self._skip()
         while self.at < len(self.text):
-            if self.text[self.at] == "[":
+            if self.here == "[":
                 table = self._header()
             else:
                 self._pair(table)
@@ -77,7 +73,7 @@ class _TomlScanner:
             self.found.keys.setdefault(path, span)
             self.found.values.setdefault(path, span)
         self.at += 1  # the equals sign
-        self._blank()
+        self.take(_BLANK)
         self._value(path)
         self.found.pairs.append(Pair(table, path, TextSpan(start, self.at)))
 
@@ -85,17 +81,14 @@ class _TomlScanner:
         """The parts of a dotted key; stops at what follows it."""
         parts: list[tuple[str, TextSpan]] = []
         while True:
-            self._blank()
+            self.take(_BLANK)
             start = self.at
-            if self.text[start] in "\"'":
-                name = _text_of(self._string())
-            else:
-                bare = _BARE_KEY.match(self.text, start)
-                assert bare is not None
-                self.at, name = bare.end(), bare[0]
+            name = self.take(_BARE_KEY)
+            if name is None:
+                name = next(iter(tomllib.loads(f"{self.take(_STRING)} = 0")))
             parts.append((name, TextSpan(start, self.at)))
-            self._blank()
-            if self.text[self.at : self.at + 1] != ".":
+            self.take(_BLANK)
+            if self.here != ".":
                 return parts
             self.at += 1
 
@@ -103,17 +96,16 @@ class _TomlScanner:
         start = self.at
         self.found.written.add(path)
         self.found.values[path] = TextSpan(start, start)
-        match self.text[start]:
+        match self.here:
             case "[":
                 self._list(path)
             case "{":
                 self._inline_table(path)
             case '"' | "'":
-                self._string()
+                self.take(_STRING)
             case _:
-                scalar = _SCALAR.match(self.text, start)
-                assert scalar is not None
-                self.at = start + len(scalar[0].rstrip())
+                scalar = self.take(_SCALAR) or ""
+                self.at = start + len(scalar.rstrip())
         self.found.values[path] = TextSpan(start, self.at)
 
     def _list(self, path: Path) -> None:
@@ -131,46 +123,19 @@ class _TomlScanner:
     def _closed(self, mark: str) -> bool:
         """True behind the closing bracket; False where the next item begins."""
         self._skip()
-        if self.text[self.at] == ",":
+        if self.here == ",":
             self.at += 1
             self._skip()
-        if self.text[self.at] == mark:
+        if self.here == mark:
             self.at += 1
             return True
         return False
 
-    def _string(self) -> str:
-        for opening, pattern in _STRINGS:
-            if self.text.startswith(opening, self.at):
-                found = pattern.match(self.text, self.at)
-                assert found is not None
-                self.at = found.end()
-                return found[0]
-        raise AssertionError("no quote here")
-
-    def _blank(self) -> None:
-        found = _BLANK.match(self.text, self.at)
-        assert found is not None
-        self.at = found.end()
-
     def _skip(self) -> None:
         """Skips white space, line ends and comments."""
-        while True:
-            found = _SPACE.match(self.text, self.at)
-            assert found is not None
-            self.at = found.end()
-            comment = _COMMENT.match(self.text, self.at)
-            if comment is None:
-                return
-            self.found.comments.append(TextSpan(comment.start(), comment.end()))
-            self.at = comment.end()
-
-
-def _text_of(literal: str) -> str:
-    if literal[0] == "'" or "\\" not in literal:
-        return literal[1:-1]
-    import tomllib
-
-    value = tomllib.loads(f"k = {literal}")["k"]
-    assert isinstance(value, str)
-    return value
+        self.take(_SPACE)
+        start = self.at
+        while self.take(_COMMENT) is not None:
+            self.found.comments.append(TextSpan(start, self.at))
+            self.take(_SPACE)
+            start = self.at

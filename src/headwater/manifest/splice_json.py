@@ -7,7 +7,7 @@ import re
 
 from pydantic import JsonValue
 
-from headwater.manifest.positions import Path, Positions
+from headwater.manifest.positions import Path
 from headwater.manifest.render import json_text
 from headwater.manifest.scan_json import scan_json
 
@@ -25,12 +25,11 @@ def set_in_json(text: str, path: Path, value: JsonValue) -> str:
     key = f"{json.dumps(last, ensure_ascii=False)}: " if isinstance(last, str) else ""
     added = key + _rendered(text, path, value)
     around = found.values[parent]
-    members = _members(found, parent)
+    members = found.members(parent)
     if not members:
         holder: JsonValue = {last: value} if isinstance(last, str) else [value]
         return text[: around.start] + _rendered(text, parent, holder) + text[around.end :]
-    first, end = members[0][0], members[-1][1]
-    gap = text[around.start + 1 : first]
+    gap, end = text[around.start + 1 : members[0].start], members[-1].end
     separator = "," + gap if "\n" in gap else ", "
     return text[:end] + separator + added + text[end:]
 
@@ -38,25 +37,8 @@ def set_in_json(text: str, path: Path, value: JsonValue) -> str:
 def unset_in_json(text: str, path: Path) -> str:
     """The text without the member or item at `path`, which must exist."""
     found = scan_json(text)
-    around = found.values[path[:-1]]
-    members = _members(found, path[:-1])
-    start = found.keys[path].start if path in found.keys else found.values[path].start
-    at = [begin for begin, _ in members].index(start)
-    if len(members) == 1:
-        return text[: around.start + 1] + text[around.end - 1 :]
-    if at + 1 < len(members):
-        return text[:start] + text[members[at + 1][0] :]
-    return text[: members[at - 1][1]] + text[members[at][1] :]
-
-
-def _members(found: Positions, parent: Path) -> list[tuple[int, int]]:
-    """Where each member of an object or item of a list begins and ends, in order."""
-    inside = []
-    for path, span in found.values.items():
-        if len(path) == len(parent) + 1 and path[:-1] == parent:
-            start = found.keys[path].start if path in found.keys else span.start
-            inside.append((start, span.end))
-    return sorted(inside)
+    ends = [member.end for member in found.members(path[:-1])]
+    return found.without_member(path[:-1], ends.index(found.values[path].end))
 
 
 def _rendered(text: str, path: Path, value: JsonValue) -> str:

@@ -7,6 +7,7 @@ reads the result back and compares it: no change is trusted.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 
 from pydantic import JsonValue
 
@@ -28,7 +29,8 @@ def set_in_toml(text: str, path: Path, value: JsonValue) -> str:
     found = scan_toml(text)
     if path in found.written:
         span = found.values[path]
-        return text[: span.start] + toml_value(value, one_line=not _is_pair(found, path)) + text[span.end :]
+        is_pair = any(pair.path == path for pair in found.pairs)
+        return text[: span.start] + toml_value(value, one_line=not is_pair) + text[span.end :]
     parent, last = path[:-1], path[-1]
     if parent in found.written:
         return _into_brackets(text, found, path, value)
@@ -36,7 +38,7 @@ def set_in_toml(text: str, path: Path, value: JsonValue) -> str:
     if isinstance(last, int) and header is not None:
         rest = unset_in_toml(text, path)
         return rest[: header.start] + _blocks(path, [value]) + rest[header.start :]
-    if _is_present(found, path):
+    if any(_below(known, path) for known in found.values):
         text = unset_in_toml(text, path)
         found = scan_toml(text)
     if isinstance(last, int):
@@ -74,22 +76,17 @@ def removed_spans(found: Positions, path: Path) -> list[TextSpan]:
 
 
 def _sections(found: Positions) -> list[tuple[Path, TextSpan]]:
-    """Each table from its header to the end of its last line; comments and blank lines after that belong to what
-    follows."""
-    listed: list[tuple[Path, TextSpan]] = []
-    for index, (path, header) in enumerate(found.headers):
-        following = found.headers[index + 1][1].start if index + 1 < len(found.headers) else len(found.text)
-        end = max([header.end, *(pair.span.end for pair in found.pairs if header.start < pair.span.start < following)])
-        listed.append((path, TextSpan(header.start, _line_end(found.text, end))))
-    return listed
-
-
-def _is_pair(found: Positions, path: Path) -> bool:
-    return any(pair.path == path for pair in found.pairs)
-
-
-def _is_present(found: Positions, path: Path) -> bool:
-    return any(_below(known, path) for known in found.values)
+    """Each table from its header to the end of its last line, the text above all headers first; comments and blank
+    lines after that belong to what follows."""
+    headers: list[tuple[Path, TextSpan]] = [((), TextSpan(0, 0)), *found.headers]
+    starts, ends = [span.start for _, span in headers], [span.end for _, span in headers]
+    for pair in found.pairs:
+        at = bisect_right(starts, pair.span.start) - 1
+        ends[at] = max(ends[at], pair.span.end)
+    return [
+        (path, TextSpan(span.start, _line_end(found.text, end) if end else 0))
+        for (path, span), end in zip(headers, ends)
+    ]
 
 
 def _outermost(found: Positions, pair: Pair) -> bool:
@@ -113,8 +110,8 @@ def _new_line(text: str, found: Positions, parent: Path, key: str, value: JsonVa
         child = next((span.start for header, span in found.headers if _below(header, parent)), None)
         if child is None:
             raise Unspliceable
-        header = f"[{_header_name(parent)}]\n"
-        return text[:child] + header + line + "\n" + text[child:]
+        header = ".".join(toml_key(step) for step in parent if isinstance(step, str))
+        return text[:child] + f"[{header}]\n{line}\n" + text[child:]
     before = text[:behind]
     if before and not before.endswith("\n"):
         before += "\n"
@@ -123,24 +120,15 @@ def _new_line(text: str, found: Positions, parent: Path, key: str, value: JsonVa
 
 def _home(text: str, found: Positions, parent: Path) -> tuple[Path, int | None]:
     """The table that a new key of `parent` is written in, and the offset behind which it goes."""
-    headers = dict(found.headers)
-    if parent in headers or parent == ():
-        table = parent
-    else:
-        dotted = [
-            pair
-            for pair in found.pairs
-            if _below(pair.path, parent) and len(pair.table) < len(parent) and _outermost(found, pair)
-        ]
-        if not dotted:
-            return parent, None
-        return dotted[-1].table, _line_end(text, dotted[-1].span.end)
-    start = headers[table].start if table in headers else -1
-    following = min((span.start for span in headers.values() if span.start > start), default=len(text))
-    ends = [pair.span.end for pair in found.pairs if start < pair.span.start < following]
-    if table in headers:
-        ends.append(headers[table].end)
-    return table, _line_end(text, max(ends)) if ends else 0
+    section = dict(_sections(found)).get(parent)
+    if section is not None:
+        return parent, section.end
+    dotted = [
+        pair
+        for pair in found.pairs
+        if _below(pair.path, parent) and len(pair.table) < len(parent) and _outermost(found, pair)
+    ]
+    return (dotted[-1].table, _line_end(text, dotted[-1].span.end)) if dotted else (parent, None)
 
 
 def _new_blocks(text: str, found: Positions, path: Path, items: list[JsonValue]) -> str:
@@ -159,15 +147,11 @@ def _blocks(path: Path, items: list[JsonValue]) -> str:
     return "\n".join(table_blocks(names, [item for item in items if isinstance(item, dict)])[1:]) + "\n"
 
 
-def _header_name(path: Path) -> str:
-    return ".".join(toml_key(step) for step in path if isinstance(step, str))
-
-
 def _into_brackets(text: str, found: Positions, path: Path, value: JsonValue) -> str:
     parent, last = path[:-1], path[-1]
     rendered = toml_value(value, one_line=True)
     item = f"{toml_key(last)} = {rendered}" if isinstance(last, str) else rendered
-    around, members = found.values[parent], _members(found, parent)
+    around, members = found.values[parent], found.members(parent)
     if not members:
         inner = f"{{ {item} }}" if isinstance(last, str) else f"[{item}]"
         return text[: around.start] + inner + text[around.end :]
@@ -184,22 +168,16 @@ def _into_brackets(text: str, found: Positions, path: Path, value: JsonValue) ->
 
 def _out_of_brackets(text: str, found: Positions, path: Path) -> str:
     parent = path[:-1]
-    members = _members(found, parent)
+    members = found.members(parent)
     at = next((index for index, span in enumerate(members) if _is_span_of(span, found, path)), None)
     if at is None:
         raise Unspliceable
     span = members[at]
-    if len(members) == 1:
-        around = found.values[parent]
-        return text[: around.start + 1] + text[around.end - 1 :]
-    line = text.rfind("\n", 0, span.start) + 1
-    end = _line_end(text, span.end)
-    alone = not text[line : span.start].strip() and text[end - 1 : end] == "\n"
-    if alone:
+    line, end = text.rfind("\n", 0, span.start) + 1, _line_end(text, span.end)
+    is_alone = not text[line : span.start].strip() and text[end - 1 : end] == "\n"
+    if is_alone and len(members) > 1:
         return text[:line] + text[end:]
-    if at + 1 < len(members):
-        return text[: span.start] + text[members[at + 1].start :]
-    return text[: members[at - 1].end] + text[span.end :]
+    return found.without_member(parent, at)
 
 
 def _is_span_of(span: TextSpan, found: Positions, path: Path) -> bool:
@@ -207,17 +185,6 @@ def _is_span_of(span: TextSpan, found: Positions, path: Path) -> bool:
     if isinstance(path[-1], int):
         return found.values[path] == span
     return any(pair.path == path and pair.span == span for pair in found.pairs)
-
-
-def _members(found: Positions, parent: Path) -> list[TextSpan]:
-    """The pairs of an inline table or the items of a list, in order."""
-    pairs = [pair.span for pair in found.pairs if pair.table == parent]
-    items = [
-        span
-        for path, span in found.values.items()
-        if len(path) == len(parent) + 1 and path[:-1] == parent and isinstance(path[-1], int)
-    ]
-    return sorted(pairs or items, key=lambda span: span.start)
 
 
 def _lines(text: str, span: TextSpan) -> TextSpan:

@@ -54,12 +54,10 @@ class Unsupported:
 def unsupported_in_pipeline(part: Part, spec: PipelineSpec, connectors: Collection[str]) -> Iterator[Unsupported]:
     """The parts of a pipeline without behaviour, in the order of the model's keys."""
     for path, comes_with in _pipeline_parts(spec, connectors):
-        what = f"`{dotted(path)}` of {part.subject}"
+        what = f"`{dotted(path)}`"
         if path == ("source", "connector") and spec.source is not None:
-            what = f"the connector `{spec.source.connector}` of {part.subject}"
-        # Only for a connector the position is that of the value, because the name is what is not supported.
-        is_name = path[-1] == "connector"
-        yield Unsupported(spec.id, dotted(path), part.position(path, key=not is_name), what, comes_with)
+            what = f"the connector `{spec.source.connector}`"
+        yield _unsupported(part, spec.id, path, what, comes_with)
 
 
 def unsupported_in_project(part: Part, spec: ProjectSpec) -> Iterator[Unsupported]:
@@ -68,8 +66,13 @@ def unsupported_in_project(part: Part, spec: ProjectSpec) -> Iterator[Unsupporte
     if spec.context.default_destination != "context":
         found.append((("context", "default_destination"), _LATER))
     for path, comes_with in found:
-        what = f"`{dotted(path)}` of {part.subject}"
-        yield Unsupported(None, dotted(path), part.position(path, key=True), what, comes_with)
+        yield _unsupported(part, None, path, f"`{dotted(path)}`", comes_with)
+
+
+def _unsupported(part: Part, pipeline: str | None, path: Path, what: str, comes_with: str) -> Unsupported:
+    # Only for a connector the position is that of the value, because the name is what is not supported.
+    position = part.position(path, key=path[-1] != "connector")
+    return Unsupported(pipeline, dotted(path), position, f"{what} of {part.subject}", comes_with)
 
 
 def _said(spec: Spec, path: Path, keys: Mapping[str, str]) -> Iterator[tuple[Path, str]]:

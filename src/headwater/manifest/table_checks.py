@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
 
 from pydantic import JsonValue
 
@@ -20,7 +21,7 @@ from headwater.manifest.spec import (
     TableSettings,
     TableSpec,
 )
-from headwater.manifest.vocabulary import legal_name
+from headwater.manifest.vocabulary import is_moment, legal_name
 
 _KEYLESS = frozenset({"dynamic", "vector", "list", "struct"})
 _CURSOR_KINDS = frozenset({"timestamp", "date", "int", "long", "decimal", "string"})
@@ -36,83 +37,75 @@ def check_table(part: Part, path: Path, table: TableSettings) -> Iterator[Headwa
 
 def check_source_table(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:
     """What is wrong with a table that a source fills: its name in the store, its cursor column."""
+    name = f"`{dotted(path)}` of {part.subject}"
     if table.as_name is None and table.name in RESERVED_TABLES:
-        message = (
-            f"`{dotted(path)}` of {part.subject}: the name `{table.name}` is reserved: Headwater keeps bad rows there"
-        )
+        message = f"{name}: the name `{table.name}` is reserved: Headwater keeps bad rows there"
         hint = 'keep the source\'s name and name the table otherwise: `as = "..."`'
         yield part.error("HW-M03", (*path, "name"), message, hint=hint)
     elif table.as_name is None and not is_table_name(table.name):
-        message = f"`{dotted(path)}` of {part.subject}: `{table.name[:80]}` is not a name that a table can have"
+        message = f"{name}: `{table.name[:80]}` is not a name that a table can have"
         hint = f'keep the source\'s name and name the table: `as = "{legal_name(table.name)}"`'
         yield part.error("HW-M03", (*path, "name"), message, hint=hint)
     yield from _check_exclude(part, path, pipeline, table)
-    yield from _check_upsert(part, path, pipeline, table)
+    if table.mode == "upsert" and not table.primary_key and pipeline.source and not pipeline.abilities.knows_keys:
+        # Files and pushes have no key of their own; a database may have one.
+        hint = 'add `primary_key = ["..."]`, or use `append`'
+        yield part.wrong((*path, "mode"), ": an upsert table needs a `primary_key` to find rows by", hint=hint)
     yield from _check_forms(part, path, pipeline, table)
-    own = table.incremental is not None
-    cursor_path: Path = (*path, "incremental") if own else ("incremental",)
+    yield from _check_cursor(part, path, pipeline, table)
+
+
+def _check_cursor(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:
+    at: Path = (*path, "incremental") if table.incremental is not None else ("incremental",)
     column = pipeline.incremental_of(table)
     if column is None:
         return
-    name = f"`{dotted(cursor_path)}` of {part.subject}"
     declared = table.columns.get(column)
     kind = parse_type(declared.type).kind if declared else None
     if kind is not None and kind not in _CURSOR_KINDS:
-        message = f"{name}: the column `{column}` is a `{kind}`, which has no order to read on by"
-        yield part.error("HW-M03", cursor_path, message, hint="name a timestamp or a growing number")
+        message = f": the column `{column}` is a `{kind}`, which has no order to read on by"
+        yield part.wrong(at, message, hint="name a timestamp or a growing number")
     elif kind in ("timestamp", "date") and table.mode == "append":
-        message = (
-            f"{name}: the table `{table.table}` only appends, and late rows of equal time would be lost or doubled"
-        )
-        yield part.error("HW-M03", cursor_path, message, hint='give it a `primary_key` and `mode = "upsert"`')
+        message = f": the table `{table.table}` only appends, and late rows of equal time would be lost or doubled"
+        yield part.wrong(at, message, hint='give it a `primary_key` and `mode = "upsert"`')
     if table.mode == "replace":
-        message = f"{name}: the table `{table.table}` is replaced by every run, so nothing can be read on from"
-        yield part.error("HW-M03", cursor_path, message, hint='leave `incremental` out, or use `mode = "upsert"`')
-
-
-def _check_upsert(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:
-    """Files and pushes have no key of their own; a database may have one."""
-    source = pipeline.source
-    if table.mode == "upsert" and not table.primary_key and source is not None and not pipeline.abilities.knows_keys:
-        message = (
-            f"`{dotted((*path, 'mode'))}` of {part.subject}: an upsert table needs a `primary_key` to find rows by"
-        )
-        yield part.error("HW-M03", (*path, "mode"), message, hint='add `primary_key = ["..."]`, or use `append`')
+        message = f": the table `{table.table}` is replaced by every run, so nothing can be read on from"
+        yield part.wrong(at, message, hint='leave `incremental` out, or use `mode = "upsert"`')
 
 
 def _check_exclude(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:
     at: Path = (*path, "exclude")
-    name = f"`{dotted(at)}` of {part.subject}"
     source = pipeline.source
     if table.exclude and source is not None and not pipeline.abilities.excludes_columns:
-        message = f"{name}: the connector `{source.connector}` cannot leave columns out"
-        yield part.error("HW-M03", at, message, hint="`files` can; remove it", key=True)
+        message = f": the connector `{source.connector}` cannot leave columns out"
+        yield part.wrong(at, message, hint="`files` can; remove it", key=True)
         return
     # Only the declared columns name those of a CSV file without a header.
     is_named = source is None or source.config.get("header") is not False
     for index, column in enumerate(table.exclude):
         if column in table.exclude[:index]:
-            yield part.error("HW-M03", (*at, index), f"{name} names `{column}` twice", hint="keep one of them")
+            message, hint = f" names `{column}` twice", "keep one of them"
         elif column in (*table.primary_key, pipeline.incremental_of(table)):
-            message = f"{name}: the column `{column}` is needed to know the rows, and cannot be left out"
-            yield part.error("HW-M03", (*at, index), message, hint="remove it here, or from the key")
+            message = f": the column `{column}` is needed to know the rows, and cannot be left out"
+            hint = "remove it here, or from the key"
         elif column in table.columns and is_named:
-            message = f"{name}: the column `{column}` is declared, and cannot be left out"
-            yield part.error("HW-M03", (*at, index), message, hint="remove it here, or from `columns`")
+            message = f": the column `{column}` is declared, and cannot be left out"
+            hint = "remove it here, or from `columns`"
+        else:
+            continue
+        yield part.error("HW-M03", (*at, index), f"`{dotted(at)}` of {part.subject}{message}", hint=hint)
 
 
 def _check_forms(part: Part, path: Path, pipeline: PipelineSpec, table: TableSpec) -> Iterator[HeadwaterError]:
     if pipeline.source is None or pipeline.abilities.brings_text:
         return
-    connector = pipeline.source.connector
+    others = [f"`{name}`" for name, info in CONNECTORS.items() if info.abilities.brings_text]
     for column, spec in table.columns.items():
         for key in _FORM_KINDS:
-            at: Path = (*path, "columns", column, key)
             if getattr(spec, key) is not None:
-                message = f"`{dotted(at)}` of {part.subject}: the connector `{connector}` brings values, not texts"
-                others = [name for name, info in CONNECTORS.items() if info.abilities.brings_text]
-                hint = f"it is for {' and '.join(f'`{name}`' for name in others)}: remove it"
-                yield part.error("HW-M03", at, message, hint=hint, key=True)
+                message = f": the connector `{pipeline.source.connector}` brings values, not texts"
+                hint = f"it is for {' and '.join(others)}: remove it"
+                yield part.wrong((*path, "columns", column, key), message, hint=hint, key=True)
 
 
 def _check_columns(part: Part, path: Path, table: TableSettings) -> Iterator[HeadwaterError]:
@@ -124,14 +117,16 @@ def _check_columns(part: Part, path: Path, table: TableSettings) -> Iterator[Hea
         if twin != name:
             message = f"the columns `{twin}` and `{name}` of {part.subject} differ only in case, which SQL does not see"
             yield part.error("HW-M03", at, message, hint="give one of them another name", key=True)
-        yield from _check_default(part, at, column)
+        type_ = parse_type(column.type)
+        if column.default is not None and not _fits(column.default, type_):
+            yield part.wrong((*at, "default"), f" is not a value of the type `{type_}`")
         yield from _check_form(part, at, column, is_read=isinstance(table, TableSpec))
         old = column.renamed_from
         if old is None:
             continue
         if old in table.columns:
-            message = f"`{dotted((*at, 'renamed_from'))}` of {part.subject}: the column `{old}` is still declared"
-            yield part.error("HW-M03", (*at, "renamed_from"), message, hint=f"remove `{old}`, or the rename")
+            message = f": the column `{old}` is still declared"
+            yield part.wrong((*at, "renamed_from"), message, hint=f"remove `{old}`, or the rename")
         elif old in renamed:
             message = f"the columns `{renamed[old]}` and `{name}` of {part.subject} are both renamed from `{old}`"
             yield part.error("HW-M03", (*at, "renamed_from"), message, hint="a column can become only one")
@@ -143,22 +138,21 @@ def _check_form(part: Part, at: Path, column: ColumnSpec, *, is_read: bool) -> I
     kind = parse_type(column.type).kind
     parts = parse_format(column.format) if column.format else ()
     for key, kinds in _FORM_KINDS.items():
-        name = f"`{dotted((*at, key))}` of {part.subject}"
+        path: Path = (*at, key)
         if getattr(column, key) is None:
             continue
         if not is_read:
-            message = f"{name}: a ripple makes its columns itself, and reads no texts of a source"
-            yield part.error("HW-M03", (*at, key), message, hint="remove it", key=True)
+            message = ": a ripple makes its columns itself, and reads no texts of a source"
+            yield part.wrong(path, message, hint="remove it", key=True)
         elif kind not in kinds:
-            message = f"{name}: a column of the type `{kind}` has none"
             hint = f"it is for {' and '.join(f'`{each}`' for each in kinds)}"
-            yield part.error("HW-M03", (*at, key), message, hint=hint, key=True)
+            yield part.wrong(path, f": a column of the type `{kind}` has none", hint=hint, key=True)
         elif key == "format" and kind == "date" and has_time(parts):
-            message = f"{name}: a date has no time of day, and `{column.format}` has one"
-            yield part.error("HW-M03", (*at, key), message, hint="declare the column as a `timestamp`")
+            message = f": a date has no time of day, and `{column.format}` has one"
+            yield part.wrong(path, message, hint="declare the column as a `timestamp`")
         elif key == "timezone" and has_zone(parts):
-            message = f"{name} does nothing: by `{column.format}` each value says its instant itself"
-            yield part.error("HW-M03", (*at, key), message, hint="remove it", key=True)
+            message = f" does nothing: by `{column.format}` each value says its instant itself"
+            yield part.wrong(path, message, hint="remove it", key=True)
 
 
 def _check_key(part: Part, path: Path, table: TableSettings) -> Iterator[HeadwaterError]:
@@ -168,28 +162,16 @@ def _check_key(part: Part, path: Path, table: TableSettings) -> Iterator[Headwat
         if column in table.primary_key[:index]:
             yield part.error("HW-M03", (*at, index), f"{name} names `{column}` twice", hint="keep one of them")
         declared = table.columns.get(column)
-        if declared is None:
-            continue
-        kind = parse_type(declared.type).kind
+        kind = parse_type(declared.type).kind if declared else None
         if kind in _KEYLESS:
             message = f"{name}: the column `{column}` is a `{kind}`, which cannot be a key"
             yield part.error("HW-M03", (*at, index), message, hint="use columns that can be compared")
-        if declared.nullable:
+        if declared and declared.nullable:
             message = f"{name}: the column `{column}` may be null, which a key cannot"
             yield part.error("HW-M03", (*at, index), message, hint=f"remove `nullable` from `{column}`")
     if table.primary_key and table.mode == "append":
-        message = f"`{dotted((*path, 'mode'))}` of {part.subject}: an append table has no use for its `primary_key`"
         hint = 'use `mode = "upsert"`, or remove the key'
-        yield part.error("HW-M03", (*path, "mode"), message, hint=hint)
-
-
-def _check_default(part: Part, at: Path, column: ColumnSpec) -> Iterator[HeadwaterError]:
-    if column.default is None:
-        return
-    type_ = parse_type(column.type)
-    if not _fits(column.default, type_):
-        message = f"`{dotted((*at, 'default'))}` of {part.subject} is not a value of the type `{type_}`"
-        yield part.error("HW-M03", (*at, "default"), message)
+        yield part.wrong((*path, "mode"), ": an append table has no use for its `primary_key`", hint=hint)
 
 
 def _fits(value: JsonValue, type_: Type) -> bool:
@@ -198,53 +180,36 @@ def _fits(value: JsonValue, type_: Type) -> bool:
             return isinstance(value, bool)
         case "int" | "long":
             bits = 31 if type_.kind == "int" else 63
-            return isinstance(value, int) and not isinstance(value, bool) and -(1 << bits) <= value < 1 << bits
+            return isinstance(value, int) and _is_number(value) and -(1 << bits) <= value < 1 << bits
         case "real":
-            return isinstance(value, int | float) and not isinstance(value, bool)
+            return _is_number(value)
         case "decimal":
-            return _fits_decimal(value, *type_.numbers)
+            return (_is_number(value) or isinstance(value, str)) and _fits_decimal(str(value), *type_.numbers)
         case "string":
             return isinstance(value, str)
         case "timestamp" | "date":
-            return _fits_moment(value, type_.kind)
+            return isinstance(value, str) and is_moment(value, date if type_.kind == "date" else datetime)
         case "vector":
-            return (
-                isinstance(value, list)
-                and len(value) == type_.numbers[0]
-                and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
-            )
+            return isinstance(value, list) and len(value) == type_.numbers[0] and all(map(_is_number, value))
         case "list":
             return isinstance(value, list) and all(_fits(item, type_.fields[0][1]) for item in value)
         case "struct":
             parts = dict(type_.fields)
             return isinstance(value, dict) and all(key in parts and _fits(value[key], parts[key]) for key in value)
-        case "dynamic":
-            return True
         case _:
-            return False
+            return type_.kind == "dynamic"
 
 
-def _fits_decimal(value: JsonValue, precision: int, scale: int) -> bool:
-    from decimal import Decimal, InvalidOperation
+def _is_number(value: JsonValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return False
+
+def _fits_decimal(text: str, precision: int, scale: int) -> bool:
     try:
-        number = Decimal(str(value))
+        number = Decimal(text)
     except InvalidOperation:
         return False
-    if not number.is_finite():
-        return False
     exponent = number.as_tuple().exponent
-    assert isinstance(exponent, int)
+    if not isinstance(exponent, int):  # not a finite number
+        return False
     return -exponent <= scale and (number == 0 or number.adjusted() < precision - scale)
-
-
-def _fits_moment(value: JsonValue, kind: str) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        date.fromisoformat(value) if kind == "date" else datetime.fromisoformat(value)
-    except ValueError:
-        return False
-    return True

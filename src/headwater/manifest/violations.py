@@ -7,7 +7,7 @@ import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from headwater.base.errors import HeadwaterError, nearest, word_for
+from headwater.base.errors import HeadwaterError, did_you_mean, word_for
 from headwater.manifest.documents import Part, dotted
 from headwater.manifest.positions import Path
 from headwater.manifest.spec import Spec
@@ -37,30 +37,29 @@ def explain(error: ValidationError, part: Part, model: type[Spec]) -> list[Headw
 def _explain(detail: ErrorDetails, part: Part, model: type[Spec]) -> HeadwaterError:
     kind, location = detail["type"], detail["loc"]
     path = _path_in(part.data, location)
-    name, subject = dotted(path), part.subject
     context: Mapping[str, Any] = detail.get("ctx", {})
     if kind == "headwater":
-        message = context["message"]
-        at = f"`{name}` of {subject}: {message}" if name else f"{subject}: {message}"
-        return part.error(context["code"], path, at, hint=context["hint"], key=location[-1] == "[key]")
+        message, is_key = f": {context['message']}", location[-1] == "[key]"
+        return part.wrong(path, message, hint=context["hint"], key=is_key, code=context["code"])
     if kind == "extra_forbidden":
-        hint = _known_keys(str(path[-1]), _fields_at(model, location[:-1]))
-        return part.error("HW-M05", path, f"unknown key `{name}` in {subject}", hint=hint, key=True)
+        known = fields_at(model, location[:-1])
+        hint = did_you_mean(str(path[-1]), known, "known keys: " + ", ".join(known) if known else "")
+        return part.error("HW-M05", path, f"unknown key `{dotted(path)}` in {part.subject}", hint=hint, key=True)
     if kind in ("missing", "union_tag_not_found"):
         if kind == "union_tag_not_found":
             path = (*path, str(context["discriminator"]).strip("'"))
-        message = f"`{dotted(path)}` is missing in {subject}"
+        message = f"`{dotted(path)}` is missing in {part.subject}"
         return part.error("HW-M03", path, message, hint=f"add the key `{path[-1]}`")
     if kind in ("literal_error", "union_tag_invalid"):
         return _not_one_of(kind, context, part, path, detail["input"])
     if kind in _BOUNDS:
         words, key = _BOUNDS[kind]
-        return part.error("HW-M03", path, f"`{name}` of {subject} must be {words} {context[key]}")
+        return part.wrong(path, f" must be {words} {context[key]}")
     expected = _EXPECTED.get(kind, _table_word(part) if kind in _TABLE_TYPES else "")
     if not expected:
-        return part.error("HW-M03", path, f"`{name}` of {subject} is not valid: {detail['msg']}")
-    message = f"`{name}` of {subject} must be {expected}, not {_found(detail['input'], part)}"
-    return part.error("HW-M03", path, message, hint=_type_hint(kind, detail["input"], part))
+        return part.wrong(path, f" is not valid: {detail['msg']}")
+    hint = _type_hint(kind, detail["input"], part)
+    return part.wrong(path, f" must be {expected}, not {_found(detail['input'], part)}", hint=hint)
 
 
 def _not_one_of(kind: str, context: Mapping[str, Any], part: Part, path: Path, value: object) -> HeadwaterError:
@@ -73,18 +72,8 @@ def _not_one_of(kind: str, context: Mapping[str, Any], part: Part, path: Path, v
     words = [word.strip(" '") for word in str(expected).split(",")]
     known = ", ".join(f"`{word}`" for word in words[:-1]) + f" or `{words[-1]}`" if len(words) > 1 else f"`{words[0]}`"
     if not isinstance(value, str):
-        message = f"`{dotted(path)}` of {part.subject} must be {known}, not {_found(value, part)}"
-        return part.error("HW-M03", path, message)
-    meant = nearest(value, words)
-    message = f"`{dotted(path)}` of {part.subject} is `{value[:80]}`, it must be {known}"
-    return part.error("HW-M03", path, message, hint=f"did you mean `{meant}`?" if meant else "")
-
-
-def _known_keys(name: str, known: list[str]) -> str:
-    meant = nearest(name, known)
-    if meant is not None:
-        return f"did you mean `{meant}`?"
-    return "known keys: " + ", ".join(known) if known else ""
+        return part.wrong(path, f" must be {known}, not {_found(value, part)}")
+    return part.wrong(path, f" is `{value[:80]}`, it must be {known}", hint=did_you_mean(value, words))
 
 
 def _path_in(data: object, location: tuple[int | str, ...]) -> Path:
@@ -126,26 +115,20 @@ def _type_hint(kind: str, value: object, part: Part) -> str:
     return ""
 
 
-def _fields_at(model: type[Spec], location: tuple[int | str, ...]) -> list[str]:
+def fields_at(model: type[Spec], location: tuple[int | str, ...]) -> list[str]:
     """The keys that are known at `location`."""
     current: Any = model
     for step in location:
         current = _step(current, step)
-        if current is None:
-            return []
     current = _bare(current)
-    if not _is_model(current):
-        return []
-    return [field.alias or name for name, field in current.model_fields.items()]
+    return [field.alias or name for name, field in current.model_fields.items()] if _is_model(current) else []
 
 
 def _step(annotation: Any, step: int | str) -> Any:
     annotation = _bare(annotation)
     if _is_model(annotation):
-        for name, field in annotation.model_fields.items():
-            if (field.alias or name) == step:
-                return field.annotation
-        return None
+        fields = annotation.model_fields.items()
+        return next((field.annotation for name, field in fields if (field.alias or name) == step), None)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is tuple:
         return arguments[0]

@@ -15,9 +15,8 @@ from typing import Literal
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Position, nearest
 from headwater.catalog.evolution import DeclaredColumn
-from headwater.manifest.checks import arrows, circles
+from headwater.manifest.checks import LoadedPipeline, arrows, circles
 from headwater.manifest.durations import SECOND_US, duration_us
-from headwater.manifest.load import LoadedPipeline
 from headwater.manifest.positions import Path
 from headwater.manifest.spec import Mode, RippleSpec, TableSettings
 from headwater.runtime.model_python import PythonFault, PythonFunction, python_parameters

@@ -7,13 +7,13 @@ source is assumed to find something new.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Literal
 
 from headwater.catalog.standing_triggers import Standing
 from headwater.freshness.graph import depths
-from headwater.freshness.scenario import SECOND, Scenario, ScenarioEvent, ScenarioPipeline, ScenarioRipple
+from headwater.freshness.scenario import SECOND, Scenario, ScenarioEvent
 from headwater.manifest.load import Project
 from headwater.runtime.calendars import cron_times, windows_of
 from headwater.runtime.compile import Compiled, CompiledPipeline
@@ -36,7 +36,7 @@ class Durations:
         if found is not None or pipeline.id not in self.runs:
             return found
         after = {each.name: each.after for each in pipeline.pond.ripples}
-        return self.runs[pipeline.id] // (1 + max(depths(after, after).values()))
+        return self.runs[pipeline.id] // (1 + max(depths(after).values()))
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,14 @@ def own_scenario(
 ) -> tuple[Scenario, tuple[str, ...]]:
     """The project from `now_us` on, for `until_us`, and the ripples whose duration is a guess. `asked` are the triggers
     that users set; `what_if` is added to the triggers, or replaces them."""
-    unmeasured: list[str] = []
-    pipelines = tuple(
-        _pipeline(project, each, now_us, until_us, durations, unmeasured) for each in compiled.pipelines.values()
-    )
+    ponds = tuple(replace(each.pond, windows=None) for each in compiled.pipelines.values())
+    measured = {
+        (each.id, ripple.name): durations.of(each, ripple.name)
+        for each in compiled.pipelines.values()
+        for ripple in each.pond.ripples
+    }
+    taken = {key: UNMEASURED_US if found is None else found for key, found in measured.items()}
+    windows = {name: _windows(project, name, now_us, until_us) for name in compiled.pipelines}
     events: list[ScenarioEvent] = []
     if with_standing:
         for each in compiled.pipelines.values():
@@ -74,37 +78,16 @@ def own_scenario(
     for one in what_if:
         name = f"what if: {one.kind} {one.limit_us}" if one.kind in ("wave", "tide") else ""  # no other trigger has it
         events.append(ScenarioEvent(0, one.kind, one.pipeline, max_staleness=one.limit_us, trigger_id=name))
-    return Scenario(pipelines, tuple(events), until_us), tuple(unmeasured)
+    unmeasured = tuple(
+        f"{pond}.{ripple}" if pond != ripple else ripple for (pond, ripple), found in measured.items() if found is None
+    )
+    return Scenario(ponds, taken, windows, tuple(events), until_us), unmeasured
 
 
-def _pipeline(
-    project: Project,
-    compiled: CompiledPipeline,
-    now_us: int,
-    until_us: int,
-    durations: Durations,
-    unmeasured: list[str],
-) -> ScenarioPipeline:
-    pond = compiled.pond
-    ripples = []
-    for ripple in pond.ripples:
-        measured = durations.of(compiled, ripple.name)
-        if measured is None:
-            unmeasured.append(f"{compiled.id}.{ripple.name}" if compiled.id != ripple.name else ripple.name)
-        taken = UNMEASURED_US if measured is None else measured
-        ripples.append(ScenarioRipple(ripple.name, taken, ripple.after, ripple.reads))
-    specs = project.pipeline(compiled.id).spec.windows
-    windows = takewhile(lambda each: each[0] <= now_us + until_us, windows_of(specs, after_us=now_us))
-    return ScenarioPipeline(
-        name=compiled.id,
-        ripples=tuple(ripples),
-        sources=pond.required,
-        optional=pond.optional,
-        windows=tuple((start - now_us, end - now_us) for start, end in windows) if specs else (),
-        min_interval=pond.min_interval,
-        retry_immediately=pond.retry_immediately,
-        retry_on_change=pond.retry_on_change,
-        always_run=pond.always_run,
+def _windows(project: Project, name: str, now_us: int, until_us: int) -> tuple[tuple[int, int], ...]:
+    every = windows_of(project.pipeline(name).spec.windows, after_us=now_us)
+    return tuple(
+        (start - now_us, end - now_us) for start, end in takewhile(lambda each: each[0] <= now_us + until_us, every)
     )
 
 

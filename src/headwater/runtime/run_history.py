@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from headwater.base.ids import uuid7
 from headwater.catalog.engine_records import EngineEvent, RunBegins, RunEnds, RunState
-from headwater.freshness.account import effect_name
+from headwater.freshness.account import EFFECT_NAMES
 from headwater.freshness.events import (
     CancelRipple,
     Demanded,
@@ -161,7 +161,7 @@ class RunHistory:
         if isinstance(effect, StartRipple):
             values = {"ripple": effect.ripple, "freshness": effect.freshness, "attempt": effect.attempt}
         return EngineEvent(
-            kind=effect_name(effect), pond=pond, run_id=run.run_id if run is not None else None, body=values
+            kind=EFFECT_NAMES[type(effect)], pond=pond, run_id=run.run_id if run is not None else None, body=values
         )
 
 

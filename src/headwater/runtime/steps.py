@@ -65,7 +65,7 @@ def _demand(facts: EngineFacts, asked: Sequence[str]) -> tuple[tuple[str, ...], 
     what it reads: otherwise it would run at once on the rows that made it fail. A reader comes after its optional
     sources: no run waits for those, so what it reads of them would depend on chance."""
     ponds = {name: facts.compiled.pipelines[name].pond for name in asked}
-    depth = depths(ponds, {name: pond.sources for name, pond in ponds.items()})
+    depth = depths({name: pond.sources for name, pond in ponds.items()})
     group: dict[str, int] = {}
     for name in sorted(asked, key=lambda each: depth[each]):
         pond = ponds[name]

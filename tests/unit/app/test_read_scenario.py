@@ -10,7 +10,8 @@ import pytest
 from headwater.app.read_scenario import DEEDS, scenario_of
 from headwater.base import limits
 from headwater.base.errors import ErrorList, HeadwaterError, Position
-from headwater.freshness.scenario import Scenario, ScenarioEvent, ScenarioPipeline, ScenarioRipple
+from headwater.freshness.graph import PondSpec, RippleNode
+from headwater.freshness.scenario import Scenario, ScenarioEvent
 from headwater.manifest.positions import Path
 from headwater.manifest.scan_json import scan_json
 
@@ -422,23 +423,20 @@ def test_a_scenario_is_read_as_it_is_written() -> None:
     )
     assert scenario == Scenario(
         (
-            ScenarioPipeline(
-                "A",
-                (ScenarioRipple("a", 1_250_000),),
-                windows=((0, 86_400_000_000), (86_400_000_000, 172_800_000_000)),
-                min_interval=500_000,
-            ),
-            ScenarioPipeline("L", (ScenarioRipple("l", 0),)),
-            ScenarioPipeline(
+            PondSpec("A", (RippleNode("a"),), min_interval=500_000, always_run=True),
+            PondSpec("L", (RippleNode("l"),), always_run=True),
+            PondSpec(
                 "B",
-                (ScenarioRipple("b", 3_000_000), ScenarioRipple("b2", 0, ("b",))),
-                sources=("A",),
+                (RippleNode("b"), RippleNode("b2", ("b",))),
+                required=("A",),
                 optional=("L",),
                 retry_immediately=1,
                 retry_on_change=2,
                 always_run=False,
             ),
         ),
+        {("A", "a"): 1_250_000, ("L", "l"): 0, ("B", "b"): 3_000_000, ("B", "b2"): 0},
+        {"A": ((0, 86_400_000_000), (86_400_000_000, 172_800_000_000)), "L": (), "B": ()},
         (
             ScenarioEvent(5_000_000, "tide", "B", max_staleness=4_000_000, trigger_id="tide"),
             ScenarioEvent(0, "fail", "A", ripple="a", times=3),

@@ -15,7 +15,7 @@ from headwater.ingest.otlp.any_values import plain
 from headwater.ingest.otlp.requests import lines, response, rows_of, written
 from headwater.ingest.otlp.tables import COLUMNS, TABLES, Signal
 from headwater.ingest.prepare import prepare
-from headwater.manifest.keywords import needs_quotes
+from headwater.manifest.vocabulary import needs_quotes
 from unit.ingest.otlp_requests import (
     ABOUT,
     LOG,

@@ -11,10 +11,10 @@ from headwater.manifest.durations import (
     SECOND_US,
     Cron,
     Every,
+    check_rate,
     duration_us,
     parse_cron,
     parse_schedule,
-    rate_per_us,
     time_of_day_us,
 )
 
@@ -84,10 +84,10 @@ def test_what_is_not_a_cron_expression_is_refused(text: str) -> None:
 def test_times_of_day_and_rates() -> None:
     assert time_of_day_us("02:00") == DAY_US // 12
     assert time_of_day_us("23:59:59") == DAY_US - SECOND_US
-    assert rate_per_us("60/min") == (60, 60 * SECOND_US)
+    check_rate("60/min")
     for text in ("24:00", "2:00", "02:60", "02:00:60", "noon"):
         with pytest.raises(ValueError, match="time of day"):
             time_of_day_us(text)
     for text in ("60", "0/s", "1/year", "/s", "-1/s"):
         with pytest.raises(ValueError, match="rate"):
-            rate_per_us(text)
+            check_rate(text)

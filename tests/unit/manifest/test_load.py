@@ -295,7 +295,7 @@ def test_columns_that_need_quotes_are_a_warning(tmp_path: Path) -> None:
 def test_the_words_that_need_quotes_are_those_of_duckdb() -> None:
     import duckdb
 
-    from headwater.manifest.keywords import KEYWORDS
+    from headwater.manifest.vocabulary import KEYWORDS
 
     connection = duckdb.connect()
     refused = set()

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.manifest.secret_values import mask_of, secret_values
+from headwater.manifest.references import mask_of, secret_values
 from headwater.manifest.spec import PipelineSpec
 from headwater.runtime.user_output import UserOutput
 from headwater.spark.user_code import PythonCode, SqlCode
