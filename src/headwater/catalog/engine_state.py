@@ -7,6 +7,7 @@ state and the inbox are as before the step, or both as after it. The records are
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -132,21 +133,28 @@ def _claim(connection: Connection, holder: str, follows: int | None) -> Lease | 
 
 
 def _write_header(connection: Connection, step: Step) -> int:
-    header = {"header": json_text(step.header), "updated_us": now_us()}
-    new = upsert(connection, t.engine_state).values(id=1, step=1, **header)
-    counted = {**header, "step": t.engine_state.c.step + 1}
-    number = connection.execute(
-        new.on_conflict_do_update(index_elements=["id"], set_=counted).returning(t.engine_state.c.step)
-    ).scalar_one()
-    return int(number)
+    header = {"id": 1, "step": 1, "header": json_text(step.header), "updated_us": now_us()}
+    return int(connection.execute(_put_header(connection.dialect.name), header).scalar_one())
+
+
+@cache
+def _put_header(dialect: str) -> Any:
+    new = upsert(dialect, t.engine_state)
+    columns = {"header": new.excluded.header, "updated_us": new.excluded.updated_us, "step": t.engine_state.c.step + 1}
+    return new.on_conflict_do_update(index_elements=["id"], set_=columns).returning(t.engine_state.c.step)
 
 
 def _write_ponds(connection: Connection, step: Step, number: int) -> None:
-    new = upsert(connection, t.pond_state)
-    columns = {name: new.excluded[name] for name in ("record", "step", "updated_us")}
     now = now_us()
     rows = [
         {"pond": pond, "record": json_text(record), "step": number, "updated_us": now}
         for pond, record in step.ponds.items()
     ]
-    connection.execute(new.on_conflict_do_update(index_elements=["pond"], set_=columns), rows)
+    connection.execute(_put_ponds(connection.dialect.name), rows)
+
+
+@cache
+def _put_ponds(dialect: str) -> Any:
+    new = upsert(dialect, t.pond_state)
+    columns = {name: new.excluded[name] for name in ("record", "step", "updated_us")}
+    return new.on_conflict_do_update(index_elements=["pond"], set_=columns)

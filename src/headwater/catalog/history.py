@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -24,7 +25,7 @@ from headwater.base.printable import printable_lines
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
 from headwater.catalog.engine_records import SLICE_JOB, EngineEvent, JobOutput, RunBegins, RunState, Step
-from headwater.catalog.statements import among, chunks, json_text
+from headwater.catalog.statements import among, chosen, chunks, json_text
 
 ID_LENGTH = 36
 SHORT_ID = 8
@@ -59,6 +60,9 @@ class StoredEvent(EngineEvent):
 
     id: int
     at_us: int
+
+
+_RUNS = select(t.pond_run)
 
 
 def write_history(connection: Connection, step: Step) -> None:
@@ -101,8 +105,7 @@ def runs_of(connection: Connection, run_ids: Sequence[str]) -> list[PondRun]:
     """These runs, in the order in which they ended."""
     found: list[PondRun] = []
     for chunk in chunks(run_ids):
-        query = select(t.pond_run).where(t.pond_run.c.run_id.in_(chunk))
-        found += [_pond_run(row) for row in connection.execute(query)]
+        found += [_pond_run(row) for row in chosen(connection, _RUNS, t.pond_run.c.run_id, chunk)]
     return sorted(found, key=lambda run: (run.ended_us or 0, run_ids.index(run.run_id)))
 
 
@@ -240,6 +243,7 @@ def forget_history(
         return gone + connection.execute(delete(t.engine_event).where(t.engine_event.c.id <= last - events)).rowcount
 
 
+@cache
 def _ended() -> Any:
     """Ends a run, with what its jobs came to: they are forgotten earlier than it is."""
     mine = (t.job.c.run_id == bindparam("key")) & (t.job.c.kind != SLICE_JOB)  # the job that planned slices counts them

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, func, or_, select, union_all
+from sqlalchemy import Connection, Row, Select, bindparam, func, or_, select, union_all
 
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import sql_tables as t
-from headwater.catalog.statements import among
+from headwater.catalog.statements import among, chosen
 from headwater.catalog.table_state import TableState
 from headwater.storage.file_record import ColumnStats, FileRecord, LiveFile
 
@@ -96,8 +96,26 @@ class CatalogView:
     """The pipelines that have run before."""
 
 
+_SEQ = select(t.store.c.seq)
+_ENTRIES = select(t.table, t.table_schema.c.body).join(
+    t.table_schema,
+    (t.table_schema.c.table_name == t.table.c.name) & (t.table_schema.c.schema_id == t.table.c.schema_id),
+)
+_VERSION = union_all(*(select(each.c.name, each.c.changed_seq) for each in (t.table, t.view))).subquery("version")
+_VERSIONS = select(_VERSION)
+_SCHEMAS = select(t.table_schema)
+_LIVE_FILES = (
+    select(t.file)
+    .where(
+        t.file.c.added_seq <= bindparam("cut"),
+        or_(t.file.c.removed_seq.is_(None), t.file.c.removed_seq > bindparam("cut")),
+    )
+    .order_by(t.file.c.table_name, t.file.c.added_seq, t.file.c.ordinal)
+)
+
+
 def current_seq(connection: Connection) -> int:
-    return int(connection.execute(select(t.store.c.seq)).scalar_one())
+    return int(connection.execute(_SEQ).scalar_one())
 
 
 def format_version(connection: Connection) -> int:
@@ -127,11 +145,7 @@ def catalog_view(connection: Connection, *, tables: Collection[str] | None = Non
 
 def table_entries(connection: Connection, names: Collection[str] | None = None) -> dict[str, TableEntry]:
     """All tables, or those of these names that there are."""
-    query = select(t.table, t.table_schema.c.body).join(
-        t.table_schema,
-        (t.table_schema.c.table_name == t.table.c.name) & (t.table_schema.c.schema_id == t.table.c.schema_id),
-    )
-    rows = connection.execute(among(query, t.table.c.name, names)).mappings()
+    rows = chosen(connection, _ENTRIES, t.table.c.name, names).mappings()
     return {
         row["name"]: TableEntry(
             schema=TableSchema.from_json(json.loads(row["body"])), **{name: row[name] for name in _ENTRY_COLUMNS}
@@ -190,8 +204,7 @@ def last_success(connection: Connection, pipeline: str, table: str) -> LastSucce
 
 def table_versions(connection: Connection, names: Collection[str] | None = None) -> dict[str, int]:
     """The sequence that last changed each table (None: all) and each view, which changes with what it reads."""
-    found = [among(select(each.c.name, each.c.changed_seq), each.c.name, names) for each in (t.table, t.view)]
-    return {row.name: row.changed_seq for row in connection.execute(union_all(*found))}
+    return {row.name: row.changed_seq for row in chosen(connection, _VERSIONS, _VERSION.c.name, names)}
 
 
 def freshness_by_pipeline(connection: Connection) -> dict[str, int]:
@@ -214,7 +227,7 @@ def table_states(
     seen_at = {entry.name: cut if entry.changed_seq > cut else now for entry in entries}
     files: dict[str, list[LiveFile]] = {}
     for at in sorted(set(seen_at.values())):
-        for row in connection.execute(_live_files(at, names)):
+        for row in chosen(connection, _LIVE_FILES, t.file.c.table_name, names, cut=at):
             if seen_at[row.table_name] == at:
                 files.setdefault(row.table_name, []).append(live_file(row))
     states = []
@@ -334,19 +347,10 @@ def table_schemas(
 ) -> dict[str, dict[int, tuple[int, TableSchema]]]:
     """Every schema that these tables (None: all) have had, by its id, with the sequence from which on it was theirs."""
     found: dict[str, dict[int, tuple[int, TableSchema]]] = {}
-    for row in connection.execute(among(select(t.table_schema), t.table_schema.c.table_name, names)):
+    for row in chosen(connection, _SCHEMAS, t.table_schema.c.table_name, names):
         schema = TableSchema.from_json(json.loads(row.body))
         found.setdefault(row.table_name, {})[row.schema_id] = (row.seq, schema)
     return found
-
-
-def _live_files(cut: int, names: Collection[str] | None) -> Select[Any]:
-    query = (
-        select(t.file)
-        .where(t.file.c.added_seq <= cut, or_(t.file.c.removed_seq.is_(None), t.file.c.removed_seq > cut))
-        .order_by(t.file.c.table_name, t.file.c.added_seq, t.file.c.ordinal)
-    )
-    return among(query, t.file.c.table_name, names)
 
 
 def live_file(row: Row[Any]) -> LiveFile:

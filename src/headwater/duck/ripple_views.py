@@ -80,8 +80,11 @@ def view_cut(connection: Connection, name: str, *, as_of: int | None = None) -> 
     return ViewCut(ViewState(name, entry.pipeline, _definition(body), newest.seq), reads)
 
 
+_NAMES = select(t.view.c.name)
+
+
 def view_names(connection: Connection) -> set[str]:
-    return {name for (name,) in connection.execute(select(t.view.c.name))}
+    return {name for (name,) in connection.execute(_NAMES)}
 
 
 def view_events(connection: Connection, views: Iterable[str]) -> list[dict[str, Any]]:
