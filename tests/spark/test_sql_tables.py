@@ -26,7 +26,7 @@ def misses_a_table(empty: DataFrame, sql: str, tables: list[str]) -> bool:
     for table in tables:
         empty.createOrReplaceTempView(table)
     try:
-        checked_sql(spark, sql, tables, subject="`out`")
+        checked_sql(spark, sql, dict.fromkeys(tables), subject="`out`")
     except AnalysisException as error:
         if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
             raise
@@ -64,12 +64,12 @@ def test_no_attack_gets_past_sparks_plans(spark: SparkSession) -> None:
     try:
         for case in reads_more:
             with pytest.raises((HeadwaterError, AnalysisException, ParseException)) as caught:
-                checked_sql(session, case["sql"], ["orders"], subject="`out`")
+                checked_sql(session, case["sql"], {"orders": None}, subject="`out`")
                 pytest.fail(case["claim"])
             if isinstance(caught.value, HeadwaterError):
                 assert (caught.value.code, bool(caught.value.hint)) == ("HW-R01", True)
         assert session.sparkContext.statusTracker().getJobIdsForGroup("attacks") == []
-        text = checked_sql(session, "select '${env:PATH}' as text", [], subject="`out`")
+        text = checked_sql(session, "select '${env:PATH}' as text", {}, subject="`out`")
         assert [tuple(row) for row in text.collect()] == [("${env:PATH}",)]
     finally:
         session.sparkContext.setLocalProperty("spark.jobGroup.id", None)

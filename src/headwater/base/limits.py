@@ -105,11 +105,13 @@ SMALL_INPUT_ROWS = 100_000
 """A run that reads at most this much in all is planned for small inputs, and its result goes to the driver."""
 SMALL_INPUT_BYTES = 8 * 1024 * 1024
 SMALL_INPUT_FILES = 32
-CHECKED_QUERIES = 10_000
+CHECKED_QUERIES = 1_000
 """How many queries of models a process remembers as checked."""
 SENT_INPUT_ROWS = 10_000
 """A table up to this size is sent to Spark as Arrow; Spark reads the files of a larger one."""
 SENT_INPUT_BYTES = 1024 * 1024
+SENT_BATCH_ROWS = 256
+"""How many of its rows are decoded before their size is looked at."""
 SMALL_RESULT_ROWS = 50_000
 """A larger result of small inputs is written by Spark's tasks after all."""
 

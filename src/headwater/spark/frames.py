@@ -34,6 +34,8 @@ _SYSTEM_TYPES = {
     SOURCE_ID: "string",
     COMMIT_SEQ: "bigint",
 }
+_TIME = "timestamp_ltz"
+"""What `timestamp` means can be set; this cannot."""
 _BETWEEN = "\x1f"
 _NS_PER_DAY = 86_400_000_000_000
 _NS_PER_SECOND = 1_000_000_000
@@ -166,7 +168,7 @@ def _read_schema(written: TableSchema, *, merged: bool) -> StructType:
 
 def spark_type(type_: Type) -> DataType:
     """The type that a column shows; without the type of its table for `dynamic` and `vector`."""
-    return _parsed(_file_type(type_, times="timestamp"))
+    return _parsed(_file_type(type_, times=_TIME))
 
 
 @cache
@@ -290,7 +292,7 @@ def _position(state: TableState) -> list[str]:
 
 def _shown_schema(schema: TableSchema) -> str:
     names, exacts = column_names(schema)
-    parts = [f"{_quote(names[c.id])} {_file_type(c.type, times='timestamp')}" for c in schema.columns]
+    parts = [f"{_quote(names[c.id])} {_file_type(c.type, times=_TIME)}" for c in schema.columns]
     parts += [f"{_quote(name)} bigint" for name in exacts.values()]
     parts += [f"{_quote(column.name)} {type_}" for column, type_ in _SYSTEM_TYPES.items()]
     return ", ".join(parts)

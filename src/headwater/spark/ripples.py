@@ -12,7 +12,7 @@ give only the table's own columns. A view is its query over the tables of the cu
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -158,12 +158,13 @@ def running(
             _make_active(session)  # SQL has no lines of Python to record
         for key, value in _SESSION_CONF.items():
             session.conf.set(key, value)
-        if is_small(tables_of(inputs.values())):
+        small = is_small(tables_of(inputs.values()))
+        if small:
             plan_for_small(session)
         match code:
             case SqlCode():
                 try:
-                    frame = run_sql(session, code.text, inputs, subject=f"`{ripple}`")
+                    frame = run_sql(session, code.text, inputs, subject=f"`{ripple}`", send=small)
                 except HeadwaterError as error:
                     error.places = error.places or ((code.position,) if code.position is not None else ())
                     raise
@@ -177,14 +178,24 @@ def running(
                     context._uncache()
 
 
-def run_sql(session: SparkSession, sql: str, inputs: Mapping[str, Input], *, subject: str) -> DataFrame:
-    """The query's result, with the inputs as tables of the session. Raises HW-R01 if it reads anything else."""
+def run_sql(
+    session: SparkSession, sql: str, inputs: Mapping[str, Input], *, subject: str, send: bool = False
+) -> DataFrame:
+    """The query's result, with the inputs as tables of the session. Raises HW-R01 if it reads anything else. `send`: the
+    session is one for small inputs, and no Python code runs in it."""
     named = _names_in(sql)
     # All frames before any gets its name: a view among them has its own names for what it reads.
-    frames = {name: _own_columns(session, given, also=named) for name, given in inputs.items()}
+    frames = {name: _own_columns(session, given, also=named, send=send) for name, given in inputs.items()}
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
-    return checked_sql(session, sql, frames, subject=subject)
+    return checked_sql(session, sql, {name: _columns(given) for name, given in inputs.items()}, subject=subject)
+
+
+def _columns(given: Input) -> Hashable:
+    """What determines the columns of an input."""
+    if isinstance(given, TableInput):
+        return given.state.schema
+    return given.sql, *((name, _columns(behind)) for name, behind in given.inputs.items())
 
 
 @contextmanager
@@ -212,18 +223,19 @@ def _loaded(ripple: str, code: PythonCode, inputs: Mapping[str, Input]) -> Itera
         loading.__exit__(None, None, None)
 
 
-def _own_columns(spark: SparkSession, given: Input, *, also: frozenset[str] = frozenset()) -> DataFrame:
+def _own_columns(
+    spark: SparkSession, given: Input, *, also: frozenset[str] = frozenset(), send: bool = False
+) -> DataFrame:
     """A table's own columns, and the view's further columns in `also`; for a view its result."""
     if isinstance(given, ViewInput):
         # Resolved at once: the names are not needed any longer.
-        frame = run_sql(spark, given.sql, given.inputs, subject="a view that is read")
+        frame = run_sql(spark, given.sql, given.inputs, subject="a view that is read", send=send)
         for name in given.inputs:
             spark.catalog.dropTempView(name)
         return frame
     others = [name for name in further_columns(given.state) if name.lower() in also]
-    small = None if others else small_frame(spark, given.root, given.state)
-    if small is not None:
-        return small
+    if send and not others and (sent := small_frame(spark, given.root, given.state)) is not None:
+        return sent
     frame = table_frame(spark, given.root, given.state, commit_seq=COMMIT_SEQ.name in also)
     return _select(frame, given, others)
 
@@ -233,7 +245,7 @@ def _select(frame: DataFrame, given: TableInput, others: Sequence[str] = ()) -> 
     its remainder, hidden by a projection above: `carried_times.py` finds the two."""
     schema = given.state.schema
     names, exacts = column_names(schema)
-    shown = [quoted(name) for name in (*names.values(), *others)]
+    shown = [quoted(name) for name in (*(names[column.id] for column in schema.columns), *others)]
     if exacts:
         remainders = [f"{remainder_of(quoted(name))} as {quoted(REMAINDER + names[i])}" for i, name in exacts.items()]
         frame = select_expressions(frame, [*shown, *remainders])

@@ -26,9 +26,10 @@ _SMALL_CONF = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.leafNodeDefaultParallelism": "1",
-    # It would compute while it plans, where a run cannot be stopped.
-    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
 }
+_EXCLUDED = "spark.sql.optimizer.excludedRules"
+_COMPUTES_EARLY = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
+"""A rule that would compute while it plans, where a run cannot be stopped."""
 
 
 def is_small(tables: Iterable[TableState]) -> bool:
@@ -41,12 +42,15 @@ def is_small(tables: Iterable[TableState]) -> bool:
 
 
 def plan_for_small(session: SparkSession) -> None:
-    """Make a session plan its queries for small inputs; settings of the manifest stay."""
+    """Make a session plan its queries for small inputs; settings of the manifest stay. A small table may be sent to such a
+    session as Arrow."""
     declared = session.conf.get(DECLARED_KEYS, "") or ""
     kept = set(declared.split(",")) if declared else set()
     for key, value in _SMALL_CONF.items():
         if key not in kept:
             session.conf.set(key, value)
+    others = session.conf.get(_EXCLUDED, "") if _EXCLUDED in kept else ""
+    session.conf.set(_EXCLUDED, f"{others},{_COMPUTES_EARLY}" if others else _COMPUTES_EARLY)
 
 
 def small_result(frame: DataFrame) -> pa.Table | None:

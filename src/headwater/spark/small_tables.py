@@ -2,12 +2,13 @@
 
 That takes a third of the time of a scan. The frame has the columns and values that `frames.py` and `ripples.py` would
 show. It is made only if that is simple: no column needs a conversion between two schemas, no row has to be ranked, and
-every time has whole microseconds. Everything else is read by Spark.
+every time has whole microseconds. Everything else is read by Spark. Such frames are for SQL only: two of them with the
+same rows are equal to Spark's cache, which all runs share, and only Python code can use the cache.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,6 @@ from headwater.storage.part_writer import stored_rows
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -32,26 +32,26 @@ def small_frame(session: SparkSession, root: Path, state: TableState) -> DataFra
     """The table's own columns; None if Spark has to read its files."""
     from pyspark.sql import DataFrame
 
-    if sum(file.rows for file in state.files) > limits.SENT_INPUT_ROWS or is_ranked(state) or not _is_plain(state):
+    rows, size = sum(file.rows for file in state.files), sum(file.bytes for file in state.files)
+    if rows > limits.SENT_INPUT_ROWS or size > limits.SENT_INPUT_BYTES or is_ranked(state) or not _is_plain(state):
         return None
-    shown, shown_json, arrow = _shown(state.schema)
+    shown, arrow = _shown(state.schema, session._jconf.arrowUseLargeVarTypes())
     batches = _batches(root, state, arrow)
     if batches is None:
         return None
     jvm: Any = session._jvm
-    rows = jvm.java.util.ArrayList()
+    sent = jvm.java.util.ArrayList()
     for batch in batches:
-        rows.add(bytearray(batch.serialize()))
-    iterator = jvm.scala.jdk.javaapi.CollectionConverters.asScala(rows.iterator())
-    frame = DataFrame(jvm.PythonSQLUtils.toDataFrame(iterator, shown_json, session._jsparkSession), session)
-    frame._schema = shown  # as `createDataFrame` does: it saves a call
-    return frame
+        sent.add(bytearray(batch.serialize()))
+    iterator = jvm.scala.jdk.javaapi.CollectionConverters.asScala(sent.iterator())
+    return DataFrame(jvm.PythonSQLUtils.toDataFrame(iterator, shown, session._jsparkSession), session)
 
 
 def _is_plain(state: TableState) -> bool:
     """Whether every file holds the columns of the table as they are shown, or lacks them."""
     written = [state.schemas[schema_id] for schema_id in {file.schema_id for file in state.files}]
-    return all(_is_plain_in(column, schema) for column in state.schema.columns for schema in written)
+    columns = state.schema.columns
+    return bool(columns) and all(_is_plain_in(column, schema) for column in columns for schema in written)
 
 
 def _is_plain_in(column: Column, written: TableSchema) -> bool:
@@ -65,7 +65,9 @@ def _batches(root: Path, state: TableState, schema: pa.Schema) -> list[pa.Record
     import pyarrow as pa
 
     ids, found, size = [column.id for column in state.schema.columns], [], 0
-    for batch in chain.from_iterable(stored_rows(root, file) for file in state.files):
+    for batch in chain.from_iterable(
+        stored_rows(root, file, batch_rows=limits.SENT_BATCH_ROWS) for file in state.files
+    ):
         by_id = {
             int((field.metadata or {}).get(_FIELD_ID, -1)): batch.column(i) for i, field in enumerate(batch.schema)
         }
@@ -88,9 +90,9 @@ def _sent(values: pa.Array | None, type_: pa.DataType, rows: int) -> pa.Array:
     return (values.storage if isinstance(values, pa.ExtensionArray) else values).cast(type_)
 
 
-@cache
-def _shown(schema: TableSchema) -> tuple[StructType, str, pa.Schema]:
-    """The columns as Spark has them, the same as JSON, and as Arrow."""
+@lru_cache(limits.CHECKED_QUERIES)
+def _shown(schema: TableSchema, large_types: bool) -> tuple[str, pa.Schema]:
+    """The columns as Spark has them, in its JSON, and as Arrow."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
@@ -100,4 +102,4 @@ def _shown(schema: TableSchema) -> tuple[StructType, str, pa.Schema]:
         for column in schema.columns
     ]
     struct = StructType(fields)
-    return struct, struct.json(), to_arrow_schema(struct)
+    return struct.json(), to_arrow_schema(struct, prefers_large_types=large_types)

@@ -11,7 +11,7 @@ functions are checked twice: by name in the parsed plan, by class in the analyse
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import TYPE_CHECKING
 
 from headwater.base import limits
@@ -54,12 +54,12 @@ class _NotAllowed(Exception):
     """The part of a query that is not allowed."""
 
 
-def checked_sql(session: SparkSession, sql: str, inputs: Mapping[str, DataFrame], *, subject: str) -> DataFrame:
+def checked_sql(session: SparkSession, sql: str, inputs: Mapping[str, Hashable], *, subject: str) -> DataFrame:
     """The query's result, over inputs that are temporary views of the session. Raises HW-R01 for a query that reads
-    anything else; then nothing of it has run. `subject` is what the query makes. A query that has passed over the same
-    columns passes again."""
+    anything else; then nothing of it has run. `subject` is what the query makes. `inputs` gives what determines the
+    columns of each: a query that has passed over the same columns passes again."""
     jvm = session._jvm
-    query = (sql, *((name, frame.schema.json()) for name, frame in inputs.items()))
+    query = (sql, *inputs.items())
     if query in _passed:
         return session.sql(sql)
     try:

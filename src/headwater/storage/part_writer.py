@@ -226,7 +226,7 @@ class PartWriter(_Parts):
         self.take([*rows.columns, *system], positions=len(sources) > 1)
 
 
-def stored_rows(root: Path, file: LiveFile) -> Iterator[pa.RecordBatch]:
+def stored_rows(root: Path, file: LiveFile, *, batch_rows: int = limits.ARROW_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
     """The rows of a file with all their columns, and with each row's commit sequence beside it, also where only the
     catalog knows it. Raises HW-T04 for a file that cannot be read."""
     import pyarrow as pa
@@ -235,7 +235,7 @@ def stored_rows(root: Path, file: LiveFile) -> Iterator[pa.RecordBatch]:
     try:
         with pq.ParquetFile(root / file.path) as source:
             for group in range(source.num_row_groups):  # of all of them at once, all would be decoded at once
-                for batch in source.iter_batches(limits.ARROW_BATCH_ROWS, row_groups=[group]):
+                for batch in source.iter_batches(batch_rows, row_groups=[group]):
                     if COMMIT_SEQ.name not in batch.schema.names:
                         seqs = pa.repeat(pa.scalar(file.added_seq, pa.int64()), batch.num_rows)
                         batch = batch.append_column(COMMIT_SEQ.name, seqs)
