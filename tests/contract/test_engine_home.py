@@ -36,6 +36,7 @@ from contract.engine_home import (
 )
 from contract.stores import ACTOR, DAY_US, PROJECT, Place, begin_run, commit, create_table
 from forked import exit_code
+from freshness.driving import save
 from headwater.base import limits
 from headwater.base.holder import new_holder
 from headwater.catalog import records as r
@@ -60,7 +61,7 @@ from headwater.freshness.events import (
 )
 from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.freshness.machine import new_state, step
-from headwater.freshness.saving import load, save, save_header, save_pond
+from headwater.freshness.saving import load, save_header, save_pond
 
 NOTE = r.ItemsLanded(pipeline=PROJECT, table="orders", items={"a": 1})
 SENDABLE: tuple[Sendable, ...] = (

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from headwater.freshness.events import Completed, Effect, Event, StartRipple
 from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.freshness.machine import step
+from headwater.freshness.saving import save_header, save_pond
 from headwater.freshness.state import State
 
 
@@ -33,3 +34,8 @@ def settle(state: State, events: Iterable[Event], *, most: int = 10**9) -> list[
         effects += more
         running.extend(effect for effect in more if isinstance(effect, StartRipple))
     return effects
+
+
+def save(state: State) -> dict[str, object]:
+    """The whole state, as the engine stores it part by part."""
+    return {**save_header(state), "ponds": {name: save_pond(state, name) for name in state.ponds}}

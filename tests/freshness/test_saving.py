@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from freshness.driving import save
 from freshness.graphs import EMPHASES, many, scenarios
 from headwater.app.read_scenario import scenario_of
 from headwater.freshness.events import Completed, Effect, Event, Failed, RippleFailed, RunCompleted, StartRipple
 from headwater.freshness.explain import pond_states
 from headwater.freshness.graph import PondSpec, RippleNode
 from headwater.freshness.machine import new_state, step
-from headwater.freshness.saving import load, save, save_header, save_pond
+from headwater.freshness.saving import load, save_header, save_pond
 from headwater.freshness.scenario import Scenario
 from headwater.freshness.virtual_time import World, ponds_of, simulate
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from freshness.driving import chain, pond, settle
+from freshness.driving import chain, pond, save, settle
 from headwater.freshness.events import Demand, Effect, RunCompleted, StartRipple, Trigger, TriggerSet
 from headwater.freshness.machine import new_state, step
-from headwater.freshness.saving import load, save, save_pond
+from headwater.freshness.saving import load, save_pond
 
 DEEP = 100_000
 

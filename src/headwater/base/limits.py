@@ -347,7 +347,6 @@ QUERY_FETCH_ROWS = 1_000
 QUERY_ARROW_ROWS = 10_000
 QUERY_SPILL_SHARE = 10
 """The most that a query writes to disk, as a multiple of its memory."""
-QUERY_MESSAGE_CHARACTERS = 400
 
 # Scenarios and the simulation
 MOST_ORIGINS = 10_000
@@ -422,8 +421,8 @@ ARCHIVE_RETRY_SECONDS = 24 * 3600
 ARCHIVE_SECONDS = 1_800
 """The making of an archive is stopped after this time."""
 ARCHIVE_POLL_SECONDS = 2.0
-SPARK_MESSAGE_CHARACTERS = 400
-"""How much of Spark's text an error shows; the rest is in its cause."""
+MESSAGE_CHARACTERS = 400
+"""How much of a text of Spark, of DuckDB or of user code an error shows; the rest is in its cause."""
 JVM_START_SECONDS = 300
 """How long a JVM may take until its gateway answers; package downloads are part of it."""
 JVM_STOP_SECONDS = 20
@@ -437,7 +436,6 @@ JAVA_VERSION_SECONDS = 60
 SPARK_RETAINED = 100
 """Finished jobs, stages and queries that Spark keeps. Headwater does not read them, and memory must not grow."""
 USER_CODE_CHARACTERS = 160
-USER_ERROR_CHARACTERS = 400
 
 # Files of the store
 ROW_GROUP_BYTES = 128 * 1024 * 1024

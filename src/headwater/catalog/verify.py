@@ -3,7 +3,7 @@ asked to repair the log: the catalog has the text of its records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -40,9 +40,7 @@ class Verification:
     """What was wrong with the log and was made right."""
 
 
-def verify(
-    store: Store, *, repair: bool = False, progress: Callable[[int], None] = lambda _bytes: None
-) -> Verification:
+def verify(store: Store, *, repair: bool = False) -> Verification:
     """Read every file that a committed row names and compare its hash; look at every log record and checkpoint. With
     `repair`, records that are missing or damaged are written again from the catalog, with the bytes that they had, and
     so are cell values that are damaged; those that were deleted are not missed."""
@@ -61,7 +59,6 @@ def verify(
         if problem is not None:
             problems.append(StoreProblem(problem, path, table))
         checked += size
-        progress(size)
     repaired = tuple(problem for problem, text in damaged if repair and _repair_log(store, problem, text))
     problems += [problem for problem, _ in damaged if problem not in repaired]
     extra = tuple(sorted(path for path in data_files(store.layout) if path not in named))

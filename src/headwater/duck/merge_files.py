@@ -63,9 +63,9 @@ def merge_files(
     actor: str,
     partition: str | None = None,
 ) -> int | None:
-    """Write the rows of the files, all of one partition, to a new file that replaces them, and return how many bytes
-    were written. None if another commit has replaced one of them meanwhile: then nothing has changed, and no file is left behind. Raises HW-T03 if the writer
-    was taken for dead, HW-T04 for a file that cannot be read or whose rows are not those that were written."""
+    """Write the rows of the files, all of one partition, to a new file that replaces them; the bytes written. None, and
+    no file is left, if another commit has replaced one of them meanwhile. Raises HW-T03 if the writer was taken for dead,
+    HW-T04 for a file that cannot be read or whose rows are not those that were written."""
     schema = state.schemas[merge.schema_id]
     rows = _rows(store.root, state, merge.files, schema)
     with Landing(store, actor) as landing:

@@ -196,8 +196,8 @@ def translated() -> Iterator[None]:
             raise out_of_memory() from error
         if isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException | duckdb.InvalidInputException):
             text = _QUOTED.sub("'...'", text)
-        if len(text) > limits.QUERY_MESSAGE_CHARACTERS:
-            text = text[: limits.QUERY_MESSAGE_CHARACTERS] + "..."
+        if len(text) > limits.MESSAGE_CHARACTERS:
+            text = text[: limits.MESSAGE_CHARACTERS] + "..."
         raise HeadwaterError("HW-Q01", text) from error
 
 

@@ -220,7 +220,7 @@ def _tree(sql: str) -> list[Any]:
     message = str(parsed["error_message"])
     if "expression depth" in message:
         raise too_deep()
-    raise HeadwaterError("HW-Q01", f"Parser Error: {message}"[: limits.QUERY_MESSAGE_CHARACTERS])
+    raise HeadwaterError("HW-Q01", f"Parser Error: {message}"[: limits.MESSAGE_CHARACTERS])
 
 
 @functools.cache
@@ -338,7 +338,7 @@ def _depth(sql: str) -> int:
 
 def _unknown(name: str, known: Collection[str] | None = None) -> HeadwaterError:
     """`known` is None while a statement is parsed: the tables are not read then."""
-    shown = name[: limits.QUERY_MESSAGE_CHARACTERS]
+    shown = name[: limits.MESSAGE_CHARACTERS]
     meant = nearest(shown, sorted(known or ()))
     if meant:
         hint = f"did you mean `{meant}`?"
@@ -351,7 +351,7 @@ def _unknown(name: str, known: Collection[str] | None = None) -> HeadwaterError:
 
 def _refused(what: str) -> HeadwaterError:
     hint = "query the tables by their names; `SELECT * FROM headwater.tables` lists them"
-    return HeadwaterError("HW-Q01", f"{what[: limits.QUERY_MESSAGE_CHARACTERS]} cannot be used here", hint=hint)
+    return HeadwaterError("HW-Q01", f"{what[: limits.MESSAGE_CHARACTERS]} cannot be used here", hint=hint)
 
 
 def not_reading() -> HeadwaterError:

@@ -64,11 +64,6 @@ def save_pond(state: State, name: str) -> Saved:
     }
 
 
-def save(state: State) -> Saved:
-    """The whole state."""
-    return {**save_header(state), "ponds": {name: save_pond(state, name) for name in state.ponds}}
-
-
 def load(ponds: Iterable[PondSpec], saved: Mapping[str, Any]) -> State:
     """The state that was saved, with the graph it was saved with. Raises ValueError for another format.
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from headwater.base import limits
-from headwater.spark.nanoseconds import REMAINDER, has_remainders
+from headwater.spark.nanoseconds import REMAINDER, WITH_REMAINDERS
 from headwater.spark.plan_json import EXPRESSIONS, PLANS, Node, plan_tree, tree
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def exact_frame(frame: DataFrame) -> DataFrame:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    if not has_remainders(frame.sparkSession):
+    if frame.sparkSession not in WITH_REMAINDERS:
         return frame
     times = [index for index, field in enumerate(frame.schema.fields) if field.dataType.typeName() == "timestamp"]
     if not times or _is_cached(frame):

@@ -47,4 +47,4 @@ def _shorten(text: str) -> str:
     """The last cause that names an error; the lines before it are Spark's call stack."""
     causes = re.findall(r"^(?:Caused by: )?([\w.]*(?:Error|Exception): .*)$", text, flags=re.MULTILINE)
     line = causes[-1] if causes else text.strip().splitlines()[0] if text.strip() else "no reason given"
-    return line[: limits.SPARK_MESSAGE_CHARACTERS]
+    return line[: limits.MESSAGE_CHARACTERS]

@@ -17,23 +17,14 @@ if TYPE_CHECKING:
 
 REMAINDER = "_hw_ns:"
 """The prefix of a column of remainders; the name of its time follows."""
-_with_remainders: WeakSet[SparkSession] = WeakSet()
-"""Sessions in which a table with remainders is read."""
+WITH_REMAINDERS: WeakSet[SparkSession] = WeakSet()
+"""Sessions in which a table with remainders is read: only their frames may pass remainders on."""
 _FIRST_US, _LAST_US = FIRST_NS // 1000, LAST_NS // 1000
 
 
 def remainder_of(nanoseconds: str) -> str:
     """The remainder of a SQL expression that gives nanoseconds."""
     return f"cast(pmod({nanoseconds}, 1000) as int)"
-
-
-def note_remainders(session: SparkSession) -> None:
-    _with_remainders.add(session)
-
-
-def has_remainders(session: SparkSession) -> bool:
-    """Whether a frame of the session may pass remainders on."""
-    return session in _with_remainders
 
 
 def with_nanoseconds(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -23,7 +23,7 @@ from headwater.catalog.table_state import TableState
 from headwater.duck.table_select import column_names
 from headwater.spark.frame_schema import column_metadata, quoted
 from headwater.spark.frames import further_columns, select_expressions, table_frame
-from headwater.spark.nanoseconds import REMAINDER, note_remainders, remainder_of
+from headwater.spark.nanoseconds import REMAINDER, WITH_REMAINDERS, remainder_of
 from headwater.spark.small_runs import is_small, plan_for_small
 from headwater.spark.small_tables import small_frame
 from headwater.spark.sql_plan import checked_sql
@@ -249,7 +249,7 @@ def _select(frame: DataFrame, given: TableInput, others: Sequence[str] = ()) -> 
     if exacts:
         remainders = [f"{remainder_of(quoted(name))} as {quoted(REMAINDER + names[i])}" for i, name in exacts.items()]
         frame = select_expressions(frame, [*shown, *remainders])
-        note_remainders(frame.sparkSession)
+        WITH_REMAINDERS.add(frame.sparkSession)
     frame = select_expressions(frame, shown)
     for column in schema.columns:
         if metadata := column_metadata(column.type):

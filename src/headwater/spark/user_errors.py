@@ -241,7 +241,7 @@ def _words(error: PySparkException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     text = re.sub(r"^\[[A-Z0-9_.]+\] ", "", lines[0] if lines else type(error).__name__)
     text = re.sub(r"\s*(SQLSTATE: \w+|\(line \d+, pos \d+\)|; line \d+ pos \d+).*$", "", text)
-    return text[: limits.USER_ERROR_CHARACTERS]
+    return text[: limits.MESSAGE_CHARACTERS]
 
 
 def _without_values(error: PySparkException) -> str:

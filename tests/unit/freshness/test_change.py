@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freshness.driving import pond, settle
+from freshness.driving import pond, save, settle
 from headwater.freshness.events import (
     Blocked,
     CancelRipple,
@@ -26,7 +26,7 @@ from headwater.freshness.events import (
 )
 from headwater.freshness.graph import GraphError, PondSpec, RippleNode
 from headwater.freshness.machine import new_state, step
-from headwater.freshness.saving import graph_change, load, save
+from headwater.freshness.saving import graph_change, load
 from headwater.freshness.state import NEVER
 from headwater.freshness.windows import Windows
 

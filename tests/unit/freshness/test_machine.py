@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from freshness.driving import pond, settle
+from freshness.driving import pond, save, settle
 from headwater.freshness.events import (
     Completed,
     Delivered,
@@ -26,7 +26,7 @@ from headwater.freshness.events import (
 )
 from headwater.freshness.graph import GraphError, PondSpec, RippleNode
 from headwater.freshness.machine import new_state, step
-from headwater.freshness.saving import load, save
+from headwater.freshness.saving import load
 from headwater.freshness.windows import Windows
 
 

@@ -132,9 +132,9 @@ def read_piece(opened: OpenFile, how: FileFormat, schema: TableSchema, bad: BadR
 def _exact_batches(
     opened: OpenFile, parquet: pq.ParquetFile, groups: list[int], names: list[str], schema: TableSchema
 ) -> Iterator[tuple[pa.RecordBatch, list[RowError], Callable[[int], bytes]]]:
-    """The batches, the times in them that have wrapped around, and what is kept of their rows if they are bad. INT96 holds more than
-    any unit of Arrow: such a column is read once more in seconds, which always fit, and in nanoseconds where the table
-    keeps those."""
+    """The batches, the times in them that have wrapped around, and what is kept of their rows if they are bad. INT96
+    holds more than any unit of Arrow: such a column is read once more in seconds, which always fit, and in nanoseconds
+    where the table keeps those."""
     batches = _batches(parquet, groups, names, opened.source_id)
     wide = [name for name in _int96_columns(parquet) if name in names]
     if not wide:
