@@ -75,7 +75,7 @@ class TableSize:
 
 @dataclass(frozen=True)
 class TableInfo(TableSize):
-    """One line of `headwater.tables`. `rows` is None where only reading tells (keys that stand in several files)."""
+    """One line of `headwater.tables`. `rows` is None if it can only be counted by reading (a key may be in several files)."""
 
     rows: int | None
     freshness_us: int | None
