@@ -24,7 +24,8 @@ from headwater.duck.table_select import column_names
 from headwater.spark.frame_schema import column_metadata, quoted
 from headwater.spark.frames import further_columns, select_expressions, table_frame
 from headwater.spark.nanoseconds import REMAINDER, WITH_REMAINDERS, remainder_of
-from headwater.spark.small_runs import is_small, plan_for_small
+from headwater.spark.run_session import java_of, new_session, show_as, sql_session
+from headwater.spark.small_runs import is_small
 from headwater.spark.small_tables import small_frame
 from headwater.spark.sql_plan import checked_sql
 from headwater.spark.user_code import Code, PythonCode, SqlCode, loaded
@@ -37,13 +38,6 @@ if TYPE_CHECKING:
 
 CONTEXT = "context"
 """The parameter of a Python ripple that is not a table."""
-_SESSION_CONF = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.legacy.parquet.nanosAsLong": "true",
-    "spark.sql.variable.substitute": "false",
-}
-"""Settings that reading tables relies on, also if a platform started Spark and set others for its own session. Without
-the last Spark would replace `${env:NAME}` in a query by a variable of the environment."""
 
 
 @dataclass(frozen=True)
@@ -153,23 +147,19 @@ def running(
     """The result of a ripple, computed inside the block. Errors of the block are those of the user's code: HW-R01 with
     their file and line. Raises `TransientError` if Spark or its machine ended."""
     with user_errors(ripple, code, tables=list(inputs)):
-        session = spark.newSession()
-        if isinstance(code, PythonCode):
-            _make_active(session)  # SQL has no lines of Python to record
-        for key, value in _SESSION_CONF.items():
-            session.conf.set(key, value)
         small = is_small(tables_of(inputs.values()))
-        if small:
-            plan_for_small(session)
         match code:
             case SqlCode():
-                try:
-                    frame = run_sql(session, code.text, inputs, subject=f"`{ripple}`", send=small)
-                except HeadwaterError as error:
-                    error.places = error.places or ((code.position,) if code.position is not None else ())
-                    raise
-                yield frame
+                with sql_session(spark, small=small) as session:
+                    try:
+                        frame = run_sql(session, code.text, inputs, subject=f"`{ripple}`", send=small)
+                    except HeadwaterError as error:
+                        error.places = error.places or ((code.position,) if code.position is not None else ())
+                        raise
+                    yield frame
             case PythonCode():
+                session = new_session(spark, small=small)
+                _make_active(session)  # SQL has no lines of Python to record
                 context = RippleContext(freshness_us, previous_freshness_us, session, inputs)
                 try:
                     with run_python(ripple, code, context, inputs) as frame:
@@ -187,7 +177,7 @@ def run_sql(
     # All frames before any gets its name: a view among them has its own names for what it reads.
     frames = {name: _own_columns(session, given, also=named, send=send) for name, given in inputs.items()}
     for name, frame in frames.items():
-        frame.createOrReplaceTempView(name)
+        show_as(frame, name)
     return checked_sql(session, sql, {name: _columns(given) for name, given in inputs.items()}, subject=subject)
 
 
@@ -231,7 +221,7 @@ def _own_columns(
         # Resolved at once: the names are not needed any longer.
         frame = run_sql(spark, given.sql, given.inputs, subject="a view that is read", send=send)
         for name in given.inputs:
-            spark.catalog.dropTempView(name)
+            java_of(spark).catalog.dropTempView(name)
         return frame
     others = [name for name in further_columns(given.state) if name.lower() in also]
     if send and not others and (sent := small_frame(spark, given.root, given.state)) is not None:

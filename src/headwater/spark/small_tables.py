@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwater.base import limits
 from headwater.base.table_schema import Column, TableSchema
@@ -19,32 +19,35 @@ from headwater.catalog.table_state import TableState
 from headwater.duck.table_select import column_names
 from headwater.spark.frame_schema import column_metadata
 from headwater.spark.frames import is_ranked, spark_type
+from headwater.spark.run_session import java_of
 from headwater.storage.part_writer import stored_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _FIELD_ID = b"PARQUET:field_id"
 
 
 def small_frame(session: SparkSession, root: Path, state: TableState) -> DataFrame | None:
     """The table's own columns; None if Spark has to read its files."""
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     rows, size = sum(file.rows for file in state.files), sum(file.bytes for file in state.files)
     if rows > limits.SENT_INPUT_ROWS or size > limits.SENT_INPUT_BYTES or is_ranked(state) or not _is_plain(state):
         return None
-    shown, arrow = _shown(state.schema, session._jconf.arrowUseLargeVarTypes())
+    java = java_of(session)
+    shown, text, arrow = _shown(state.schema, java.large_types)
     batches = _batches(root, state, arrow)
     if batches is None:
         return None
-    jvm: Any = session._jvm
-    sent = jvm.java.util.ArrayList()
-    for batch in batches:
-        sent.add(bytearray(batch.serialize()))
-    iterator = jvm.scala.jdk.javaapi.CollectionConverters.asScala(sent.iterator())
-    return DataFrame(jvm.PythonSQLUtils.toDataFrame(iterator, shown, session._jsparkSession), session)
+    whole = pa.concat_batches([pa.RecordBatch.from_pylist([], arrow), *batches])
+    sent = java.iterator.single(bytearray(whole.serialize()))
+    frame = DataFrame(java.utils.toDataFrame(sent, text, session._jsparkSession), session)
+    frame.schema = shown  # type: ignore[misc]  # as `DataFrame.schema` keeps it when it was asked for
+    return frame
 
 
 def _is_plain(state: TableState) -> bool:
@@ -91,8 +94,8 @@ def _sent(values: pa.Array | None, type_: pa.DataType, rows: int) -> pa.Array:
 
 
 @lru_cache(limits.CHECKED_QUERIES)
-def _shown(schema: TableSchema, large_types: bool) -> tuple[str, pa.Schema]:
-    """The columns as Spark has them, in its JSON, and as Arrow."""
+def _shown(schema: TableSchema, large_types: bool) -> tuple[StructType, str, pa.Schema]:
+    """The columns as Spark has them, also in its JSON, and as Arrow."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
@@ -102,4 +105,4 @@ def _shown(schema: TableSchema, large_types: bool) -> tuple[str, pa.Schema]:
         for column in schema.columns
     ]
     struct = StructType(fields)
-    return struct.json(), to_arrow_schema(struct, prefers_large_types=large_types)
+    return struct, struct.json(), to_arrow_schema(struct, prefers_large_types=large_types)

@@ -61,10 +61,10 @@ def checked_sql(session: SparkSession, sql: str, inputs: Mapping[str, Hashable],
     jvm = session._jvm
     query = (sql, *inputs.items())
     if query in _passed:
-        return session.sql(sql)
+        return _result(session, sql)
     try:
         _check_parsed(plan_tree(jvm, session._jsparkSession.sessionState().sqlParser().parsePlan(sql)))
-        frame = session.sql(sql)
+        frame = _result(session, sql)
         _check_analysed(plan_tree(jvm, frame._jdf.queryExecution().analyzed()), {name.lower() for name in inputs})
     except _NotAllowed as refused:
         raise HeadwaterError("HW-R01", f"the SQL of {subject} {refused}", hint=_HINT) from refused
@@ -72,6 +72,13 @@ def checked_sql(session: SparkSession, sql: str, inputs: Mapping[str, Hashable],
         _passed.clear()
     _passed.add(query)
     return frame
+
+
+def _result(session: SparkSession, sql: str) -> DataFrame:
+    """`session.sql(sql)` without the calls for its arguments."""
+    from pyspark.sql import DataFrame
+
+    return DataFrame(session._jsparkSession.sql(sql), session)
 
 
 def _check_parsed(plan: Node) -> None:
