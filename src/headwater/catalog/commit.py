@@ -52,6 +52,12 @@ _NEXT_SEQ = (
 )
 _INSERT_COMMIT = insert(t.commit)
 _COMMIT_COLUMNS = tuple(t.commit.columns.keys())
+_LIVE = (
+    select(func.count())
+    .select_from(t.file)
+    .where(t.file.c.table_name == bindparam("of_table"), t.file.c.removed_seq.is_(None))
+    .where(t.file.c.path.in_(bindparam("chosen", expanding=True)))
+)
 _SCHEMA_ID = select(t.table.c.schema_id).where(t.table.c.name == bindparam("of_table"))
 
 
@@ -236,11 +242,9 @@ def _any(connection: Connection, tables: ColumnElement[bool]) -> bool:
 
 
 def _check_files(connection: Connection, requirement: r.FilesLive) -> None:
-    where = (t.file.c.table_name == requirement.table) & t.file.c.removed_seq.is_(None)
     live = 0
     for chunk in chunks(requirement.paths):
-        query = select(func.count()).select_from(t.file).where(where, t.file.c.path.in_(chunk))
-        live += connection.execute(query).scalar_one()
+        live += connection.execute(_LIVE, {"of_table": requirement.table, "chosen": chunk}).scalar_one()
     _require(live == len(requirement.paths), f"files of `{requirement.table}` were replaced by another commit")
 
 

@@ -63,6 +63,8 @@ class StoredEvent(EngineEvent):
 
 
 _RUNS = select(t.pond_run)
+_BEGIN, _TELL = insert(t.pond_run), insert(t.engine_event)
+_LAST_EVENT = select(func.max(t.engine_event.c.id))
 
 
 def write_history(connection: Connection, step: Step) -> None:
@@ -70,7 +72,7 @@ def write_history(connection: Connection, step: Step) -> None:
     now = now_us()
     if step.begun:
         nothing_yet = {"state": "running", "started_us": now, "rows": 0, "bytes": 0}
-        connection.execute(insert(t.pond_run), [{**vars(run), **nothing_yet} for run in step.begun])
+        connection.execute(_BEGIN, [{**vars(run), **nothing_yet} for run in step.begun])
     ended = [{"key": run.run_id, "end_state": run.state, "now": now} for run in step.ended if run.state is not None]
     if ended:
         connection.execute(_ended(), ended)
@@ -78,7 +80,7 @@ def write_history(connection: Connection, step: Step) -> None:
         connection.execute(delete(t.pond_run).where(t.pond_run.c.run_id.in_(chunk)))
     if step.told:
         told = [{**vars(event), "at_us": now, "body": json_text(event.body)} for event in step.told]
-        connection.execute(insert(t.engine_event), told)
+        connection.execute(_TELL, told)
 
 
 def pond_runs(
@@ -160,13 +162,11 @@ def engine_events(
 
 def last_event_id(connection: Connection) -> int:
     """The id of the newest event; 0 if there is none."""
-    return int(connection.execute(select(func.max(t.engine_event.c.id))).scalar() or 0)
+    return int(connection.execute(_LAST_EVENT).scalar() or 0)
 
 
-def keep_output(connection: Connection, output: JobOutput | None, of: ColumnElement[bool]) -> None:
+def keep_output(connection: Connection, output: JobOutput, of: ColumnElement[bool]) -> None:
     """Note what user code said in a job, as part of a transaction."""
-    if output is None or output == JobOutput():
-        return
     said = [printable_lines(text) for text in (output.output, output.exception, output.traceback)]
     job = select(t.job.c.job_id, t.job.c.run_id, t.job.c.pond, t.job.c.ripple, *(literal(text) for text in said))
     names = ("job_id", "run_id", "pond", "ripple", "output", "exception", "traceback")

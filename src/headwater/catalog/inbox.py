@@ -50,6 +50,7 @@ _KINDS: dict[str, type[Sendable]] = {
 _PUT = insert(t.inbox)
 _PUT_ALL = insert(t.inbox).returning(t.inbox.c.id, sort_by_parameter_order=True)
 _OLDEST = select(t.inbox).where(t.inbox.c.answer.is_(None)).order_by(t.inbox.c.id).limit(bindparam("most"))
+_CONSUME = delete(t.inbox).where(t.inbox.c.id.in_(bindparam("chosen", expanding=True)), t.inbox.c.answer.is_(None))
 _ANSWER = (
     update(t.inbox).where(t.inbox.c.id == bindparam("to"), t.inbox.c.answer.is_(None)).values(answer=bindparam("says"))
 )
@@ -131,8 +132,7 @@ def consume(connection: Connection, ids: Sequence[int], *, answers: Mapping[int,
     gone = 0
     silent = [id_ for id_ in ids if id_ not in answers]
     for chunk in chunks(silent):
-        chosen = t.inbox.c.id.in_(chunk)
-        gone += connection.execute(delete(t.inbox).where(chosen, t.inbox.c.answer.is_(None))).rowcount
+        gone += connection.execute(_CONSUME, {"chosen": chunk}).rowcount
     if answers:
         said = [{"to": id_, "says": json_text(answer)} for id_, answer in answers.items()]
         gone += connection.execute(_ANSWER, said).rowcount

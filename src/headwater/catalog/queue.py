@@ -38,11 +38,11 @@ from headwater.base.holder import is_alive
 from headwater.base.node import this_node
 from headwater.catalog import sql_tables as t
 from headwater.catalog.database import Catalog
-from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, JobSpec, JobState, NewJob, Weight
+from headwater.catalog.engine_records import SLICE_JOB, InboxEvent, JobEnd, JobOutput, JobSpec, JobState, NewJob, Weight
 from headwater.catalog.history import keep_output
 from headwater.catalog.inbox import put
 from headwater.catalog.lease import JOB, Lease, drop, give_back, hold, lease_of, lost, take
-from headwater.catalog.statements import among, chunks, json_text
+from headwater.catalog.statements import among, chunks, json_text, set_columns
 from headwater.catalog.wakeups import notify
 
 OPEN: tuple[JobState, ...] = ("queued", "running", "waiting")
@@ -50,6 +50,7 @@ _CLAIMS_LOCK = 7267319
 
 # Statements that every job needs are made once: making one takes longer than running it.
 _NEW = insert(t.job)
+_LOCK = select(t.job.c.job_id).where(t.job.c.job_id == bindparam("of_job")).with_for_update()
 _ENDED = ("state", "ended_us", "rows", "bytes", "error", "landed_run_id", "changed", "spark_start_us")
 _END = (
     update(t.job)
@@ -241,18 +242,19 @@ def end_job(connection: Connection, end: JobEnd) -> dict[str, Any]:
     if row is None:
         raise lost(JOB)
     drop(connection, end.held)
-    keep_output(connection, end.output, t.job.c.job_id == end.held.id)
+    if end.output not in (None, JobOutput()):
+        keep_output(connection, end.output, t.job.c.job_id == end.held.id)
     found = dict(row._mapping)
     if end.state == "waiting":
         body = {**msgspec.json.decode(row.body), "joined": end.joined}
         found |= {"body": json_text(body), "trace_id": end.trace_id or row.trace_id}
-        connection.execute(update(t.job).where(t.job.c.job_id == row.job_id).values(body=found["body"]))
+        set_columns(connection, t.job, {"job_id": row.job_id}, body=found["body"])
     return found
 
 
 def hold_job(connection: Connection, fence: Lease) -> None:
     """Lock a job that is still ours until the transaction ends; raises HW-T03 if it is not."""
-    connection.execute(select(t.job.c.job_id).where(t.job.c.job_id == fence.id).with_for_update())
+    connection.execute(_LOCK, {"of_job": fence.id})
     hold(connection, fence)
 
 
@@ -451,8 +453,8 @@ def _queue_again(catalog: Catalog, leases: Sequence[tuple[Lease, Any]]) -> list[
 
 def _let_go(connection: Connection, fence: Lease, *more: Any) -> bool:
     """End the lease and queue the job, whose row is locked first, as everywhere. False, and nothing, if it was lost."""
-    connection.execute(select(t.job.c.job_id).where(t.job.c.job_id == fence.id).with_for_update())
+    connection.execute(_LOCK, {"of_job": fence.id})
     if not give_back(connection, fence, *more):
         return False
-    connection.execute(update(t.job).where(t.job.c.job_id == fence.id).values(state="queued", started_us=None))
+    set_columns(connection, t.job, {"job_id": fence.id}, state="queued", started_us=None)
     return True

@@ -7,25 +7,71 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, assert_never
 
 import msgspec
-from sqlalchemy import Connection, Update, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Update, bindparam, case, delete, func, insert, select, update
 
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.levels import key_at
-from headwater.catalog.statements import chunks, upsert
+from headwater.catalog.statements import chunks, set_columns, upsert
 from headwater.storage.file_record import FileRecord
 from headwater.storage.key_text import key_of
 
-# What pushed rows do many times a second is built once: building a statement costs more than running it.
+# What runs and pushed rows do many times a second is made once: making a statement costs more than running it.
 _FREE_KEY = delete(t.ledger_key).where(
     t.ledger_key.c.table_name == bindparam("table"), t.ledger_key.c.idempotency_key == bindparam("key")
 )
 _INSERT_KEY = insert(t.ledger_key).values(table_name=bindparam("table"), idempotency_key=bindparam("key"))
 _INSERT_FILE = insert(t.file)
+_REMOVE_FILES = (
+    update(t.file)
+    .where(t.file.c.removed_seq.is_(None), t.file.c.path.in_(bindparam("paths", expanding=True)))
+    .values(removed_seq=bindparam("in_seq"), removed_us=bindparam("at_us"))
+)
+_INSERT_RUN = insert(t.run)
+_INSERT_LINEAGE = insert(t.lineage)
+_BEGUN = select(t.run.c.started_seq).where(t.run.c.run_id == bindparam("of_run")).scalar_subquery()
+_INSERT_UNIT = insert(t.unit).values(
+    table_name=bindparam("table"),
+    planned_seq=func.coalesce(_BEGUN, bindparam("in_seq")),  # a later part of a plan is for what its first part saw
+)
+_PLANNED = (
+    update(t.run)
+    .where(t.run.c.run_id == bindparam("of_run"), t.run.c.state == bindparam("before"))
+    .values(state=bindparam("after"))
+)
+_ended_unit: dict[str, Any] = {
+    name: bindparam(f"to_{name}") for name in ("state", "rows", "bytes", "done_seq", "staged")
+}
+_END_UNIT = update(t.unit).where(t.unit.c.unit_id == bindparam("of_unit")).values(_ended_unit).returning(t.unit)
+_c, _u = t.run_table.c, t.unit.c
+_OPEN_UNIT = (
+    select(_u.ordinal)
+    .where(_u.run_id == _c.run_id, _u.table_name == _c.table_name, _u.ordinal > bindparam("at"), _u.state != "done")
+    .order_by(_u.ordinal)
+    .limit(1)
+    .scalar_subquery()
+)
+_keys = bindparam("keys", type_=_c.source_keys.type)
+_COUNT_DONE = (
+    update(t.run_table)
+    .where(_c.run_id == bindparam("of_run"), _c.table_name == bindparam("of_table"))
+    .values(
+        pending=_c.pending - 1,
+        done=_c.done + 1,
+        rows=_c.rows + bindparam("more_rows"),
+        bytes=_c.bytes + bindparam("more_bytes"),
+        source_keys=case(((_c.done == 0) | (_c.source_keys == _keys), _keys), else_=-1),
+        prefix=case((_c.prefix == bindparam("at"), func.coalesce(_OPEN_UNIT, _c.slices)), else_=_c.prefix),
+    )
+)
+_COUNTED = select(*(func.sum(_c[name]) for name in ("pending", "done", "slices", "rows", "bytes"))).where(
+    _c.run_id == bindparam("of_run")
+)
 
 
 def apply_changes(connection: Connection, record: r.LogRecord) -> None:
@@ -63,8 +109,7 @@ def _apply(connection: Connection, record: r.LogRecord, change: r.Change) -> Non
         case r.FilesMerged():
             _add_files(connection, record, change)
             _remove_files(connection, record, change.replaces)
-            moved = update(t.table).where(t.table.c.name == change.table)
-            connection.execute(moved.values(files_seq=record.seq))
+            set_columns(connection, t.table, {"name": change.table}, files_seq=record.seq)
         case r.FilesForgotten():
             _forget_files(connection, change)
         case r.ViewSet():
@@ -115,7 +160,7 @@ def _apply_run(connection: Connection, record: r.LogRecord, change: r.RunChange)
             trigger, bounds = values.pop("trigger"), values.pop("bounds")
             begun = {"actor": record.actor, "started_us": record.at_us, "started_seq": record.seq}
             values |= begun | {"trigger_kind": trigger, "cut": _json(bounds), "state": "reading", "rows": 0, "bytes": 0}
-            connection.execute(insert(t.run).values(values))
+            connection.execute(_INSERT_RUN, values)
         case r.RunSettled():
             _settle_run(connection, record, change.run_id)
         case r.RunError():
@@ -123,11 +168,12 @@ def _apply_run(connection: Connection, record: r.LogRecord, change: r.RunChange)
             error = {"error_kind": change.error_kind, "error_message": change.error_message}
             connection.execute(update(t.run).where(first).values(**error))
         case r.RunEnded():
-            _end_run(connection, record, change.run_id, change.state)
+            counts = connection.execute(_COUNTED, {"of_run": change.run_id}).one()
+            _end_run(connection, record, change.run_id, change.state, counts)
         case r.LineageAdded():
             rows = [{"child_run_id": change.child_run_id, "parent_run_id": p} for p in change.parent_run_ids]
             if rows:
-                connection.execute(insert(t.lineage), rows)
+                connection.execute(_INSERT_LINEAGE, rows)
         case _:
             assert_never(change)
 
@@ -135,30 +181,29 @@ def _apply_run(connection: Connection, record: r.LogRecord, change: r.RunChange)
 def _plan_units(connection: Connection, record: r.LogRecord, change: r.UnitsPlanned) -> None:
     if not change.units:
         return
-    # All parts of a plan were made for what was there when its first part was stored.
-    begun = select(t.run.c.started_seq).where(t.run.c.run_id == change.run_id)
-    planned_seq = connection.execute(begun).scalar() or record.seq
-    of_run = {"run_id": change.run_id, "pipeline": change.pipeline, "planned_seq": planned_seq}
+    of_run = {"run_id": change.run_id, "of_run": change.run_id, "pipeline": change.pipeline, "in_seq": record.seq}
     rows = []
     for unit in change.units:
         row = msgspec.structs.asdict(unit) | {"payload": _json(unit.payload), "state": "pending", "rows": 0, "bytes": 0}
         rows.append(row | of_run)
-    connection.execute(insert(t.unit).values(table_name=bindparam("table")), rows)
+    connection.execute(_INSERT_UNIT, rows)
     _count_planned(connection, change)
 
 
 def _end_unit(connection: Connection, record: r.LogRecord, change: r.UnitDone) -> None:
-    done = update(t.unit).where(t.unit.c.unit_id == change.unit_id)
-    values = {"state": "done", "rows": change.rows, "bytes": change.bytes, "done_seq": record.seq}
-    ended = done.values(**values, staged=_staged(change)).returning(t.unit)
-    unit = connection.execute(ended).first()
+    ended = {"state": "done", "rows": change.rows, "bytes": change.bytes, "done_seq": record.seq}
+    given = {f"to_{name}": value for name, value in (ended | {"staged": _staged(change)}).items()}
+    unit = connection.execute(_END_UNIT, {"of_unit": change.unit_id, **given}).first()
     if unit is None:
         return
-    _count_done(connection, change, unit.run_id, unit.table_name, unit.ordinal)
+    of_table = {"of_run": unit.run_id, "of_table": unit.table_name, "at": unit.ordinal}
+    more = {"more_rows": change.rows, "more_bytes": change.bytes}
+    keys = change.source_keys if change.source_keys is not None else -1
+    connection.execute(_COUNT_DONE, {**of_table, **more, "keys": keys})
     for end in change.cursor:
         payload = json.loads(unit.payload)
         payload["slice"]["end"] = end
-        connection.execute(done.values(payload=_json(payload)))
+        set_columns(connection, t.unit, {"unit_id": change.unit_id}, payload=_json(payload))
 
 
 def _abandon_units(connection: Connection, record: r.LogRecord, change: r.UnitsAbandoned) -> None:
@@ -174,32 +219,18 @@ def _abandon_units(connection: Connection, record: r.LogRecord, change: r.UnitsA
 def _count_planned(connection: Connection, change: r.UnitsPlanned) -> None:
     """A plan may come in several parts: its slices are work when the last of them is there."""
     zero = {"run_id": change.run_id, "pipeline": change.pipeline, "done": 0, "prefix": 0, "rows": 0, "bytes": 0}
-    for table, count in Counter(unit.table for unit in change.units).items():
-        new = upsert(connection, t.run_table).values(table_name=table, slices=count, pending=count, **zero)
-        more = {name: t.run_table.c[name] + count for name in ("slices", "pending")}
-        connection.execute(new.on_conflict_do_update(index_elements=["run_id", "table_name"], set_=more))
+    counts = Counter(unit.table for unit in change.units)
+    rows = [{**zero, "table_name": table, "slices": count, "pending": count} for table, count in counts.items()]
+    connection.execute(_count_slices(connection.dialect.name), rows)
     before, after = ("reading", "planning") if change.more else ("planning", "reading")
-    moved = (t.run.c.run_id == change.run_id) & (t.run.c.state == before)
-    connection.execute(update(t.run).where(moved).values(state=after))
+    connection.execute(_PLANNED, {"of_run": change.run_id, "before": before, "after": after})
 
 
-def _count_done(connection: Connection, change: r.UnitDone, run_id: str, table: str, ordinal: int) -> None:
-    here = (t.run_table.c.run_id == run_id) & (t.run_table.c.table_name == table)
-    old = connection.execute(select(t.run_table).where(here)).one()
-    keys = change.source_keys if change.source_keys is not None else -1
-    values = {
-        "pending": old.pending - 1,
-        "done": old.done + 1,
-        "rows": old.rows + change.rows,
-        "bytes": old.bytes + change.bytes,
-        "source_keys": keys if old.done == 0 or old.source_keys == keys else -1,
-    }
-    if ordinal == old.prefix:
-        later = (t.unit.c.run_id == run_id) & (t.unit.c.table_name == table) & (t.unit.c.ordinal > ordinal)
-        open_ = select(t.unit.c.ordinal).where(later, t.unit.c.state != "done").order_by(t.unit.c.ordinal).limit(1)
-        first = connection.execute(open_).scalar()
-        values["prefix"] = old.slices if first is None else first
-    connection.execute(update(t.run_table).where(here).values(values))
+@cache
+def _count_slices(dialect: str) -> Any:
+    new = upsert(dialect, t.run_table)
+    more = {name: _c[name] + new.excluded[name] for name in ("slices", "pending")}
+    return new.on_conflict_do_update(index_elements=["run_id", "table_name"], set_=more)
 
 
 def _staged(change: r.UnitDone) -> str | None:
@@ -278,10 +309,8 @@ def _live_of(table: str) -> Update:
 
 def _remove_files(connection: Connection, record: r.LogRecord, paths: Sequence[str]) -> None:
     """A life ends once: what reads as of an older sequence show does not change afterwards."""
-    removed = update(t.file).where(t.file.c.removed_seq.is_(None))
     for chunk in chunks(paths):
-        where = t.file.c.path.in_(chunk)
-        connection.execute(removed.where(where).values(removed_seq=record.seq, removed_us=record.at_us))
+        connection.execute(_REMOVE_FILES, {"paths": chunk, "in_seq": record.seq, "at_us": record.at_us})
 
 
 def _forget_files(connection: Connection, change: r.FilesForgotten) -> None:
@@ -339,24 +368,21 @@ def _advance_cursor(connection: Connection, record: r.LogRecord, change: r.Curso
 
 
 def _settle_run(connection: Connection, record: r.LogRecord, run_id: str) -> None:
-    c = t.run_table.c
-    counted = select(func.sum(c.pending), func.sum(c.done), func.sum(c.slices)).where(c.run_id == run_id)
-    pending, done, slices = connection.execute(counted).one()
+    counts = connection.execute(_COUNTED, {"of_run": run_id}).one()
+    pending, done, slices = counts[:3]
     if not pending:
         state = "success" if done == slices else "partial" if done else "failed"
-        _end_run(connection, record, run_id, state)
+        _end_run(connection, record, run_id, state, counts)
     elif done:
         state = "committing" if pending == 1 else "writing"
         moves = (t.run.c.run_id == run_id) & (t.run.c.state != state)
         connection.execute(update(t.run).where(moves).values(state=state))
 
 
-def _end_run(connection: Connection, record: r.LogRecord, run_id: str, state: str) -> None:
-    c = t.run_table.c
-    rows, size = connection.execute(select(func.sum(c.rows), func.sum(c.bytes)).where(c.run_id == run_id)).one()
-    ended = {"state": state, "rows": int(rows or 0), "bytes": int(size or 0)}
-    times = {"ended_us": record.at_us, "ended_seq": record.seq}
-    connection.execute(update(t.run).where(t.run.c.run_id == run_id).values(**ended, **times))
+def _end_run(connection: Connection, record: r.LogRecord, run_id: str, state: str, counts: Sequence[Any]) -> None:
+    rows, size = (int(count or 0) for count in counts[3:])
+    ended = {"state": state, "rows": rows, "bytes": size, "ended_us": record.at_us, "ended_seq": record.seq}
+    set_columns(connection, t.run, {"run_id": run_id}, **ended)
 
 
 def _set_items(connection: Connection, record: r.LogRecord, change: r.ItemsLanded) -> None:
@@ -370,7 +396,7 @@ def _set_items(connection: Connection, record: r.LogRecord, change: r.ItemsLande
 
 
 def _touch(connection: Connection, table: str, seq: int, **values: Any) -> None:
-    connection.execute(update(t.table).where(t.table.c.name == table).values(changed_seq=seq, files_seq=seq, **values))
+    set_columns(connection, t.table, {"name": table}, changed_seq=seq, files_seq=seq, **values)
 
 
 def _json(value: Any) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, CursorResult, Select, Table, bindparam
+from sqlalchemy import ColumnElement, Connection, CursorResult, Select, Table, Update, bindparam, update
 
 from headwater.base import limits
 
@@ -46,6 +46,20 @@ def chosen(
 @cache
 def _chosen(query: Select[Any], column: ColumnElement[Any]) -> Select[Any]:
     return query.where(column.in_(bindparam("chosen", expanding=True)))
+
+
+def set_columns(connection: Connection, table: Table, of: Mapping[str, Any], **values: Any) -> None:
+    """Set columns of the rows that hold the values in `of`. The statement is made once."""
+    given = {f"of_{name}": value for name, value in of.items()} | {
+        f"to_{name}": value for name, value in values.items()
+    }
+    connection.execute(_set_columns(table, tuple(of), tuple(values)), given)
+
+
+@cache
+def _set_columns(table: Table, of: tuple[str, ...], names: tuple[str, ...]) -> Update:
+    rows = (table.c[name] == bindparam(f"of_{name}") for name in of)
+    return update(table).where(*rows).values({name: bindparam(f"to_{name}") for name in names})
 
 
 def upsert(on: Connection | str, table: Table) -> sqlite.Insert | postgresql.Insert:
