@@ -28,7 +28,7 @@ _idle: WeakKeyDictionary[SparkSession, dict[bool, list[SparkSession]]] = WeakKey
 
 
 @dataclass(frozen=True)
-class JavaCalls:
+class SessionCalls:
     """What runs call in the JVM, for one session."""
 
     catalog: Any
@@ -42,7 +42,7 @@ class JavaCalls:
     """What Spark's catalog says of a temporary view, by its name and columns."""
 
 
-_found: WeakKeyDictionary[SparkSession, JavaCalls] = WeakKeyDictionary()
+_found: WeakKeyDictionary[SparkSession, SessionCalls] = WeakKeyDictionary()
 
 
 def new_session(spark: SparkSession, *, small: bool) -> SparkSession:
@@ -67,11 +67,11 @@ def sql_session(spark: SparkSession, *, small: bool) -> Iterator[SparkSession]:
     idle.append(session)
 
 
-def java_of(session: SparkSession) -> JavaCalls:
+def java_of(session: SparkSession) -> SessionCalls:
     if session not in _found:
         jvm: Any = session._jvm
         state = session._jsparkSession.sessionState()
-        _found[session] = JavaCalls(
+        _found[session] = SessionCalls(
             catalog=state.catalog(),
             iterator=getattr(getattr(jvm, "scala.collection.Iterator$"), "MODULE$"),
             utils=jvm.PythonSQLUtils,

@@ -98,9 +98,9 @@ def api(
     app.state.closing = context.close
     app.add_middleware(Guard, access=access)
     handle_errors(app)
+    app.include_router(ingest.router)  # routes are tried in this order, and this one is asked most often
     app.include_router(demand.router)
     app.include_router(read_routes.router)
-    app.include_router(ingest.router)
     _add_watching(app)
     app.openapi = lambda: _description(app)  # type: ignore[method-assign]
     return app
