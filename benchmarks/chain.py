@@ -384,10 +384,16 @@ def measure(root: Path, asked: Any) -> tuple[dict[str, dict[str, Any]], list[str
             spark()
         alone: list[float] = []
         for _ in range(asked.turns):
-            for server in servers.values():
+            for name, server in list(servers.items()):
                 time.sleep(REST_SECONDS)
-                server.rested.append(pulse(server))
-                server.pulses += [pulse(server) for _ in range(asked.pulses)]
+                try:
+                    server.rested.append(pulse(server))
+                    server.pulses += [pulse(server) for _ in range(asked.pulses)]
+                except RuntimeError as error:
+                    if isinstance(server, OurServer):
+                        raise
+                    missing.append(f"{name}: {str(error).splitlines()[0]}")
+                    del servers[name]
             alone += [spark() for _ in range(asked.pulses)]
         for name, server in servers.items():
             found[name] = {"pulse_ms": milliseconds(server.pulses), "rested_ms": milliseconds(server.rested)}
