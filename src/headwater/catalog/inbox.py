@@ -50,7 +50,7 @@ _KINDS: dict[str, type[Sendable]] = {
 _PUT = insert(t.inbox)
 _PUT_ALL = insert(t.inbox).returning(t.inbox.c.id, sort_by_parameter_order=True)
 _OLDEST = select(t.inbox).where(t.inbox.c.answer.is_(None)).order_by(t.inbox.c.id).limit(bindparam("most"))
-_CONSUME = delete(t.inbox).where(t.inbox.c.id.in_(bindparam("chosen", expanding=True)), t.inbox.c.answer.is_(None))
+_CONSUME = delete(t.inbox).where(t.inbox.c.id == bindparam("of"), t.inbox.c.answer.is_(None))
 _ANSWER = (
     update(t.inbox).where(t.inbox.c.id == bindparam("to"), t.inbox.c.answer.is_(None)).values(answer=bindparam("says"))
 )
@@ -129,10 +129,8 @@ def take(connection: Connection, limit: int = limits.INBOX_BATCH) -> list[Arrive
 def consume(connection: Connection, ids: Sequence[int], *, answers: Mapping[int, Mapping[str, Any]]) -> None:
     """Take events out of the inbox, as part of the step that took notice of them. Those with an answer are kept for
     their senders. Raises HW-T02 if one of them is not there: it would count twice."""
-    gone = 0
-    silent = [id_ for id_ in ids if id_ not in answers]
-    for chunk in chunks(silent):
-        gone += connection.execute(_CONSUME, {"chosen": chunk}).rowcount
+    silent = [{"of": id_} for id_ in ids if id_ not in answers]
+    gone = connection.execute(_CONSUME, silent).rowcount if silent else 0
     if answers:
         said = [{"to": id_, "says": json_text(answer)} for id_, answer in answers.items()]
         gone += connection.execute(_ANSWER, said).rowcount

@@ -27,9 +27,9 @@ _FREE_KEY = delete(t.ledger_key).where(
 )
 _INSERT_KEY = insert(t.ledger_key).values(table_name=bindparam("table"), idempotency_key=bindparam("key"))
 _INSERT_FILE = insert(t.file)
-_REMOVE_FILES = (
+_REMOVE_FILE = (
     update(t.file)
-    .where(t.file.c.removed_seq.is_(None), t.file.c.path.in_(bindparam("paths", expanding=True)))
+    .where(t.file.c.removed_seq.is_(None), t.file.c.path == bindparam("of_path"))
     .values(removed_seq=bindparam("in_seq"), removed_us=bindparam("at_us"))
 )
 _INSERT_RUN = insert(t.run)
@@ -309,8 +309,9 @@ def _live_of(table: str) -> Update:
 
 def _remove_files(connection: Connection, record: r.LogRecord, paths: Sequence[str]) -> None:
     """A life ends once: what reads as of an older sequence show does not change afterwards."""
-    for chunk in chunks(paths):
-        connection.execute(_REMOVE_FILES, {"paths": chunk, "in_seq": record.seq, "at_us": record.at_us})
+    removed = {"in_seq": record.seq, "at_us": record.at_us}
+    if paths:
+        connection.execute(_REMOVE_FILE, [{"of_path": path, **removed} for path in paths])
 
 
 def _forget_files(connection: Connection, change: r.FilesForgotten) -> None:

@@ -40,12 +40,15 @@ def chosen(
     its other parameters."""
     if values is None:
         return connection.execute(query, given)
-    return connection.execute(_chosen(query, column), {"chosen": list(values), **given})
+    one = len(values) == 1  # a list would be written into the statement each time
+    return connection.execute(
+        _chosen(query, column, one), {"chosen": next(iter(values)) if one else list(values), **given}
+    )
 
 
 @cache
-def _chosen(query: Select[Any], column: ColumnElement[Any]) -> Select[Any]:
-    return query.where(column.in_(bindparam("chosen", expanding=True)))
+def _chosen(query: Select[Any], column: ColumnElement[Any], one: bool) -> Select[Any]:
+    return query.where(column == bindparam("chosen") if one else column.in_(bindparam("chosen", expanding=True)))
 
 
 def set_columns(connection: Connection, table: Table, of: Mapping[str, Any], **values: Any) -> None:
