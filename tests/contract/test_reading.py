@@ -10,7 +10,7 @@ from catalog_rows import runs
 from contract.stores import ACTOR, PROJECT, begin_run, claim, commit, create_table, done, landed
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import LONG, STRING
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
@@ -30,6 +30,7 @@ from headwater.catalog.schema_decisions import accept_change, open_proposal, ref
 from headwater.catalog.table_state import TableState
 from headwater.duck.view_files import table_infos
 from headwater.storage.file_record import ColumnStats, FileRecord
+from schemas import schema_of
 
 
 def file(path: str, ordinal: int = 0, **more: Any) -> FileRecord:
