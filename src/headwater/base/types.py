@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError, did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,8 +201,7 @@ class _Parser:
                 return list_of(item)
             case "struct":
                 return self._struct()
-        meant = nearest(word, _WORDS)
-        raise _bad(self.text, f"unknown word `{word}`", hint=f"did you mean `{meant}`?" if meant else "")
+        raise _bad(self.text, f"unknown word `{word}`", hint=did_you_mean(word, _WORDS))
 
     def _struct(self) -> Type:
         self._next("<")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headwater.base.crash import crash_point
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError, did_you_mean
 from headwater.base.ids import is_column_name
 from headwater.base.json_path import parse_path, path_text
 from headwater.base.table_schema import PROMOTABLE, Column, Promotion, TableSchema
@@ -80,8 +80,7 @@ def _dynamic(schema: TableSchema, table: str, name: str) -> Column:
     dynamic = [each.name for each in schema.columns if each.type == DYNAMIC]
     known = f"`dynamic` columns of `{table}`: {', '.join(dynamic) or 'none'}"
     if column is None:
-        meant = nearest(name, schema.names())
-        hint = f"did you mean `{meant}`?" if meant else known
+        hint = did_you_mean(name, schema.names(), known)
         raise HeadwaterError("HW-S03", f"`{table}` has no column `{name}`", hint=hint)
     if column.type != DYNAMIC:
         message = f"column `{name}` of `{table}` is `{column.type}`, not `dynamic`: there is nothing inside it"

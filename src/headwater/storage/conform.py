@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError, did_you_mean
 from headwater.base.table_schema import Column, TableSchema
 from headwater.base.types import Type, to_arrow
 from headwater.coerce.batches import record_batch
@@ -48,12 +48,8 @@ def _refuse_strangers(batch: pa.RecordBatch, schema: TableSchema) -> None:
     known = {*schema.names(), SOURCE_ID.name, SOURCE_POS.name}
     for name in names:
         if name not in known:
-            meant = nearest(name, schema.names())
-            raise HeadwaterError(
-                "HW-S03",
-                f"column `{name}` is not in the table's schema",
-                hint=f"did you mean `{meant}`?" if meant else "add the column to the schema before writing rows",
-            )
+            hint = did_you_mean(name, schema.names(), "add the column to the schema before writing rows")
+            raise HeadwaterError("HW-S03", f"column `{name}` is not in the table's schema", hint=hint)
 
 
 def _convert(array: pa.Array, column: Column, target: pa.DataType) -> pa.Array:
