@@ -15,7 +15,7 @@ from headwater.base.node import keep_node_in
 from headwater.connectors.registry import CONNECTORS
 from headwater.manifest.checks import LoadedPipeline
 from headwater.manifest.load import Project, load_project
-from headwater.manifest.references import resolve_config, resolve_reference
+from headwater.manifest.references import resolve_reference
 
 if TYPE_CHECKING:
     from headwater.catalog.commit import Store
@@ -86,8 +86,8 @@ class Workspace:
         from headwater.spark.session import SparkSettings, spark_session
 
         section = self.project.spec.spark
-        resolved = resolve_config(dict(section.conf), None, root=self.project.root)
-        conf = {key: _conf_text(value) for key, value in resolved.items()}
+        root = self.project.root
+        conf = {key: resolve_reference(value, None, os.environ, root) for key, value in section.conf.items()}
         return spark_session(
             SparkSettings(
                 master=section.master,
@@ -176,7 +176,3 @@ def _too_many_tables(loaded: LoadedPipeline) -> HeadwaterError | None:
 
 def _config_problems(connector: str, config: Mapping[str, object]) -> list[tuple[tuple[str | int, ...], str, str]]:
     return [((key,), message, hint) for key, message, hint in CONNECTORS[connector].check_config(config)]
-
-
-def _conf_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
