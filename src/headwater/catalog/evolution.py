@@ -19,7 +19,7 @@ A declared column's type is the manifest's, whatever the source shows: values ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -83,7 +83,7 @@ def evolve(
 ) -> Evolution:
     """Reconcile. `modes` are the table's mode now and the one that is asked for. Column names are checked;
     nothing else can go wrong but what `refused` says."""
-    _check_names([*declared, *(name for name, type_ in shown.columns.items() if (name, type_) != (RESCUED, DYNAMIC))])
+    check_names([*declared, *(name for name, type_ in shown.columns.items() if (name, type_) != (RESCUED, DYNAMIC))])
     if stored is None:
         return _create(shown, declared, primary_key)
     step = _Reconciliation(stored)
@@ -161,7 +161,8 @@ def _renames(shown: Shown, declared: Mapping[str, DeclaredColumn]) -> dict[str, 
     return {**told, **asked}
 
 
-def _check_names(names: list[str]) -> None:
+def check_names(names: Iterable[str]) -> None:
+    """Raises HW-S03 for the first name that no column can have."""
     for name in names:
         if not is_column_name(name):
             raise HeadwaterError(
