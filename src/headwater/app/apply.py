@@ -86,7 +86,9 @@ def apply(
         # no store is made for sources that cannot be read
         is_unreadable = bool(jobs) and all(isinstance(job, HeadwaterError) for job in jobs.values())
         if not plan_.demand or (is_unreadable and workspace.existing_store() is None):
-            _mend_views(workspace, view)
+            before = workspace.existing_store()
+            if before is not None and not is_current(before, workspace.project, view.tables):
+                refresh(workspace.store(), workspace.project)  # a crash after a commit left them old
             return ApplyResult(tuple(_unchanged(name, jobs) for name in asked))
         from headwater.app.wait import Settling
 
@@ -98,13 +100,6 @@ def apply(
     project = workspace.project
     is_old = any(result.changed for result in done.values()) or not is_current(store, project, view.tables)
     return ApplyResult(tuple(done.values()), refresh_landed(store, project) if is_old else None)
-
-
-def _mend_views(workspace: Workspace, view: CatalogView) -> None:
-    """Refresh views that a crash between a commit and its views left old, even if this apply lands nothing."""
-    store = workspace.existing_store()
-    if store is not None and not is_current(store, workspace.project, view.tables):
-        refresh(workspace.store(), workspace.project)
 
 
 def _unchanged(name: str, jobs: Jobs) -> PipelineResult:

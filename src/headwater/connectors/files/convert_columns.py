@@ -21,13 +21,13 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED
 from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
-from headwater.base.types import DYNAMIC, STRING, Type, from_arrow, to_arrow
+from headwater.base.types import DYNAMIC, STRING, Type, from_arrow, is_list, to_arrow
 from headwater.coerce.forms import local_instants
 from headwater.coerce.rescued import dynamic_array, rescue_cells, without_rescued
 from headwater.coerce.row_errors import RowError
 from headwater.coerce.text_columns import coerce_strings
 from headwater.connectors.files.streams import unreadable
-from headwater.connectors.files.time_range import is_list, is_within, times_fit
+from headwater.connectors.files.time_range import is_within, times_fit
 
 _NUMERIC = ("int", "long", "real", "decimal")
 _NESTED = ("list", "struct")
