@@ -47,14 +47,11 @@ class Taken:
     rows_refused: int
 
 
-@dataclass(frozen=True)
-class PutAway:
-    """A file that cannot be landed and was moved away. The error names the place where it is now."""
-
-    error: HeadwaterError
+class PutAway(HeadwaterError):
+    """A file that cannot be landed and was moved away. The place of the error is where it is now."""
 
 
-News = Taken | PutAway | HeadwaterError
+News = Taken | HeadwaterError
 """What happened, or a problem that keeps a file or a table from landing; a problem is reported once."""
 
 
@@ -68,7 +65,8 @@ class Dropping:
     ingestor: Ingestor
     ended: threading.Event = field(default_factory=threading.Event)
     _memory: Memory = field(init=False)
-    _reported: dict[str, HeadwaterError] = field(default_factory=dict)
+    _reported: dict[str, str] = field(default_factory=dict)
+    """The code of each problem that was reported and is still there, by its place."""
     _listing_seconds: float = 0.0
     _seen_seq: int | None = None
     _big: dict[str, tuple[Dropped, Future[Accepted | Exception]]] = field(default_factory=dict)
@@ -99,7 +97,8 @@ class Dropping:
         self._listing_seconds = time.monotonic() - began
         self._note_big()
         # Of the problems with files and folders, those that are gone are forgotten.
-        self._reported = {place: e for place, e in self._reported.items() if place in problems or place[-1:] in "/"}
+        kept = {place: code for place, code in self._reported.items() if place in problems or place[-1:] in "/"}
+        self._reported = kept
         self._report(problems)
         if files:
             self._forget_cleared()
@@ -210,36 +209,33 @@ class Dropping:
         place = folder.shown_path(file.path)
         message = error.message.replace(place, printable(place))  # a line break in a name begins no line of a log
         hint = f"fix the file, and move it back to `{folder.shown_path(file.table)}/`"
-        error = HeadwaterError(error.code, message, hint=hint, detail=error.detail)
+        away = PutAway(error.code, message, hint=hint, detail=error.detail)
         try:
-            error.places = (Position(folder.put_away(file, error.as_json())),)
+            away.places = (Position(folder.put_away(file, away.as_json())),)
         except SliceGone:
             return  # another process has moved it away
         except HeadwaterError as problem:  # it stays where it is, and is retried only after it has changed
             self.on_news(problem)
-            error.hint, error.places = "fix the file", (Position(place),)
-        self.on_news(PutAway(error))
+            away.hint, away.places = "fix the file", (Position(place),)
+        self.on_news(away)
 
     def _begin_big(self, file: Dropped) -> None:
-        """Land a file in parallel, after earlier big files. Even its hash takes a while."""
+        """Land a file in one commit with its key, or find that it has landed; in parallel, after earlier big files. Even
+        its hash takes a while."""
         before = [landed for _, landed in self._big.values()][-1:]
         landed: Future[Accepted | Exception] = Future()
 
         def land() -> None:
             wait(before)
             try:
-                landed.set_result(self._land_big(file))
+                push = self._push(self.ingestor.target(self.workspace, file.table), file)
+                written = replace(push, write=partial(self._write_big, push))
+                landed.set_result(self.ingestor.ingest_together(self.workspace, [written])[0])
             except BaseException as error:
                 landed.set_exception(error)
 
         self._big[file.path] = file, landed
         threading.Thread(target=land, name="drop-big", daemon=True).start()
-
-    def _land_big(self, file: Dropped) -> Accepted | Exception:
-        """Land a file in one commit with its key, or find that it has landed. Raises `SliceGone` and HW-C03; returns
-        what `Ingestor.ingest` raises, and HW-J03 if Spark cannot write it."""
-        push = self._push(self.ingestor.target(self.workspace, file.table), file)
-        return self.ingestor.ingest_together(self.workspace, [replace(push, write=partial(self._write_big, push))])[0]
 
     def _write_big(self, push: Push, base: Base, files: Files, landing: Landing) -> WrittenRows:
         """`Push.write`: Spark writes the file, twice if it brings columns."""
@@ -287,8 +283,8 @@ class Dropping:
     def _report(self, problems: Mapping[str, BaseException]) -> None:
         """Report each problem once: not again while it stays as it is."""
         found = {place: as_headwater(error) for place, error in problems.items()}
-        new = {place: error for place, error in found.items() if not error.is_like(self._reported.get(place))}
-        self._reported |= new
+        new = {place: error for place, error in found.items() if error.code != self._reported.get(place)}
+        self._reported |= {place: error.code for place, error in new.items()}
         for error in list(new.values())[: limits.ERRORS_SHOWN]:
             self.on_news(error)
         if (more := len(new) - limits.ERRORS_SHOWN) > 0:
