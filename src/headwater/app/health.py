@@ -57,14 +57,11 @@ def health(workspace: Workspace) -> Health:
 def gauges(workspace: Workspace) -> Gauges:
     """Reads only the catalog."""
     pipelines = status(workspace)
-    queue, owned = NO_QUEUE, False
-    store = workspace.existing_store()
-    if store is not None:
-        with store.catalog.snapshot() as connection:
-            queue, owned = queue_depth(connection), engine_owner(connection) is not None
+    found = workspace.read(lambda connection: (queue_depth(connection), engine_owner(connection)))
+    queue, owner = found or (NO_QUEUE, None)
     return Gauges(
         staleness_seconds={p.pipeline: p.staleness_seconds for p in pipelines if p.staleness_seconds is not None},
         pipelines=dict(sorted(Counter(p.state for p in pipelines).items())),
         queue=queue,
-        engine_owned=owned,
+        engine_owned=owner is not None,
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headwater.base.errors import HeadwaterError, raise_all
 from headwater.base.node import keep_node_in
@@ -18,11 +18,13 @@ from headwater.manifest.load import Project, load_project
 from headwater.manifest.references import resolve_reference
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from headwater.catalog.commit import Store
     from headwater.connectors.protocol import Source
     from headwater.spark.write_frame import SparkSession
 
-
+T = TypeVar("T")
 NODE_FILE = ".headwater/node"
 
 
@@ -56,6 +58,14 @@ class Workspace:
             root, name = self.project.store_root, self.project.name
             self._store = open_existing(root, project=name, catalog_url=self.catalog_url)
         return self._store
+
+    def read(self, find: Callable[[Connection], T]) -> T | None:
+        """What `find` finds in one snapshot of the catalog; None if nothing was ever landed."""
+        store = self.existing_store()
+        if store is None:
+            return None
+        with store.catalog.snapshot() as connection:
+            return find(connection)
 
     def landed_store(self, *, writable: bool = False) -> Store:
         """The store, for commands that need one."""
