@@ -19,6 +19,7 @@ from headwater.catalog.lookup import (
     OpenRun,
     StoredCursor,
     catalog_view,
+    current_seq,
     freshness_by_pipeline,
     run_record,
     schema_events,
@@ -201,7 +202,7 @@ def test_a_view_of_the_catalog_has_cursors_items_and_open_runs(store: Store) -> 
     commit(store, r.UnitsAbandoned(run_id=ended), r.RunSettled(run_id=ended))
     with store.catalog.snapshot() as connection:
         view = catalog_view(connection)
-    assert view.seq == 7
+        assert current_seq(connection) == 7
     assert view.items == {(PROJECT, "orders"): {"a.csv": [1.5, None], "b.csv": {"size": 2}}}
     assert view.open_runs == {PROJECT: OpenRun(run_id, PROJECT, "sha256:1", pending=2, done=1)}
     assert view.have_run == {PROJECT, "other"}

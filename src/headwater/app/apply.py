@@ -111,7 +111,7 @@ def _unchanged(name: str, jobs: Jobs) -> PipelineResult:
 
 
 def _view(store: Store | None) -> CatalogView:
-    return CatalogView(seq=0) if store is None else view_now(store)
+    return CatalogView() if store is None else view_now(store)
 
 
 def _look(

@@ -86,7 +86,6 @@ class TableInfo(TableSize):
 class CatalogView:
     """What planning needs to know of all pipelines, from one snapshot: a handful of queries whatever their number."""
 
-    seq: int
     tables: Mapping[str, TableEntry] = field(default_factory=dict)
     views: frozenset[str] = frozenset()
     cursors: Mapping[tuple[str, str], StoredCursor] = field(default_factory=dict)
@@ -133,7 +132,6 @@ def catalog_view(connection: Connection, *, tables: Collection[str] | None = Non
     for pipeline, table, source_id, version in connection.execute(among(items_of, t.item.c.table_name, tables)):
         items.setdefault((pipeline, table), {})[source_id] = msgspec.json.decode(version)
     return CatalogView(
-        seq=current_seq(connection),
         tables=table_entries(connection, tables),
         views=frozenset(connection.execute(select(t.view.c.name)).scalars()),
         cursors=cursors,
