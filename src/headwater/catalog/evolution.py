@@ -98,8 +98,9 @@ def evolve(
     elif shown.gone:
         step.mark_dropped({*step.schema.names()} - shown.gone)
     step.settle_key(primary_key)
-    if modes is not None:
-        step.settle_mode(*modes)
+    if modes is not None and modes[0] != modes[1]:
+        note = f"the mode changed from {modes[0]} to {modes[1]}"
+        step.refused.append(SchemaEvent(kind="change_mode", before=modes[0], after=modes[1], note=note))
     refused = tuple(step.refused)
     return Evolution(step.schema, tuple(step.events), refused, step.proposal if refused else None)
 
@@ -233,11 +234,6 @@ class _Reconciliation:
         for column in self.proposal.columns:
             if column.name in before and column.name not in after:
                 self.proposal = self.proposal.with_column(replace(column, nullable=True))
-
-    def settle_mode(self, stored: str, wanted: str) -> None:
-        if stored != wanted:
-            note = f"the mode changed from {stored} to {wanted}"
-            self.refused.append(SchemaEvent(kind="change_mode", before=stored, after=wanted, note=note))
 
     def _retype(self, column: Column, wanted: Type) -> None:
         before, after = str(column.type), str(wanted)

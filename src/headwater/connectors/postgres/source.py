@@ -76,7 +76,7 @@ def open_source(
 ) -> PostgresSource:
     """The configured source. It connects at the first call that needs the server."""
     parsed = parse_config(config)
-    url = resolve(parsed.url).strip() if parsed.url_is_reference else parsed.url
+    url = resolve(parsed.url).strip()
     wrong = url_problem(url)
     if wrong is not None:
         raise config_error(f"the value behind `url` of pipeline `{pipeline}` {wrong}", "it is not shown here")
