@@ -65,8 +65,7 @@ class Dropping:
     ingestor: Ingestor
     ended: threading.Event = field(default_factory=threading.Event)
     _memory: Memory = field(init=False)
-    _reported: dict[str, str] = field(default_factory=dict)
-    """The code of each problem that was reported and is still there, by its place."""
+    _reported: dict[str, HeadwaterError] = field(default_factory=dict)
     _listing_seconds: float = 0.0
     _seen_seq: int | None = None
     _big: dict[str, tuple[Dropped, Future[Accepted | Exception]]] = field(default_factory=dict)
@@ -97,8 +96,7 @@ class Dropping:
         self._listing_seconds = time.monotonic() - began
         self._note_big()
         # Of the problems with files and folders, those that are gone are forgotten.
-        kept = {place: code for place, code in self._reported.items() if place in problems or place[-1:] in "/"}
-        self._reported = kept
+        self._reported = {place: e for place, e in self._reported.items() if place in problems or place[-1:] in "/"}
         self._report(problems)
         if files:
             self._forget_cleared()
@@ -283,8 +281,8 @@ class Dropping:
     def _report(self, problems: Mapping[str, BaseException]) -> None:
         """Report each problem once: not again while it stays as it is."""
         found = {place: as_headwater(error) for place, error in problems.items()}
-        new = {place: error for place, error in found.items() if error.code != self._reported.get(place)}
-        self._reported |= {place: error.code for place, error in new.items()}
+        new = {place: error for place, error in found.items() if not error.is_like(self._reported.get(place))}
+        self._reported |= new
         for error in list(new.values())[: limits.ERRORS_SHOWN]:
             self.on_news(error)
         if (more := len(new) - limits.ERRORS_SHOWN) > 0:

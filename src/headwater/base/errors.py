@@ -144,6 +144,10 @@ class HeadwaterError(Exception):
     def exit_code(self) -> Exit:
         return CODES[self.code][1]
 
+    def is_like(self, other: HeadwaterError | None) -> bool:
+        """Whether another error is of the same kind, whatever it names."""
+        return other is not None and self.code == other.code
+
     def render(self) -> str:
         """The error as text. Control characters are shown as escapes and further lines of a message are indented, so
         that no name in it can look like another error."""
