@@ -47,11 +47,28 @@ _PART_NODES = frozenset(
     ]
 )
 _NODES = _QUERY_NODES | _TABLE_NODES | _PART_NODES
-_EXPRESSION_WORDS = """
-BETWEEN CASE CAST COLLATE COLUMN_REF COMPARISON CONJUNCTION CONSTANT DEFAULT FUNCTION LAMBDA LAMBDA_REF OPERATOR
-POSITIONAL_REFERENCE STAR SUBQUERY TYPE WINDOW
-"""
-_EXPRESSIONS = frozenset(_EXPRESSION_WORDS.split())
+_EXPRESSIONS = frozenset(
+    [
+        "BETWEEN",
+        "CASE",
+        "CAST",
+        "COLLATE",
+        "COLUMN_REF",
+        "COMPARISON",
+        "CONJUNCTION",
+        "CONSTANT",
+        "DEFAULT",
+        "FUNCTION",
+        "LAMBDA",
+        "LAMBDA_REF",
+        "OPERATOR",
+        "POSITIONAL_REFERENCE",
+        "STAR",
+        "SUBQUERY",
+        "TYPE",
+        "WINDOW",
+    ]
+)
 _DATABASE_LISTINGS = frozenset(
     ["duckdb_columns", "duckdb_constraints", "duckdb_databases", "duckdb_schemas", "duckdb_tables", "duckdb_views"]
 )
@@ -60,11 +77,25 @@ _LISTING_FUNCTIONS = _DATABASE_LISTINGS | {"pragma_show", "pragma_table_info"}
 """Table functions that show what is in the database."""
 _NAMING_FUNCTIONS = frozenset({"pragma_show", "pragma_table_info", "query_table"})
 """Table functions that take the names of tables, as constants."""
-_TABLE_FUNCTION_WORDS = """
-duckdb_functions duckdb_keywords duckdb_types generate_series icu_calendar_names json_each json_tree
-pg_timezone_names pragma_version query_table range repeat repeat_row summary unnest
-"""
-TABLE_FUNCTIONS = _LISTING_FUNCTIONS | frozenset(_TABLE_FUNCTION_WORDS.split())
+TABLE_FUNCTIONS = _LISTING_FUNCTIONS | frozenset(
+    [
+        "duckdb_functions",
+        "duckdb_keywords",
+        "duckdb_types",
+        "generate_series",
+        "icu_calendar_names",
+        "json_each",
+        "json_tree",
+        "pg_timezone_names",
+        "pragma_version",
+        "query_table",
+        "range",
+        "repeat",
+        "repeat_row",
+        "summary",
+        "unnest",
+    ]
+)
 REFUSED_FUNCTIONS = frozenset(
     [
         # settings, and what another statement left behind
@@ -91,12 +122,37 @@ REFUSED_FUNCTIONS = frozenset(
     ]
 )
 """Scalar functions that reach further than their arguments, as do all whose names begin with two underscores."""
-_LISTING_WORDS = """
-duckdb_indexes duckdb_types pg_am pg_attrdef pg_attribute pg_class pg_collation pg_constraint pg_database pg_depend
-pg_description pg_enum pg_index pg_indexes pg_namespace pg_proc pg_sequence pg_sequences pg_tables pg_tablespace
-pg_type pg_views pragma_database_list sqlite_master sqlite_schema sqlite_temp_master sqlite_temp_schema
-"""
-_LISTINGS = _DATABASE_LISTINGS | frozenset(_LISTING_WORDS.split())
+_LISTINGS = _DATABASE_LISTINGS | frozenset(
+    [
+        "duckdb_indexes",
+        "duckdb_types",
+        "pg_am",
+        "pg_attrdef",
+        "pg_attribute",
+        "pg_class",
+        "pg_collation",
+        "pg_constraint",
+        "pg_database",
+        "pg_depend",
+        "pg_description",
+        "pg_enum",
+        "pg_index",
+        "pg_indexes",
+        "pg_namespace",
+        "pg_proc",
+        "pg_sequence",
+        "pg_sequences",
+        "pg_tables",
+        "pg_tablespace",
+        "pg_type",
+        "pg_views",
+        "pragma_database_list",
+        "sqlite_master",
+        "sqlite_schema",
+        "sqlite_temp_master",
+        "sqlite_temp_schema",
+    ]
+)
 """DuckDB's own views that show what is in the database. The others show settings and logs."""
 _SHOWN = frozenset({'"tables"', '"databases"', "__show_tables_expanded"})
 _CATALOGS = frozenset({"", "memory", "system", "temp"})
