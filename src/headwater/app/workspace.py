@@ -139,7 +139,7 @@ def load(start: Path, overlay: Mapping[str, str | None] | None = None) -> Projec
         start,
         overlay=overlay,
         connectors=CONNECTORS,
-        check_config=_config_problems,
+        check_config=lambda connector, config: CONNECTORS[connector].check_config(config),
     )
     raise_all([error for loaded in project.pipelines if (error := _too_many_tables(loaded)) is not None])
     keep_node_in(project.root / NODE_FILE)
@@ -182,7 +182,3 @@ def _too_many_tables(loaded: LoadedPipeline) -> HeadwaterError | None:
         hint="write a pipeline for each table",
         places=(loaded.position,),
     )
-
-
-def _config_problems(connector: str, config: Mapping[str, object]) -> list[tuple[tuple[str | int, ...], str, str]]:
-    return [((key,), message, hint) for key, message, hint in CONNECTORS[connector].check_config(config)]

@@ -85,8 +85,8 @@ def convert(
 
 
 def _show(plan: EditPlan, *, as_json: bool) -> None:
-    written = [change.file for change in plan.changes if change.text is not None]
-    deleted = [change.file for change in plan.changes if change.text is None]
+    written = [file for file, text in plan.changes.items() if text is not None]
+    deleted = [file for file, text in plan.changes.items() if text is None]
     if answered(as_json, {"written": written, "deleted": deleted, "comments_lost": plan.comments_lost}):
         return
     for file in written:
