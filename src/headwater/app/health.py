@@ -42,14 +42,12 @@ def health(workspace: Workspace) -> Health:
     """Never raises if the catalog is unreachable: that is an answer too."""
     name = workspace.project.name
     try:
-        store = workspace.existing_store()
-        if store is None:
-            return Health(False, name, "missing", "unknown", "there is no store yet")
-        with store.catalog.snapshot() as connection:
-            owner = engine_owner(connection)
+        owned = workspace.read(lambda connection: engine_owner(connection) is not None)
     except HeadwaterError as error:
         return Health(False, name, "away", "unknown", error.message)
-    if owner is None:
+    if owned is None:
+        return Health(False, name, "missing", "unknown", "there is no store yet")
+    if not owned:
         return Health(False, name, "answers", "idle", "no process runs the engine")
     return Health(True, name, "answers", "owned")
 

@@ -19,11 +19,10 @@ from headwater.runtime.results import no_answer
 T = TypeVar("T")
 
 
-def view_now(store: Store, loaded: LoadedPipeline | None = None) -> CatalogView:
-    """The catalog at this moment: all of it, or the part that planning one pipeline needs."""
-    tables = None if loaded is None else [table.table for table in loaded.spec.tables]
+def view_now(store: Store, loaded: LoadedPipeline) -> CatalogView:
+    """The part of the catalog that planning one pipeline needs, at this moment."""
     with store.catalog.snapshot() as connection:
-        return catalog_view(connection, tables=tables)
+        return catalog_view(connection, tables=[table.table for table in loaded.spec.tables])
 
 
 def look_at(workspace: Workspace, loaded: LoadedPipeline, view: CatalogView) -> PipelineJob | HeadwaterError:
