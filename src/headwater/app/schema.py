@@ -25,12 +25,10 @@ def export(workspace: Workspace) -> list[Path]:
 
     directory = workspace.project.root / ".headwater" / "schema"
     directory.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, schema in (("pipeline.json", pipeline_schema()), ("project.json", project_schema())):
-        path = directory / name
+    schemas = {directory / "pipeline.json": pipeline_schema(), directory / "project.json": project_schema()}
+    for path, schema in schemas.items():
         write_whole(path, (json.dumps(schema, indent=2) + "\n").encode(), durable=False)
-        written.append(path)
-    return written
+    return list(schemas)
 
 
 def log(workspace: Workspace, name: str) -> list[dict[str, Any]]:
