@@ -21,7 +21,8 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
+from headwater.base.types import parse_type
 from headwater.coerce.batches import coerce_lines
 from headwater.coerce.infer import infer_lines
 from measure import Claim
@@ -107,6 +108,13 @@ def seconds(work: Callable[[], object], rounds: int) -> float:
         work()
         best = min(best, time.process_time() - start)
     return best
+
+
+def schema_of(columns: dict[str, str]) -> TableSchema:
+    schema = TableSchema()
+    for name, text in columns.items():
+        schema = schema.added(name, parse_type(text))
+    return schema
 
 
 def measure(name: str, columns: dict[str, str], count: int, rounds: int) -> dict[str, Any]:

@@ -25,9 +25,9 @@ from fastapi import FastAPI, Header, Request
 from starlette.concurrency import run_in_threadpool
 
 from coerce import PLAIN
-from headwater.base.table_schema import schema_of
+from headwater.base.types import parse_type, to_arrow
 
-SCHEMA = pa.schema([pa.field(field.name, field.type) for field in schema_of(PLAIN).to_arrow()])
+SCHEMA = pa.schema([pa.field(name, to_arrow(parse_type(text))) for name, text in PLAIN.items()])
 
 
 class Landing:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contract.stores import PROJECT, Place
-from headwater.app.drop_folder import Dropping, News, PutAway, Taken
+from headwater.app.drop_folder import Dropping, News, Taken
 from headwater.app.ingest import Ingestor
 from headwater.app.workspace import Workspace, workspace
 from headwater.base.errors import HeadwaterError
@@ -63,8 +63,7 @@ def taken(news: Sequence[News]) -> dict[str, tuple[int, int, int]]:
 
 def codes(news: Sequence[News]) -> list[str]:
     """Of files that were put away, and of what was told."""
-    errors = [each.error if isinstance(each, PutAway) else each for each in news if not isinstance(each, Taken)]
-    return [error.code for error in errors if isinstance(error, HeadwaterError)]
+    return [each.code for each in news if isinstance(each, HeadwaterError)]
 
 
 # --- what other processes do

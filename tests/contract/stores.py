@@ -12,7 +12,7 @@ from typing import Any
 from headwater.base.blobs import sha256_of
 from headwater.base.holder import new_holder
 from headwater.base.ids import RunId, uuid7
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store, open_existing, open_store
 from headwater.catalog.database import Catalog
@@ -21,6 +21,7 @@ from headwater.catalog.queue import claim_job, release_job, take_over
 from headwater.catalog.slice_jobs import SliceLease, queue_slices, slice_lease
 from headwater.storage.file_record import FileRecord
 from headwater.storage.layout import attempt_directory
+from schemas import schema_of
 
 ACTOR = "operator:ada"
 PROJECT = "shop"

@@ -244,7 +244,7 @@ def test_a_bad_file_that_cannot_be_put_away_is_told_once_and_stays(place: Place)
             dropping.scan()
         assert codes(news) == ["HW-T05", "HW-I04"]
         assert isinstance(news[1], PutAway)
-        assert [str(where) for where in news[1].error.places] == ["drop/events/a.csv"]
+        assert [str(where) for where in news[1].places] == ["drop/events/a.csv"]
 
 
 def test_what_is_wrong_with_the_folder_is_told_once(place: Place) -> None:
@@ -268,7 +268,7 @@ def test_links_and_pipes_are_told_once_and_no_row_is_read_through_them(place: Pl
         for _ in range(3):
             dropping.scan()
     assert taken(news) == {"events": (1, 1, 0)}
-    told = [each.error if isinstance(each, PutAway) else each for each in news if not isinstance(each, Taken)]
+    told = [each for each in news if not isinstance(each, Taken)]
     assert len(told) == 4
     assert not [line for error in told for line in error.render().splitlines() if line.startswith("error: ")]
     assert [error for error in told if "two\\nerror: lines.csv" in error.message]

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from catalog_rows import dump
 from contract.stores import ACTOR, DAY_US, PROJECT, Place, begin_run, commit, create_table, written
 from headwater.base.errors import HeadwaterError
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store, insert_commit
@@ -25,6 +25,7 @@ from headwater.catalog.replay import apply_changes
 from headwater.catalog.table_state import TableState
 from headwater.catalog.verify import verify
 from headwater.storage.file_record import ColumnStats, FileRecord
+from schemas import schema_of
 
 KEYED = schema_of({"id": "string", "v": "long"}, ("id",))
 

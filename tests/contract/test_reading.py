@@ -10,7 +10,7 @@ from catalog_rows import runs
 from contract.stores import ACTOR, PROJECT, begin_run, claim, commit, create_table, done, landed
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import LONG, STRING
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
@@ -19,6 +19,7 @@ from headwater.catalog.lookup import (
     OpenRun,
     StoredCursor,
     catalog_view,
+    current_seq,
     freshness_by_pipeline,
     run_record,
     schema_events,
@@ -30,6 +31,7 @@ from headwater.catalog.schema_decisions import accept_change, open_proposal, ref
 from headwater.catalog.table_state import TableState
 from headwater.duck.view_files import table_infos
 from headwater.storage.file_record import ColumnStats, FileRecord
+from schemas import schema_of
 
 
 def file(path: str, ordinal: int = 0, **more: Any) -> FileRecord:
@@ -200,7 +202,7 @@ def test_a_view_of_the_catalog_has_cursors_items_and_open_runs(store: Store) -> 
     commit(store, r.UnitsAbandoned(run_id=ended), r.RunSettled(run_id=ended))
     with store.catalog.snapshot() as connection:
         view = catalog_view(connection)
-    assert view.seq == 7
+        assert current_seq(connection) == 7
     assert view.items == {(PROJECT, "orders"): {"a.csv": [1.5, None], "b.csv": {"size": 2}}}
     assert view.open_runs == {PROJECT: OpenRun(run_id, PROJECT, "sha256:1", pending=2, done=1)}
     assert view.have_run == {PROJECT, "other"}

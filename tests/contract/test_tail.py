@@ -35,7 +35,6 @@ from headwater.app.ingest import Ingestor
 from headwater.app.refresh_views import is_current, refresh, refresh_landed
 from headwater.app.workspace import workspace
 from headwater.base import limits
-from headwater.base.table_schema import schema_of
 from headwater.base.types import parse_type
 from headwater.catalog.commit import Store
 from headwater.catalog.evolution import DeclaredColumn
@@ -54,6 +53,7 @@ from headwater.ingest.push_records import PushTable
 from headwater.ingest.tail import Tails
 from headwater.storage.part_writer import PartWriter
 from headwater.storage.store_files import data_files
+from schemas import schema_of
 
 KEYED = PushTable(
     "keyed",

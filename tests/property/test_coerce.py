@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import parse_type
 from headwater.coerce.batches import Coerced, coerce_document, coerce_lines, coerce_objects
 from headwater.coerce.infer import infer_document, infer_lines, merge_inferred
@@ -21,6 +22,7 @@ from headwater.coerce.row_errors import Refused
 from headwater.coerce.text_columns import coerce_strings, infer_csv_strings
 from headwater.coerce.time_columns import timestamps
 from headwater.coerce.times import nanoseconds_of
+from schemas import schema_of
 
 TYPES = [
     "bool", "int", "long", "real", "string", "timestamp", "date", "decimal(7,2)", "decimal(38,10)", "binary", "dynamic",
@@ -299,16 +301,16 @@ texts = st.one_of(
 def test_a_text_has_the_verdict_of_the_json_string_with_it(column: list[str], type_text: str) -> None:
     """For scalar types but bool, where CSV takes more; and the text alone is as among others."""
     type_ = parse_type(type_text)
-    array, errors = coerce_strings(pa.array(column, pa.string()), type_, name="x")
+    array, errors = coerce_strings(pa.array(column, pa.string()), type_)
     array.validate(full=True)
     for index, text in enumerate(column):
-        alone, alone_errors = coerce_strings(pa.array([text], pa.string()), type_, name="x", first_line=index + 1)
+        alone, alone_errors = coerce_strings(pa.array([text], pa.string()), type_)
         assert repr(alone[0]) == repr(array[index])
-        assert alone_errors == tuple(error for error in errors if error.line == index + 1)
+        assert [replace(each, line=index) for each in alone_errors] == [each for each in errors if each.line == index]
         if type_.kind in ("bool", "dynamic", "vector", "list", "struct") or (text == "" and type_.kind != "string"):
             continue
-        as_json = coerce_lines(json.dumps({"x": text}).encode(), schema_of({"x": type_text}), first_line=index + 1)
-        assert as_json.errors == alone_errors
+        as_json = coerce_lines(json.dumps({"x": text}).encode(), schema_of({"x": type_text}))
+        assert as_json.errors == tuple(replace(each, line=1, column="x") for each in alone_errors)
         if not alone_errors:
             assert repr(as_json.batch.column(0)[0]) == repr(array[index])
 

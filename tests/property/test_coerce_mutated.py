@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.base.errors import HeadwaterError
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import to_arrow
 from headwater.coerce import row_errors as errors
 from headwater.coerce.batches import coerce_document, coerce_lines
@@ -15,6 +15,7 @@ from headwater.coerce.infer import infer_document, infer_lines
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
 from headwater.ingest.prepare import prepare
 from property.test_coerce import exactly, lines, same, schemas
+from schemas import schema_of
 
 BREAKS = (b"", b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\n", b"\r", b"\0", b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf",
           b"-", b"0", b"1e9999", b"\\u", b"\\ud800", b" ", b"null", b"NaN")  # fmt: skip

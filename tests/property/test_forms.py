@@ -39,7 +39,7 @@ def test_a_column_is_read_as_python_reads_each_text(found: list[datetime], date:
 )
 def test_a_local_time_is_the_earlier_instant_that_shows_it_or_refused(found: list[datetime], zone: str) -> None:
     texts = [moment.strftime("%Y-%m-%d %H:%M:%S.%f") for moment in found]
-    array, errors = coerce_strings(pa.array(texts), TIMESTAMP, TextForm("%Y-%m-%d %H:%M:%S.%f", zone), first_line=0)
+    array, errors = coerce_strings(pa.array(texts), TIMESTAMP, TextForm("%Y-%m-%d %H:%M:%S.%f", zone))
     refused = {error.line for error in errors}
     for row, (moment, value) in enumerate(zip(found, array.view("int64").to_pylist())):
         instant = moment.replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from contract.stores import ACTOR, PROJECT, quick_directory
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import STRING, Type, to_arrow
 from headwater.catalog.commit import Store, open_store
 from headwater.catalog.evolution import DeclaredColumn
@@ -30,6 +30,7 @@ from headwater.duck.query_session import connect
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.push_records import OnBadRow, Push, PushTable
 from property.test_coerce import TYPES, array, containers, lines, number_texts, schemas, times
+from schemas import schema_of
 from unit.coerce.test_cases import rows, shown
 
 MODES: tuple[OnBadRow, ...] = ("refuse", "leave_out", "dead_letter")

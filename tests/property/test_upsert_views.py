@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contract.stores import ACTOR, Place, commit, create_table, quick_directory
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import parse_type
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
@@ -23,6 +23,7 @@ from headwater.catalog.table_state import TableState
 from headwater.duck.merge_files import Merge, merge_files
 from headwater.duck.table_select import view_select
 from headwater.storage.part_writer import PartWriter
+from schemas import schema_of
 from unit.duck.tables import HandMade, database
 from unit.storage.batches import batch_of
 

@@ -15,7 +15,7 @@ import pytest
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import parse_type
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store, open_store
@@ -38,6 +38,7 @@ from headwater.spark.ripples import TableInput
 from headwater.spark.user_code import Code, PythonCode, SqlCode
 from headwater.storage.layout import attempt_directory
 from headwater.storage.part_writer import PartWriter
+from schemas import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -133,7 +133,7 @@ def test_a_big_file_is_one_commit_and_lands_once(
         dropping = Dropping(opened, news.append, ingestor)
         look(dropping)
         assert [(each.table, each.rows) for each in news if isinstance(each, Taken)] == [("events", 42)]
-        assert [each.error.code for each in news if isinstance(each, PutAway)] == ["HW-I02"]
+        assert [each.code for each in news if isinstance(each, PutAway)] == ["HW-I02"]
         assert (tmp_path / "drop/goods/_failed/worse.csv").exists()
         store = opened.store()
         with store.catalog.snapshot() as connection:

@@ -15,10 +15,10 @@ import pytest
 
 from headwater.app.workspace import workspace
 from headwater.base.errors import HeadwaterError
-from headwater.base.table_schema import schema_of
 from headwater.catalog.lookup import table_states
 from headwater.spark.frames import table_frame
 from headwater.spark.write_frame import WriteTarget, write_frame
+from schemas import schema_of
 from spark.children import finished, python
 from spark.scenario import Project, check_store
 from unit.duck.tables import HandMade
@@ -181,7 +181,7 @@ def test_a_frame_with_a_column_that_the_table_lacks_is_refused(tmp_path: Path, s
 RETRIED = """
 import json, sys
 from pathlib import Path
-from headwater.base.table_schema import schema_of
+from schemas import schema_of
 from headwater.spark.session import SparkSettings, spark_session, stop_session
 from headwater.spark.write_frame import WriteTarget, write_frame
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.base.table_schema import schema_of
 from headwater.catalog.table_state import TableState
 from headwater.spark.frames import table_frame
+from schemas import schema_of
 from unit.duck.tables import HandMade, ask
 from unit.storage.awkward import DOCUMENTS, promoting
 

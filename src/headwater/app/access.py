@@ -29,9 +29,6 @@ class Access:
     token: str | None = field(default=None, repr=False)
     webhook_secret: str | None = field(default=None, repr=False)
 
-    def knows_host(self, header: str | None) -> bool:
-        return header is not None and host_of(header) in self.hosts
-
     def check_token(self, authorization: str | None) -> None:
         """Raises HW-H02 if there is a token and the sender did not send it."""
         if self.token is None:

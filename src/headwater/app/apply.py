@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.app.inspect_sources import look_at, unless_refused, view_now
+from headwater.app.inspect_sources import look_at, unless_refused
 from headwater.app.refresh_views import is_current, refresh, refresh_landed
 from headwater.app.workspace import Workspace
 from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
-from headwater.catalog.commit import Store
 from headwater.catalog.engine_state import SavedEngine, load_engine
 from headwater.catalog.inbox import take
-from headwater.catalog.lookup import CatalogView, table_versions
+from headwater.catalog.lookup import CatalogView, catalog_view, table_versions
 from headwater.manifest.checks import LoadedPipeline
 from headwater.runtime.compile import Compiled, compile_pipelines
 from headwater.runtime.engine import resolved
@@ -55,7 +54,7 @@ Jobs = Mapping[str, PipelineJob | HeadwaterError]
 def plan(workspace: Workspace, pipelines: Sequence[str] = ()) -> Plan:
     """The steps that apply would execute. Writes nothing, starts no Spark."""
     chosen = workspace.chosen(pipelines)
-    view = _view(workspace.existing_store())
+    view = workspace.read(catalog_view) or CatalogView()
     jobs, plan_, _, _ = _look(workspace, chosen, view)
     _close(jobs)
     return plan_
@@ -79,14 +78,16 @@ def apply(
         from headwater.app.drop_folder import take_dropped
 
         take_dropped(workspace, on_dropped)
-    view = _view(workspace.existing_store())
+    view = workspace.read(catalog_view) or CatalogView()
     jobs, plan_, asked, compiled = _look(workspace, chosen, view)
     try:
         _check_plan(plan_, plan_file)
         # no store is made for sources that cannot be read
         is_unreadable = bool(jobs) and all(isinstance(job, HeadwaterError) for job in jobs.values())
         if not plan_.demand or (is_unreadable and workspace.existing_store() is None):
-            _mend_views(workspace, view)
+            before = workspace.existing_store()
+            if before is not None and not is_current(before, workspace.project, view.tables):
+                refresh(workspace.store(), workspace.project)  # a crash after a commit left them old
             return ApplyResult(tuple(_unchanged(name, jobs) for name in asked))
         from headwater.app.wait import Settling
 
@@ -100,23 +101,12 @@ def apply(
     return ApplyResult(tuple(done.values()), refresh_landed(store, project) if is_old else None)
 
 
-def _mend_views(workspace: Workspace, view: CatalogView) -> None:
-    """Refresh views that a crash between a commit and its views left old, even if this apply lands nothing."""
-    store = workspace.existing_store()
-    if store is not None and not is_current(store, workspace.project, view.tables):
-        refresh(workspace.store(), workspace.project)
-
-
 def _unchanged(name: str, jobs: Jobs) -> PipelineResult:
     """The result of a pipeline without work; failed if its source could not be read."""
     job = jobs.get(name)
     if isinstance(job, HeadwaterError):
         return PipelineResult(name, "failed", error=job)
     return PipelineResult(name, "unchanged")
-
-
-def _view(store: Store | None) -> CatalogView:
-    return CatalogView(seq=0) if store is None else view_now(store)
 
 
 def _look(

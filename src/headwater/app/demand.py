@@ -136,11 +136,7 @@ def set_trigger(
 def triggers(workspace: Workspace) -> list[TriggerView]:
     """All triggers: those that the manifest declares, then those that users set."""
     found = [view for loaded in workspace.project.pipelines for view in _declared(loaded)]
-    store = workspace.existing_store()
-    if store is not None:
-        with store.catalog.snapshot() as connection:
-            found += [_view(trigger) for trigger in standing(connection)]
-    return found
+    return [*found, *map(_view, workspace.read(standing) or ())]
 
 
 def remove_trigger(workspace: Workspace, pipeline: str, trigger_id: str | None, *, actor: str | None = None) -> int:

@@ -47,14 +47,11 @@ class Taken:
     rows_refused: int
 
 
-@dataclass(frozen=True)
-class PutAway:
-    """A file that cannot be landed and was moved away. The error names the place where it is now."""
-
-    error: HeadwaterError
+class PutAway(HeadwaterError):
+    """A file that cannot be landed and was moved away. The place of the error is where it is now."""
 
 
-News = Taken | PutAway | HeadwaterError
+News = Taken | HeadwaterError
 """What happened, or a problem that keeps a file or a table from landing; a problem is reported once."""
 
 
@@ -210,36 +207,33 @@ class Dropping:
         place = folder.shown_path(file.path)
         message = error.message.replace(place, printable(place))  # a line break in a name begins no line of a log
         hint = f"fix the file, and move it back to `{folder.shown_path(file.table)}/`"
-        error = HeadwaterError(error.code, message, hint=hint, detail=error.detail)
+        away = PutAway(error.code, message, hint=hint, detail=error.detail)
         try:
-            error.places = (Position(folder.put_away(file, error.as_json())),)
+            away.places = (Position(folder.put_away(file, away.as_json())),)
         except SliceGone:
             return  # another process has moved it away
         except HeadwaterError as problem:  # it stays where it is, and is retried only after it has changed
             self.on_news(problem)
-            error.hint, error.places = "fix the file", (Position(place),)
-        self.on_news(PutAway(error))
+            away.hint, away.places = "fix the file", (Position(place),)
+        self.on_news(away)
 
     def _begin_big(self, file: Dropped) -> None:
-        """Land a file in parallel, after earlier big files. Even its hash takes a while."""
+        """Land a file in one commit with its key, or find that it has landed; in parallel, after earlier big files. Even
+        its hash takes a while."""
         before = [landed for _, landed in self._big.values()][-1:]
         landed: Future[Accepted | Exception] = Future()
 
         def land() -> None:
             wait(before)
             try:
-                landed.set_result(self._land_big(file))
+                push = self._push(self.ingestor.target(self.workspace, file.table), file)
+                written = replace(push, write=partial(self._write_big, push))
+                landed.set_result(self.ingestor.ingest_together(self.workspace, [written])[0])
             except BaseException as error:
                 landed.set_exception(error)
 
         self._big[file.path] = file, landed
         threading.Thread(target=land, name="drop-big", daemon=True).start()
-
-    def _land_big(self, file: Dropped) -> Accepted | Exception:
-        """Land a file in one commit with its key, or find that it has landed. Raises `SliceGone` and HW-C03; returns
-        what `Ingestor.ingest` raises, and HW-J03 if Spark cannot write it."""
-        push = self._push(self.ingestor.target(self.workspace, file.table), file)
-        return self.ingestor.ingest_together(self.workspace, [replace(push, write=partial(self._write_big, push))])[0]
 
     def _write_big(self, push: Push, base: Base, files: Files, landing: Landing) -> WrittenRows:
         """`Push.write`: Spark writes the file, twice if it brings columns."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from headwater.app.workspace import Workspace
 from headwater.catalog.history import StoredEvent, engine_events, last_event_id
@@ -14,20 +15,12 @@ __all__ = ["StoredEvent"]
 
 def events(workspace: Workspace, *, after: int, limit: int) -> list[StoredEvent]:
     """The events after the one with that id, oldest first."""
-    store = workspace.existing_store()
-    if store is None:
-        return []
-    with store.catalog.snapshot() as connection:
-        return engine_events(connection, after=after, limit=limit)
+    return workspace.read(partial(engine_events, after=after, limit=limit)) or []
 
 
 def newest_event(workspace: Workspace) -> int:
     """The id of the newest event; 0 if there is none."""
-    store = workspace.existing_store()
-    if store is None:
-        return 0
-    with store.catalog.snapshot() as connection:
-        return last_event_id(connection)
+    return workspace.read(last_event_id) or 0
 
 
 class EventWatch:

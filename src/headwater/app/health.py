@@ -42,14 +42,12 @@ def health(workspace: Workspace) -> Health:
     """Never raises if the catalog is unreachable: that is an answer too."""
     name = workspace.project.name
     try:
-        store = workspace.existing_store()
-        if store is None:
-            return Health(False, name, "missing", "unknown", "there is no store yet")
-        with store.catalog.snapshot() as connection:
-            owner = engine_owner(connection)
+        owned = workspace.read(lambda connection: engine_owner(connection) is not None)
     except HeadwaterError as error:
         return Health(False, name, "away", "unknown", error.message)
-    if owner is None:
+    if owned is None:
+        return Health(False, name, "missing", "unknown", "there is no store yet")
+    if not owned:
         return Health(False, name, "answers", "idle", "no process runs the engine")
     return Health(True, name, "answers", "owned")
 
@@ -57,14 +55,11 @@ def health(workspace: Workspace) -> Health:
 def gauges(workspace: Workspace) -> Gauges:
     """Reads only the catalog."""
     pipelines = status(workspace)
-    queue, owned = NO_QUEUE, False
-    store = workspace.existing_store()
-    if store is not None:
-        with store.catalog.snapshot() as connection:
-            queue, owned = queue_depth(connection), engine_owner(connection) is not None
+    found = workspace.read(lambda connection: (queue_depth(connection), engine_owner(connection)))
+    queue, owner = found or (NO_QUEUE, None)
     return Gauges(
         staleness_seconds={p.pipeline: p.staleness_seconds for p in pipelines if p.staleness_seconds is not None},
         pipelines=dict(sorted(Counter(p.state for p in pipelines).items())),
         queue=queue,
-        engine_owned=owned,
+        engine_owned=owner is not None,
     )

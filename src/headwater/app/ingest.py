@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from headwater.app.demand import notify_delivered
 from headwater.app.refresh_views import refresh, refresh_landed
@@ -260,12 +261,8 @@ def decode_file(name: str, data: bytes) -> bytes:
 
 def list_keys(workspace: Workspace, table: str | None = None, *, limit: int = limits.KEYS_SHOWN) -> list[KeyView]:
     """The newest keys, of a table or of all."""
-    store = workspace.existing_store()
-    if store is None:
-        return []
     now = now_us()
-    with store.catalog.snapshot() as connection:
-        found = ledger_keys(connection, table=table, limit=limit)
+    found = workspace.read(partial(ledger_keys, table=table, limit=limit)) or []
     return [
         KeyView(
             table=each.table,

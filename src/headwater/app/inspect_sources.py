@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from headwater.app.workspace import Workspace, actor
 from headwater.base.errors import HeadwaterError
@@ -15,24 +16,20 @@ from headwater.runtime.open_sources import PipelineJob
 from headwater.runtime.plan import Planned, plan_inlet
 from headwater.runtime.results import no_answer
 
+T = TypeVar("T")
 
-def view_now(store: Store, loaded: LoadedPipeline | None = None) -> CatalogView:
-    """The catalog at this moment: all of it, or the part that planning one pipeline needs."""
-    tables = None if loaded is None else [table.table for table in loaded.spec.tables]
+
+def view_now(store: Store, loaded: LoadedPipeline) -> CatalogView:
+    """The part of the catalog that planning one pipeline needs, at this moment."""
     with store.catalog.snapshot() as connection:
-        return catalog_view(connection, tables=tables)
+        return catalog_view(connection, tables=[table.table for table in loaded.spec.tables])
 
 
 def look_at(workspace: Workspace, loaded: LoadedPipeline, view: CatalogView) -> PipelineJob | HeadwaterError:
     """Scan one pipeline's source. Returns its error instead of raising it, so that the others are scanned too."""
 
     def look(now: CatalogView) -> tuple[Planned, Source]:
-        source = workspace.source(loaded)
-        try:
-            return plan_inlet(inlet_of(loaded.spec, source), source, now), source
-        except BaseException:
-            source.close()
-            raise
+        return _with_source(workspace, loaded, lambda inlet, source: plan_inlet(inlet, source, now))
 
     def replan() -> tuple[Planned, Source]:
         return look(view_now(workspace.store(), loaded))
@@ -60,30 +57,26 @@ def unless_refused(store: Store, job: PipelineJob | HeadwaterError) -> PipelineJ
     return job
 
 
-def look_patiently(workspace: Workspace) -> Callable[[str], PipelineJob]:
-    """A function that scans the source of an Inlet as it is now. It raises the error if the scan fails."""
-
-    def look(name: str) -> PipelineJob:
-        store = workspace.store()
-        loaded = workspace.project.pipeline(name)
-        found = unless_refused(store, look_at(workspace, loaded, view_now(store, loaded)))
-        if isinstance(found, HeadwaterError):
-            raise found
-        return found
-
-    return look
+def scan_now(workspace: Workspace, name: str) -> PipelineJob:
+    """Scan the source of an Inlet as it is now. Raises the error if the scan fails."""
+    store = workspace.store()
+    loaded = workspace.project.pipeline(name)
+    found = unless_refused(store, look_at(workspace, loaded, view_now(store, loaded)))
+    if isinstance(found, HeadwaterError):
+        raise found
+    return found
 
 
-def open_inlet(workspace: Workspace) -> Callable[[str], tuple[Inlet, Source]]:
-    """A function that opens the source of an Inlet for its slices, without scanning for new data."""
+def open_inlet(workspace: Workspace, name: str) -> tuple[Inlet, Source]:
+    """Open the source of an Inlet for its slices, without scanning for new data."""
+    return _with_source(workspace, workspace.project.pipeline(name), lambda inlet, _source: inlet)
 
-    def open_(name: str) -> tuple[Inlet, Source]:
-        loaded = workspace.project.pipeline(name)
-        source = workspace.source(loaded)
-        try:
-            return inlet_of(loaded.spec, source), source
-        except BaseException:
-            source.close()
-            raise
 
-    return open_
+def _with_source(workspace: Workspace, loaded: LoadedPipeline, find: Callable[[Inlet, Source], T]) -> tuple[T, Source]:
+    """What is found of an Inlet, and its open source. If that fails, the source is closed."""
+    source = workspace.source(loaded)
+    try:
+        return find(inlet_of(loaded.spec, source), source), source
+    except BaseException:
+        source.close()
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 from headwater.app.declared_tables import columns_by_table
 from headwater.app.inspect_sources import open_inlet
@@ -26,10 +27,8 @@ def definitions_of(workspace: Workspace, compiled: Compiled, scan: ScanSource) -
     def mask() -> Mask:
         return mask_of(secret_values([loaded.spec for loaded in project.pipelines], os.environ, project.root))
 
-    declared = columns_by_table(workspace)
-    return Definitions(
-        compiled=compiled, root=project.root, scan=scan, open=open_inlet(workspace), declared=declared, mask=mask
-    )
+    open_, declared = partial(open_inlet, workspace), columns_by_table(workspace)
+    return Definitions(compiled=compiled, root=project.root, scan=scan, open=open_, declared=declared, mask=mask)
 
 
 def make_worker(

@@ -9,7 +9,7 @@ from typing import Any
 from headwater.app.refresh_views import event_json, refresh
 from headwater.app.workspace import Workspace, actor
 from headwater.base.blobs import write_whole
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError, did_you_mean
 from headwater.base.types import parse_type
 from headwater.catalog.lookup import schema_events, table_entries, table_entry
 from headwater.catalog.schema_decisions import AcceptedChange, accept_change
@@ -25,12 +25,10 @@ def export(workspace: Workspace) -> list[Path]:
 
     directory = workspace.project.root / ".headwater" / "schema"
     directory.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, schema in (("pipeline.json", pipeline_schema()), ("project.json", project_schema())):
-        path = directory / name
+    schemas = {directory / "pipeline.json": pipeline_schema(), directory / "project.json": project_schema()}
+    for path, schema in schemas.items():
         write_whole(path, (json.dumps(schema, indent=2) + "\n").encode(), durable=False)
-        written.append(path)
-    return written
+    return list(schemas)
 
 
 def log(workspace: Workspace, name: str) -> list[dict[str, Any]]:
@@ -40,8 +38,7 @@ def log(workspace: Workspace, name: str) -> list[dict[str, Any]]:
         makers |= {view.name: view.pipeline for view in view_states(connection)}
         tables = [name] if name in makers else [table for table, pipeline in makers.items() if pipeline == name]
         if not tables:
-            meant = nearest(name, [*makers, *set(makers.values())])
-            hint = f"did you mean `{meant}`?" if meant else "tables: " + ", ".join(sorted(makers))
+            hint = did_you_mean(name, [*makers, *set(makers.values())], "tables: " + ", ".join(sorted(makers)))
             raise HeadwaterError("HW-T07", f"there is no table or landed pipeline `{name}`", hint=hint)
         events = [*schema_events(connection, tables), *view_events(connection, tables)]
         events.sort(key=lambda event: event["seq"])

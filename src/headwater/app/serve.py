@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from headwater.app.drop_folder import Dropping, News
 from headwater.app.ingest import Ingestor
-from headwater.app.inspect_sources import look_patiently
+from headwater.app.inspect_sources import scan_now
 from headwater.app.make_workers import definitions_of, make_worker, worker_threads
 from headwater.app.refresh_views import refresh
 from headwater.app.workspace import Workspace, load
@@ -203,7 +204,7 @@ def _worker(workspace: Workspace) -> Worker:
     compiled = _compiled(workspace.project)
     section = workspace.project.spec.serve
     slots = Slots(total=section.max_jobs, per_pond=section.max_jobs_per_pipeline)
-    definitions = definitions_of(workspace, compiled, look_patiently(workspace))
+    definitions = definitions_of(workspace, compiled, partial(scan_now, workspace))
     return make_worker(workspace, definitions, trigger="serve", slots=slots)
 
 
@@ -213,7 +214,7 @@ def _watch(
     """A watcher that gives the worker its new definitions, and then calls `then` with them."""
 
     def changed(new: Compiled) -> None:
-        worker.definitions = definitions_of(workspace, new, look_patiently(workspace))
+        worker.definitions = definitions_of(workspace, new, partial(scan_now, workspace))
         then(new)
 
     watch = ManifestWatch(workspace, worker.definitions.compiled, changed, on_problem)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.base.errors import HeadwaterError, Position
 from headwater.freshness.graph import PondSpec, depths
-from headwater.freshness.scenario import SECOND, Scenario
+from headwater.freshness.scenario import SECOND, Scenario, ScenarioEvent
 
 if TYPE_CHECKING:
     from headwater.app.workspace import Workspace
     from headwater.catalog.standing_triggers import Standing
     from headwater.freshness.account import Account
-    from headwater.runtime.project_scenario import Durations, WhatIf
+    from headwater.runtime.project_scenario import Durations
 
 __all__ = ["SECOND", "PondSpec", "Scenario", "depths"]
 
@@ -44,21 +44,22 @@ def simulate_file(path: Path) -> Simulated:
     return _simulated(read_scenario(path), hint=hint, places=(Position(str(path)),))
 
 
-def demand_to_try(kind: DemandKind, text: str) -> WhatIf:
-    """Demand as an option gives it: `P`, or `P=15m` for a tide. Raises HW-U01 for anything else."""
+def demand_to_try(kind: DemandKind, text: str) -> ScenarioEvent:
+    """Demand from the beginning, as an option gives it: `P`, or `P=15m` for a tide. Raises HW-U01 for anything else."""
     from headwater.manifest.durations import given_duration_us
-    from headwater.runtime.project_scenario import WhatIf
 
     name, _, limit = text.partition("=")
     if kind == "tide" and not limit:
         raise HeadwaterError("HW-U01", f"`--tide {text}` does not say which staleness is allowed", hint="--tide P=15m")
     if kind != "tide" and limit:
         raise HeadwaterError("HW-U01", f"`--{kind} {text}`: a {kind} takes no limit", hint="--tide P=15m has one")
-    return WhatIf(name, kind, given_duration_us(limit) if limit else 0)
+    limit_us = given_duration_us(limit) if limit else 0
+    trigger = f"what if: {kind} {limit_us}" if kind in ("wave", "tide") else ""  # no other trigger has this name
+    return ScenarioEvent(0, kind, name, max_staleness=limit_us, trigger_id=trigger)
 
 
 def simulate_project(
-    workspace: Workspace, *, until: str = "1h", what_if: Sequence[WhatIf] = (), alone: bool = False
+    workspace: Workspace, *, until: str = "1h", what_if: Sequence[ScenarioEvent] = (), alone: bool = False
 ) -> Simulated:
     """Simulate the project's own pipelines from now on: its graph, its windows, its triggers, the measured durations of
     its runs. `what_if` is additional demand to try; with `alone`, it replaces the triggers. Writes nothing."""

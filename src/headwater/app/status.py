@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.app.workspace import Workspace
 from headwater.base import limits
@@ -20,6 +20,9 @@ from headwater.freshness.explain import PondState, pond_states
 from headwater.freshness.saving import load
 from headwater.manifest.checks import LoadedPipeline
 from headwater.observe.tracing import trace_id_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,8 @@ def status(workspace: Workspace, pipelines: Sequence[str] = ()) -> list[Pipeline
     """The status of the named pipelines, or of all. Reads only the catalog."""
     project = workspace.project
     chosen = [project.pipeline(name) for name in pipelines] if pipelines else list(project.pipelines)
-    known = _known(workspace, [loaded.spec.id for loaded in chosen] if pipelines else None)
+    names = [loaded.spec.id for loaded in chosen] if pipelines else None
+    known = workspace.read(lambda connection: _known(connection, names)) or _Known()
     unsupported = {part.pipeline for part in project.unsupported}
     tables: dict[str, list[TableSize]] = {}
     for size in known.sizes:
@@ -122,32 +126,28 @@ def run_status(run: PondRun, short_id: str, bad_rows: Mapping[str, int] | None =
     )
 
 
-def _known(workspace: Workspace, names: Sequence[str] | None) -> _Known:
-    store = workspace.existing_store()
-    if store is None:
-        return _Known()
-    with store.catalog.snapshot() as connection:
-        saved = load_engine(connection)
-        engine = saved.ponds
-        owner = engine_owner(connection)
-        errors = {name: last_error(connection, name) for name, record in engine.items() if record["failed"]}
-        if names is None:
-            runs: Mapping[str, Sequence[PondRun]] = {name: [run] for name, run in newest_runs(connection).items()}
-        else:
-            runs = {name: pond_runs(connection, pond=name, limit=limits.RUNS_SHOWN) for name in names}
-        return _Known(
-            engine=engine,
-            states={} if saved.header is None else pond_states(load((), {**saved.header, "ponds": engine})),
-            served=owner is not None,
-            sizes=table_sizes(connection),
-            landed=freshness_by_pipeline(connection),
-            open_runs=open_runs(connection),
-            runs=runs,
-            short_ids=short_ids(connection, [run.run_id for each in runs.values() for run in each]),
-            errors={name: str(error["message"]) for name, error in errors.items() if error is not None},
-            standing=standing(connection),
-            letters=count_dead_letters(connection),
-        )
+def _known(connection: Connection, names: Sequence[str] | None) -> _Known:
+    saved = load_engine(connection)
+    engine = saved.ponds
+    owner = engine_owner(connection)
+    errors = {name: last_error(connection, name) for name, record in engine.items() if record["failed"]}
+    if names is None:
+        runs: Mapping[str, Sequence[PondRun]] = {name: [run] for name, run in newest_runs(connection).items()}
+    else:
+        runs = {name: pond_runs(connection, pond=name, limit=limits.RUNS_SHOWN) for name in names}
+    return _Known(
+        engine=engine,
+        states={} if saved.header is None else pond_states(load((), {**saved.header, "ponds": engine})),
+        served=owner is not None,
+        sizes=table_sizes(connection),
+        landed=freshness_by_pipeline(connection),
+        open_runs=open_runs(connection),
+        runs=runs,
+        short_ids=short_ids(connection, [run.run_id for each in runs.values() for run in each]),
+        errors={name: str(error["message"]) for name, error in errors.items() if error is not None},
+        standing=standing(connection),
+        letters=count_dead_letters(connection),
+    )
 
 
 def _status(loaded: LoadedPipeline, known: _Known, tables: Sequence[TableSize], *, unsupported: bool) -> PipelineStatus:

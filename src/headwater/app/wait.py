@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 from headwater.app.engine_events import newest_event
-from headwater.app.inspect_sources import look_patiently
+from headwater.app.inspect_sources import scan_now
 from headwater.app.make_workers import OnEvent, definitions_of, make_worker, worker_threads
 from headwater.app.workspace import Workspace, actor
 from headwater.base import limits
@@ -85,7 +86,8 @@ class Settling:
 
     def _drive(self, engine: Engine, request: Request, looked: Looked, began_us: int) -> dict[str, PipelineResult]:
         """Run the engine in this process until everything has settled."""
-        definitions = definitions_of(self.workspace, self.compiled, _look_first(looked, look_patiently(self.workspace)))
+        scan = _look_first(looked, partial(scan_now, self.workspace))
+        definitions = definitions_of(self.workspace, self.compiled, scan)
         worker = make_worker(self.workspace, definitions, trigger=self.trigger, on_event=self.on_event)
 
         def stay() -> bool:

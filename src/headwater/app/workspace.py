@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headwater.base.errors import HeadwaterError, raise_all
 from headwater.base.node import keep_node_in
 from headwater.connectors.registry import CONNECTORS
 from headwater.manifest.checks import LoadedPipeline
 from headwater.manifest.load import Project, load_project
-from headwater.manifest.references import resolve_config, resolve_reference
+from headwater.manifest.references import resolve_reference
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from headwater.catalog.commit import Store
     from headwater.connectors.protocol import Source
     from headwater.spark.write_frame import SparkSession
 
-
+T = TypeVar("T")
 NODE_FILE = ".headwater/node"
 
 
@@ -57,6 +59,14 @@ class Workspace:
             self._store = open_existing(root, project=name, catalog_url=self.catalog_url)
         return self._store
 
+    def read(self, find: Callable[[Connection], T]) -> T | None:
+        """What `find` finds in one snapshot of the catalog; None if nothing was ever landed."""
+        store = self.existing_store()
+        if store is None:
+            return None
+        with store.catalog.snapshot() as connection:
+            return find(connection)
+
     def landed_store(self, *, writable: bool = False) -> Store:
         """The store, for commands that need one."""
         store = self.existing_store()
@@ -86,8 +96,8 @@ class Workspace:
         from headwater.spark.session import SparkSettings, spark_session
 
         section = self.project.spec.spark
-        resolved = resolve_config(dict(section.conf), None, root=self.project.root)
-        conf = {key: _conf_text(value) for key, value in resolved.items()}
+        root = self.project.root
+        conf = {key: resolve_reference(value, None, os.environ, root) for key, value in section.conf.items()}
         return spark_session(
             SparkSettings(
                 master=section.master,
@@ -129,7 +139,7 @@ def load(start: Path, overlay: Mapping[str, str | None] | None = None) -> Projec
         start,
         overlay=overlay,
         connectors=CONNECTORS,
-        check_config=_config_problems,
+        check_config=lambda connector, config: CONNECTORS[connector].check_config(config),
     )
     raise_all([error for loaded in project.pipelines if (error := _too_many_tables(loaded)) is not None])
     keep_node_in(project.root / NODE_FILE)
@@ -172,11 +182,3 @@ def _too_many_tables(loaded: LoadedPipeline) -> HeadwaterError | None:
         hint="write a pipeline for each table",
         places=(loaded.position,),
     )
-
-
-def _config_problems(connector: str, config: Mapping[str, object]) -> list[tuple[tuple[str | int, ...], str, str]]:
-    return [((key,), message, hint) for key, message, hint in CONNECTORS[connector].check_config(config)]
-
-
-def _conf_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

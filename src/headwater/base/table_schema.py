@@ -145,11 +145,3 @@ class TableSchema:
                 for c in self.columns
             ]
         )
-
-
-def schema_of(columns: dict[str, str], primary_key: tuple[str, ...] = ()) -> TableSchema:
-    """A first schema from names and type texts."""
-    schema = TableSchema(primary_key=primary_key)
-    for name, text in columns.items():
-        schema = schema.added(name, parse_type(text), nullable=name not in primary_key)
-    return schema

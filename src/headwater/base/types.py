@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError, did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,6 +117,13 @@ def to_arrow(type_: Type) -> pa.DataType:
             raise AssertionError(kind)
 
 
+def is_list(arrow: pa.DataType) -> bool:
+    """Whether an Arrow type is a list, however it is stored."""
+    from pyarrow import types as at
+
+    return bool(at.is_list(arrow) or at.is_large_list(arrow) or at.is_fixed_size_list(arrow))
+
+
 def from_arrow(arrow: pa.DataType) -> Type:
     """The type that holds every value of an Arrow column from a source. A time of day becomes the text
     `HH:MM:SS.nnnnnnnnn`, a map becomes a list of its entries. Raises HW-S03 if there is none."""
@@ -148,7 +155,7 @@ def from_arrow(arrow: pa.DataType) -> Type:
         return vector(arrow.list_size)
     if at.is_map(arrow):
         return list_of(struct_of((("key", from_arrow(arrow.key_type)), ("value", from_arrow(arrow.item_type)))))
-    if at.is_list(arrow) or at.is_large_list(arrow) or at.is_fixed_size_list(arrow):
+    if is_list(arrow):
         return list_of(from_arrow(arrow.value_type))
     if at.is_struct(arrow):
         return struct_of(tuple((field.name, from_arrow(field.type)) for field in arrow))
@@ -201,8 +208,7 @@ class _Parser:
                 return list_of(item)
             case "struct":
                 return self._struct()
-        meant = nearest(word, _WORDS)
-        raise _bad(self.text, f"unknown word `{word}`", hint=f"did you mean `{meant}`?" if meant else "")
+        raise _bad(self.text, f"unknown word `{word}`", hint=did_you_mean(word, _WORDS))
 
     def _struct(self) -> Type:
         self._next("<")

@@ -93,7 +93,8 @@ def write_step(connection: Connection, step: Step) -> StepStored:
     else:
         raise lost(ENGINE)
     consume(connection, step.consumed, answers=step.answers)
-    number = _write_header(connection, step)
+    header = {"id": 1, "step": 1, "header": json_text(step.header), "updated_us": now_us()}
+    number = int(connection.execute(_put_header(connection.dialect.name), header).scalar_one())
     if step.ponds:
         _write_ponds(connection, step, number)
     for chunk in chunks(step.removed):
@@ -130,11 +131,6 @@ def _claim(connection: Connection, holder: str, follows: int | None) -> Lease | 
     if owner is not None and follows not in (None, last):
         raise Conflict("HW-T02", "the engine has been stepped meanwhile", retryable=True)
     return owner
-
-
-def _write_header(connection: Connection, step: Step) -> int:
-    header = {"id": 1, "step": 1, "header": json_text(step.header), "updated_us": now_us()}
-    return int(connection.execute(_put_header(connection.dialect.name), header).scalar_one())
 
 
 @cache

@@ -19,7 +19,7 @@ A declared column's type is the manifest's, whatever the source shows: values ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -83,7 +83,7 @@ def evolve(
 ) -> Evolution:
     """Reconcile. `modes` are the table's mode now and the one that is asked for. Column names are checked;
     nothing else can go wrong but what `refused` says."""
-    _check_names([*declared, *(name for name, type_ in shown.columns.items() if (name, type_) != (RESCUED, DYNAMIC))])
+    check_names([*declared, *(name for name, type_ in shown.columns.items() if (name, type_) != (RESCUED, DYNAMIC))])
     if stored is None:
         return _create(shown, declared, primary_key)
     step = _Reconciliation(stored)
@@ -98,8 +98,9 @@ def evolve(
     elif shown.gone:
         step.mark_dropped({*step.schema.names()} - shown.gone)
     step.settle_key(primary_key)
-    if modes is not None:
-        step.settle_mode(*modes)
+    if modes is not None and modes[0] != modes[1]:
+        note = f"the mode changed from {modes[0]} to {modes[1]}"
+        step.refused.append(SchemaEvent(kind="change_mode", before=modes[0], after=modes[1], note=note))
     refused = tuple(step.refused)
     return Evolution(step.schema, tuple(step.events), refused, step.proposal if refused else None)
 
@@ -161,7 +162,8 @@ def _renames(shown: Shown, declared: Mapping[str, DeclaredColumn]) -> dict[str, 
     return {**told, **asked}
 
 
-def _check_names(names: list[str]) -> None:
+def check_names(names: Iterable[str]) -> None:
+    """Raises HW-S03 for the first name that no column can have."""
     for name in names:
         if not is_column_name(name):
             raise HeadwaterError(
@@ -232,11 +234,6 @@ class _Reconciliation:
         for column in self.proposal.columns:
             if column.name in before and column.name not in after:
                 self.proposal = self.proposal.with_column(replace(column, nullable=True))
-
-    def settle_mode(self, stored: str, wanted: str) -> None:
-        if stored != wanted:
-            note = f"the mode changed from {stored} to {wanted}"
-            self.refused.append(SchemaEvent(kind="change_mode", before=stored, after=wanted, note=note))
 
     def _retype(self, column: Column, wanted: Type) -> None:
         before, after = str(column.type), str(wanted)

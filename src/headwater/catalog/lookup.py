@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, Select, bindparam, func, or_, select, union_all
 
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError, did_you_mean
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import sql_tables as t
 from headwater.catalog.statements import among, chosen
@@ -86,7 +86,6 @@ class TableInfo(TableSize):
 class CatalogView:
     """What planning needs to know of all pipelines, from one snapshot: a handful of queries whatever their number."""
 
-    seq: int
     tables: Mapping[str, TableEntry] = field(default_factory=dict)
     views: frozenset[str] = frozenset()
     cursors: Mapping[tuple[str, str], StoredCursor] = field(default_factory=dict)
@@ -133,7 +132,6 @@ def catalog_view(connection: Connection, *, tables: Collection[str] | None = Non
     for pipeline, table, source_id, version in connection.execute(among(items_of, t.item.c.table_name, tables)):
         items.setdefault((pipeline, table), {})[source_id] = msgspec.json.decode(version)
     return CatalogView(
-        seq=current_seq(connection),
         tables=table_entries(connection, tables),
         views=frozenset(connection.execute(select(t.view.c.name)).scalars()),
         cursors=cursors,
@@ -158,9 +156,8 @@ def table_entry(connection: Connection, name: str) -> TableEntry:
     """Raises HW-T07, with the nearest name, for a table that is not there."""
     entries = table_entries(connection)
     if name not in entries:
-        meant = nearest(name, entries)
         known = ", ".join(sorted(entries)) or "none yet: run `headwater apply`"
-        hint = f"did you mean `{meant}`?" if meant else f"tables: {known}"
+        hint = did_you_mean(name, entries, f"tables: {known}")
         raise HeadwaterError("HW-T07", f"there is no table `{name}`", hint=hint)
     return entries[name]
 

@@ -24,7 +24,6 @@ from headwater.catalog.lookup import table_entry
 class Proposal:
     """A refused change that is still open."""
 
-    seq: int
     schema: TableSchema
     mode: str
     events: tuple[r.SchemaEvent, ...]
@@ -63,7 +62,6 @@ def open_proposal(connection: Connection, table: str) -> Proposal | None:
     latest = [row for row in rows if row.seq == rows[0].seq]
     body: dict[str, Any] = json.loads(latest[0].proposal)
     return Proposal(
-        seq=latest[0].seq,
         schema=TableSchema.from_json(body["schema"]),
         mode=body["mode"],
         events=tuple(

@@ -161,7 +161,9 @@ def end_run(connection: Connection, run_id: str, *, actor: str) -> bool:
         error = None if job.error is None else msgspec.json.decode(job.error)
         superseded, replans, joined = run.state == "superseded", body.get("replans", 0), body.pop("joined", False)
         if superseded and replans >= limits.REPLANS:
-            error = kept_changing(job.pond).as_json()
+            message = f"the source of `{job.pond}` kept changing while it was read"
+            hint = "run the same command again when it has settled"
+            error = HeadwaterError("HW-C03", message, hint=hint, retryable=True).as_json()
         values: dict[str, Any] = {} if superseded else {"rows": job.rows + run.rows, "bytes": job.bytes + run.bytes}
         if error is None and (superseded or joined):
             again = {"state": "queued", "landed_run_id": None if superseded else run_id}
@@ -173,15 +175,6 @@ def end_run(connection: Connection, run_id: str, *, actor: str) -> bool:
         connection.execute(update(t.job).where(t.job.c.job_id == job.job_id).values(values))
     notify(connection)
     return True
-
-
-def kept_changing(pipeline: str) -> HeadwaterError:
-    return HeadwaterError(
-        "HW-C03",
-        f"the source of `{pipeline}` kept changing while it was read",
-        hint="run the same command again when it has settled",
-        retryable=True,
-    )
 
 
 def _events(

@@ -318,25 +318,6 @@ standing_trigger = _table(
     PrimaryKeyConstraint("pond", "trigger_id"),
 )
 
-DATA = (
-    commit,
-    table,
-    table_schema,
-    schema_event,
-    file,
-    view,
-    view_definition,
-    view_cut,
-    cursor,
-    item,
-    ledger_key,
-    run,
-    lineage,
-    unit,
-    run_table,
-)
-"""What `rebuild-catalog` makes again from the log, row for row."""
-
 TRANSIENT = (
     inbox,
     engine_state,
@@ -350,3 +331,5 @@ TRANSIENT = (
 )
 """What a rebuild leaves empty. A transaction that locks rows of several of these does it in this order, but
 for the lease of the engine or of a writer, which comes first."""
+DATA = tuple(each for each in metadata.tables.values() if each not in (store, log_record, *TRANSIENT))
+"""What `rebuild-catalog` makes again from the log, row for row."""

@@ -69,12 +69,8 @@ def _member(source: str, key: str) -> str | None:
     if not source.startswith("{"):
         return None
     if "\\" in source or source.count(f'"{key}"') > 1:
-        return _first_member(source, key)
+        raw_members(source)  # from here on it is an object
+        # One member after the other, because a key may occur twice: msgspec reports only the last one.
+        return next((value for name, value in parts(source) if name == key), None)
     found = raw_members(source).get(key)
     return None if found is None else str(found, "utf-8")
-
-
-def _first_member(source: str, key: str) -> str | None:
-    """One member after the other, because a key may occur twice: msgspec reports only the last one."""
-    raw_members(source)  # from here on it is an object
-    return next((value for name, value in parts(source) if name == key), None)

@@ -8,7 +8,7 @@ There are three ways, each used only where the one before it does not fit. All g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -85,6 +85,8 @@ def coerce_document(data: bytes | memoryview, schema: TableSchema, *, place: str
 def coerce_objects(objects: Objects, schema: TableSchema, *, place: str = "", exactly: bool = False) -> Coerced:
     """Coerce rows that are already split into keys and values. `exactly` skips the quick way over whole columns; it
     changes no result."""
+    import pyarrow as pa
+
     arrays: list[pa.Array] = []
     errors = list(objects.errors)
     bad: set[int] = set()
@@ -93,31 +95,21 @@ def coerce_objects(objects: Objects, schema: TableSchema, *, place: str = "", ex
         arrays.append(array)
         errors += [refused.at(objects.lines[index], column.name, place) for index, refused in refusals.items()]
         bad |= refusals.keys()
-    unknown = infer_members(objects.rows, without=frozenset(schema.names()))
-    return good_part(arrays, schema, errors, bad, rows=len(objects.rows), lines=objects.seen, unknown=unknown)
-
-
-def good_part(
-    arrays: Sequence[pa.Array],
-    schema: TableSchema,
-    errors: Iterable[RowError],
-    bad: Collection[int],
-    *,
-    rows: int,
-    lines: int,
-    unknown: Mapping[str, Type | None],
-) -> Coerced:
-    """The columns of all `rows` without the rows at the positions `bad`."""
-    import pyarrow as pa
-
-    kept = [index for index in range(rows) if index not in bad]
+    kept = [index for index in range(len(objects.rows)) if index not in bad]
     if bad:
         positions = pa.array(kept, pa.int64())
         arrays = [array.take(positions) for array in arrays]
     batch = record_batch(arrays, schema, rows=len(kept))
     ordered = sorted(errors, key=attrgetter("line"))
-    shown = tuple(ordered[:MAX_BAD_ROWS])
-    return Coerced(batch, len(kept), lines, unknown, shown, len(ordered), first_of_each_row(ordered))
+    return Coerced(
+        batch,
+        rows=len(kept),
+        lines=objects.seen,
+        unknown_seen=infer_members(objects.rows, without=frozenset(schema.names())),
+        errors=tuple(ordered[:MAX_BAD_ROWS]),
+        error_total=len(ordered),
+        bad=first_of_each_row(ordered),
+    )
 
 
 def _decoder(schema: TableSchema, *, many: bool = False) -> msgspec.json.Decoder[Any] | None:
@@ -184,14 +176,9 @@ def _column(objects: Objects, column: Column, *, exactly: bool) -> tuple[pa.Arra
             array = column_from_sources(sources, column.type)
     except Unfit:
         array, refusals = column_exactly(sources, column.type)
-    if not column.nullable:
-        refuse_nulls(array, refusals, lambda index: "null" if column.name in objects.rows[index] else "absent")
-    return array, refusals
-
-
-def refuse_nulls(array: pa.Array, refusals: dict[int, Refused], value_type: Callable[[int], str]) -> None:
-    """Add a refusal for each null that has none. `value_type` says what is at a position."""
-    if array.null_count > len(refusals):
+    if not column.nullable and array.null_count > len(refusals):
         for index, is_null in enumerate(array.is_null().to_pylist()):
             if is_null and index not in refusals:
-                refusals[index] = Refused("null_in_non_null", value_type(index))
+                given = "null" if column.name in objects.rows[index] else "absent"
+                refusals[index] = Refused("null_in_non_null", given)
+    return array, refusals

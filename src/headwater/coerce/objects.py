@@ -227,7 +227,8 @@ def _surrogate(text: str) -> tuple[str | None, Refused] | None:
         if _has_surrogate(key):
             return None, Refused("lone_surrogate", "string", detail="in a key")
         if _has_surrogate(member):
-            return key, Refused("lone_surrogate", _type_name(member))
+            kind = "object" if isinstance(member, _Members) else "array" if isinstance(member, list) else "string"
+            return key, Refused("lone_surrogate", kind)
     return None
 
 
@@ -268,10 +269,6 @@ def _has_surrogate(value: object) -> bool:
     except UnicodeEncodeError:
         return True
     return False
-
-
-def _type_name(value: object) -> str:
-    return "object" if isinstance(value, _Members) else "array" if isinstance(value, list) else "string"
 
 
 def _key(source: bytes | None) -> str | None:

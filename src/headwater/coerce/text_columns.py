@@ -12,10 +12,8 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import BOOL, LONG, REAL, STRING, Type
-from headwater.coerce.batches import Coerced, good_part, refuse_nulls
 from headwater.coerce.columns import BOOL_WORD, all_match, column_from_texts
 from headwater.coerce.forms import texts_by_form
 from headwater.coerce.infer import join_types, number_type
@@ -47,49 +45,12 @@ def infer_csv_strings(column: pa.Array) -> Type | None:
 
 
 def coerce_strings(
-    column: pa.Array,
-    type_: Type,
-    form: TextForm | None = None,
-    *,
-    name: str = "",
-    nullable: bool = True,
-    first_line: int = 1,
-    place: str = "",
+    column: pa.Array, type_: Type, form: TextForm | None = None
 ) -> tuple[pa.Array, tuple[RowError, ...]]:
     """A text column as values of `type_`, of the same length: null where a text is refused, with one error each, in
-    order. The line of an error is `first_line` plus the row's position. `form` says how the texts are written."""
+    order. The line of an error is the position of its row. `form` says how the texts are written."""
     texts = pc.cast(column, pa.string())
     if type_ != STRING:
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
     array, refusals = texts_by_form(texts, type_, form) if form else column_from_texts(texts, type_)
-    if not nullable:
-        refuse_nulls(array, refusals, lambda _: "null")
-    errors = (refusals[index].at(first_line + index, name, place) for index in sorted(refusals))
-    return array, tuple(errors)
-
-
-def coerce_text_batch(batch: pa.RecordBatch, schema: TableSchema, *, first_line: int = 1, place: str = "") -> Coerced:
-    """A batch of text columns coerced to the schema; columns that it lacks are null, and of two with one name the last
-    one counts. The line of a row is `first_line` plus its position; a reader that skips a header or joins lines says so
-    by `first_line`."""
-    errors: list[RowError] = []
-    arrays: list[pa.Array] = []
-    for column in schema.columns:
-        places = batch.schema.get_all_field_indices(column.name)
-        texts = batch.column(places[-1]) if places else pa.nulls(batch.num_rows, pa.string())
-        array, refused = coerce_strings(
-            texts,
-            column.type,
-            column.form,
-            name=column.name,
-            nullable=column.nullable,
-            first_line=first_line,
-            place=place,
-        )
-        arrays.append(array)
-        errors.extend(refused)
-    known = set(schema.names())
-    columns = zip(batch.schema.names, batch.columns)
-    unknown = {name: infer_csv_strings(column) for name, column in columns if name not in known}
-    bad = {error.line - first_line for error in errors}
-    return good_part(arrays, schema, errors, bad, rows=batch.num_rows, lines=batch.num_rows, unknown=unknown)
+    return array, tuple(refusals[index].at(index, "", "") for index in sorted(refusals))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError, did_you_mean
 from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import Type
@@ -266,8 +266,7 @@ def unknown_keys(connector: str, config: Mapping[str, object], known: Sequence[s
     problems: list[Problem] = []
     for key in config:
         if key not in known:
-            meant = nearest(key, known)
-            hint = f"did you mean `{meant}`?" if meant else "known keys: " + ", ".join(known)
+            hint = did_you_mean(key, known, "known keys: " + ", ".join(known))
             problems.append((key, f"the {connector} connector has no key `{key}`", hint))
     return problems
 

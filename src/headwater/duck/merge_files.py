@@ -24,6 +24,7 @@ from headwater.catalog.lease import Lease
 from headwater.catalog.table_state import TableState
 from headwater.duck.unique_keys import keys_are_unique
 from headwater.storage.file_record import FileRecord, LiveFile
+from headwater.storage.key_text import key_columns
 from headwater.storage.part_writer import rewrite, stored_rows
 from headwater.storage.system_columns import arrow_fields
 
@@ -46,7 +47,8 @@ def same_rows(old: TableSchema, new: TableSchema, *, columns_added: bool) -> boo
     if len(old.columns) < len(new.columns) and not columns_added:
         return False
     types = {column.id: column.type for column in new.columns}
-    if _key_ids(old) != _key_ids(new) or any(types.get(column.id) != column.type for column in old.columns):
+    keys = [[column.id for column in key_columns(schema)] for schema in (old, new)]
+    if keys[0] != keys[1] or any(types.get(column.id) != column.type for column in old.columns):
         return False
     known = {column.id for column in old.columns}
     return all(_is_plain(column) for column in new.columns if column.id not in known)
@@ -82,10 +84,6 @@ def merge_files(
             return None
     crash_point("tail.after_commit")
     return sum(file.bytes for file in written)
-
-
-def _key_ids(schema: TableSchema) -> list[int]:
-    return [column.id for name in schema.primary_key if (column := schema.column(name)) is not None]
 
 
 def _is_plain(column: Column) -> bool:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headwater.base.crash import crash_point
-from headwater.base.errors import HeadwaterError, nearest
-from headwater.base.ids import is_column_name
+from headwater.base.errors import HeadwaterError, did_you_mean
 from headwater.base.json_path import parse_path, path_text
 from headwater.base.table_schema import PROMOTABLE, Column, Promotion, TableSchema
 from headwater.base.types import DYNAMIC, Type
 from headwater.catalog.commit import Store
+from headwater.catalog.evolution import check_names
 from headwater.catalog.landing import Landing
 from headwater.catalog.lookup import table_entry
 from headwater.catalog.records import SchemaEvent
@@ -80,8 +80,7 @@ def _dynamic(schema: TableSchema, table: str, name: str) -> Column:
     dynamic = [each.name for each in schema.columns if each.type == DYNAMIC]
     known = f"`dynamic` columns of `{table}`: {', '.join(dynamic) or 'none'}"
     if column is None:
-        meant = nearest(name, schema.names())
-        hint = f"did you mean `{meant}`?" if meant else known
+        hint = did_you_mean(name, schema.names(), known)
         raise HeadwaterError("HW-S03", f"`{table}` has no column `{name}`", hint=hint)
     if column.type != DYNAMIC:
         message = f"column `{name}` of `{table}` is `{column.type}`, not `dynamic`: there is nothing inside it"
@@ -90,12 +89,7 @@ def _dynamic(schema: TableSchema, table: str, name: str) -> Column:
 
 
 def _check_name(schema: TableSchema, table: str, name: str) -> None:
-    if not is_column_name(name):
-        raise HeadwaterError(
-            "HW-S03",
-            f"`{name}` cannot be the name of a column",
-            hint="names are printable, at most 255 bytes, and not one of the store's own (`_run_id`, `_hw_...`)",
-        )
+    check_names([name])
     names, exacts = column_names(schema)
     taken = {*schema.names(), *names.values(), *exacts.values(), *(column.name for column in SYSTEM_COLUMNS)}
     other = next((each for each in taken if each.lower() == name.lower()), None)

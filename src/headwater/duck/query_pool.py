@@ -176,7 +176,7 @@ class QueryPool:
             number = 0
             while True:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._closed or self._is_wanted())
+                    self._changed.wait_for(lambda: self._closed or (not self._idle and len(self._busy) < self._size))
                     if self._closed:
                         return
                 number += 1
@@ -200,9 +200,6 @@ class QueryPool:
                     self._changed.wait_for(lambda: self._closed, limits.QUERY_WORKER_PAUSE_SECONDS)
         if process is not None:
             self._put_back(process)
-
-    def _is_wanted(self) -> bool:
-        return not self._idle and len(self._busy) < self._size
 
 
 class QueryProcess:
@@ -329,7 +326,8 @@ class QueryProcess:
             raise too_deep() from error
         except TimeoutError as error:
             self.kill()
-            raise _too_slow(seconds) from error
+            message, hint = f"the query was stopped after {seconds:g} s", "ask for less, or allow more time"
+            raise HeadwaterError("HW-Q02", message, hint=hint, detail={"timeout_seconds": seconds}) from error
         except (EOFError, OSError, ValueError, msgspec.MsgspecError) as error:
             self.kill()
             if self._stopped is not None:
@@ -348,15 +346,6 @@ class QueryProcess:
 
 def _stopped(why: str) -> HeadwaterError:
     return HeadwaterError("HW-Q02", f"the query was stopped: {why}", hint="ask again", retryable=True)
-
-
-def _too_slow(seconds: float) -> HeadwaterError:
-    return HeadwaterError(
-        "HW-Q02",
-        f"the query was stopped after {seconds:g} s",
-        hint="ask for less, or allow more time",
-        detail={"timeout_seconds": seconds},
-    )
 
 
 def _full(what: str) -> HeadwaterError:

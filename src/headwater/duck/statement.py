@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.base import limits
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError, did_you_mean
 
 if TYPE_CHECKING:
     import duckdb
@@ -339,13 +339,12 @@ def _depth(sql: str) -> int:
 def _unknown(name: str, known: Collection[str] | None = None) -> HeadwaterError:
     """`known` is None while a statement is parsed: the tables are not read then."""
     shown = name[: limits.MESSAGE_CHARACTERS]
-    meant = nearest(shown, sorted(known or ()))
-    if meant:
-        hint = f"did you mean `{meant}`?"
-    elif known is None:
+    if known is None:
         hint = "`SELECT * FROM headwater.tables` lists the tables"
+    elif not known:
+        hint = "there is no table yet: run `headwater apply`"
     else:
-        hint = "tables: " + ", ".join(sorted(known)) if known else "there is no table yet: run `headwater apply`"
+        hint = did_you_mean(shown, sorted(known), "tables: " + ", ".join(sorted(known)))
     return HeadwaterError("HW-Q01", f"Catalog Error: Table with name {shown} does not exist!", hint=hint)
 
 

@@ -187,7 +187,8 @@ class _Select:
         for column in self._state.schema.columns:
             old = stored.by_id(column.id)
             if old is not None:
-                reference, micros = self._reference(old, group), _are_micros(group, column)
+                reference, stats = self._reference(old, group), [file.stats.get(str(column.id)) for file in group]
+                micros = all(each is not None and each.micros for each in stats)
                 value, ns = shown(reference, old.type, column.type, micros=micros), nanoseconds(reference, old.type)
             else:
                 value, constant = default_value(column)
@@ -261,10 +262,6 @@ def _commit_seq(group: Sequence[LiveFile]) -> str:
     if len(set(seqs)) == 1:
         return f"CAST({seqs[0]} AS BIGINT)"
     return f"list_extract(CAST([{', '.join(map(str, seqs))}] AS BIGINT[]), CAST(file_index AS BIGINT) + 1)"
-
-
-def _are_micros(group: Sequence[LiveFile], column: Column) -> bool:
-    return all((stats := file.stats.get(str(column.id))) is not None and stats.micros for file in group)
 
 
 def _found_by_name(stored: TableSchema) -> bool:

@@ -73,12 +73,6 @@ def pond_states(state: State) -> dict[str, PondState]:
     return found
 
 
-def state_of(state: State, pond: Pond) -> PondState:
-    """The state of this pond, as in `pond_states`; other ponds are read only if it matters."""
-    word = _strongest(pond)
-    return pond_states(state)[pond.name] if word == "queued" and not pond.targets else word
-
-
 def _strongest(pond: Pond) -> PondState:
     if pond.failed:
         return "failed"
@@ -103,7 +97,9 @@ def seconds(time: int) -> str:
 def explain(state: State, name: str, *, clock: Callable[[int], str] = seconds) -> Explanation:
     """Why the pond is in the state it is in, as of the last step."""
     pond = state.ponds[name]
-    word = state_of(state, pond)
+    word = _strongest(pond)
+    if word == "queued" and not pond.targets:  # only then do other ponds matter
+        word = pond_states(state)[name]
     asked = () if word == "failed" or (word == "idle" and not pond.has_pull) else origins(pond)
     because: _Because
     match word:

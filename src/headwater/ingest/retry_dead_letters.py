@@ -16,6 +16,7 @@ from headwater.catalog.dead_letters import DeadLetter
 from headwater.coerce.batches import coerce_objects, record_batch
 from headwater.coerce.objects import Objects, read_sources
 from headwater.coerce.rescued import good_rows, nameless, rescue, rescue_cells, with_rescued, without_rescued
+from headwater.coerce.row_errors import first_of_each_row
 from headwater.ingest.prepare import Prepared, prepare
 from headwater.storage.system_columns import SOURCE_ID
 
@@ -85,7 +86,8 @@ def _pulled(letters: Sequence[DeadLetter], schema: TableSchema, exclude: Collect
 def _cells(letters: Sequence[DeadLetter], schema: TableSchema, exclude: Collection[str]) -> _Coerced:
     import pyarrow as pa
 
-    from headwater.coerce.text_columns import coerce_text_batch
+    from headwater.coerce.text_columns import coerce_strings
+    from headwater.connectors.files.convert_columns import convert_batch, without_rows
 
     rows = [json.loads(letter.source) for letter in letters]
     stored = without_rescued(schema)
@@ -98,12 +100,13 @@ def _cells(letters: Sequence[DeadLetter], schema: TableSchema, exclude: Collecti
     ]
     columns = {name: pa.array([row.get(name) for row, _ in kept], pa.string()) for name in stored.names()}
     batch = pa.RecordBatch.from_pydict(columns) if columns else record_batch([], stored, rows=len(kept))
-    coerced = coerce_text_batch(batch, stored)
-    bad = {error.line for error in coerced.bad}
-    good = [each for number, each in enumerate(kept, 1) if number not in bad]
+    converted, errors = convert_batch(batch, stored, coerce_strings)
+    bad = {error.line for error in errors}
+    good = [each for number, each in enumerate(kept) if number not in bad]
     rescued = {name: [json.dumps(row.get(name), ensure_ascii=False) for row, _ in good] for name in sorted(odd)}
     texts = rescue_cells(rescued) if rescued else None
-    return Prepared(with_rescued(coerced.batch, schema, texts), coerced.rows), [position for _, position in good]
+    fitting = without_rows(converted, first_of_each_row(errors))
+    return Prepared(with_rescued(fitting, schema, texts), len(good)), [position for _, position in good]
 
 
 def _odd(rows: Sequence[Mapping[str, object]], schema: TableSchema, exclude: Collection[str]) -> frozenset[str]:

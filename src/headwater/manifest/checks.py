@@ -36,8 +36,8 @@ _NOT_OF_A_VIEW = (
     "timeout",
 )
 
-CheckConfig = Callable[[str, Mapping[str, JsonValue]], Iterable[tuple[Path, str, str]]]
-"""Checks a connector's config: (connector, config) -> (path inside the config, message, hint) of each fault."""
+CheckConfig = Callable[[str, Mapping[str, JsonValue]], Iterable[tuple[str, str, str]]]
+"""Checks a connector's config: (connector, config) -> (key of the config, message, hint) of each fault."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def check_pipeline(
         return
     connector = spec.source.connector
     if connector in connectors:
-        for path, message, hint in check_config(connector, spec.source.config) if check_config else ():
-            yield part.wrong(("source", "config", *path), f": {message}", hint=hint, key=True, code="HW-C01")
+        for key, message, hint in check_config(connector, spec.source.config) if check_config else ():
+            yield part.wrong(("source", "config", key), f": {message}", hint=hint, key=True, code="HW-C01")
     elif connector not in PLANNED_CONNECTORS:
         known = "known connectors: " + ", ".join(sorted(connectors))
         hint = did_you_mean(connector, [*connectors, *PLANNED_CONNECTORS], known)

@@ -49,25 +49,13 @@ _SCHEMA_COMMENT = re.compile(r"#:schema[ \t]+(\S+)")
 
 
 @dataclass(frozen=True)
-class FileChange:
-    """A file's new text; None deletes it. `file` is relative to the project."""
-
-    file: str
-    text: str | None
-
-
-@dataclass(frozen=True)
 class EditPlan:
-    """What an edit would do. Changes are in the order in which they are written: a pipeline is written to its new place
-    before it is removed from the old one."""
+    """What an edit would do: the new text of each file, by its path in the project; None deletes it. The files are in
+    the order in which they are written: a pipeline is written to its new place before it is removed from the old one."""
 
     pipeline: str
-    changes: tuple[FileChange, ...]
+    changes: Mapping[str, str | None]
     comments_lost: bool = False
-
-    @property
-    def overlay(self) -> dict[str, str | None]:
-        return {change.file: change.text for change in self.changes}
 
 
 def create_pipeline(
@@ -89,14 +77,14 @@ def create_pipeline(
     data = _parsed(file, as_json).data
     if to == "json":
         _refuse_existing(root, file)
-        change = FileChange(file, as_json)
+        changes = {file: as_json}
     else:
         text = (root / PROJECT_FILE).read_bytes().decode("utf-8")
         block = pipeline_as_toml(data, inline=True)
         gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
         line_end = "\r\n" if "\r\n" in text else "\n"
-        change = FileChange(PROJECT_FILE, text + (gap + block).replace("\n", line_end))
-    return _judged(EditPlan(pipeline_id, (change,)), judge)
+        changes = {PROJECT_FILE: text + (gap + block).replace("\n", line_end)}
+    return _judged(EditPlan(pipeline_id, changes), judge)
 
 
 def edit_pipeline(
@@ -122,7 +110,7 @@ def edit_pipeline(
         del _at(data, path[:-1])[path[-1]]
         text = _spliced(part, text, path, data, removed=True)
     written = _as_written(document, text)
-    changes = () if text == document.text.replace("\r\n", "\n") else (FileChange(document.file, written),)
+    changes = {} if text == document.text.replace("\r\n", "\n") else {document.file: written}
     return _judged(EditPlan(pipeline_id, changes), judge)
 
 
@@ -132,7 +120,7 @@ def convert_pipeline(root: FilePath, pipeline_id: str, *, to: Format, judge: Jud
     part = _find(read_project(root, {}), pipeline_id)
     document = part.document
     if document.format == to:
-        return EditPlan(pipeline_id, ())
+        return EditPlan(pipeline_id, {})
     stem = pipeline_id if document.file == PROJECT_FILE else document.file.rpartition(".")[0].rpartition("/")[2]
     file = f"{PIPELINES}/{stem}.{to}"
     _refuse_existing(root, file)
@@ -147,17 +135,17 @@ def convert_pipeline(root: FilePath, pipeline_id: str, *, to: Format, judge: Jud
         text = pipeline_as_json({"$schema": schema_comment[1], **data} if schema_comment else data)
         lost = _has_comments(part)
         rest = _without(part) if document.file == PROJECT_FILE else None
-    return _judged(EditPlan(pipeline_id, (FileChange(file, text), FileChange(document.file, rest)), lost), judge)
+    return _judged(EditPlan(pipeline_id, {file: text, document.file: rest}, lost), judge)
 
 
 def write_changes(root: FilePath, plan: EditPlan) -> None:
     """Write the files of a plan, each whole and durable. If one cannot be written, those before it are put back."""
     done: list[tuple[FilePath, bytes | None]] = []
     try:
-        for change in plan.changes:
-            path = root / change.file
+        for file, text in plan.changes.items():
+            path = root / file
             done.append((path, path.read_bytes() if path.exists() else None))
-            _write(path, None if change.text is None else change.text.encode())
+            _write(path, None if text is None else text.encode())
     except BaseException:
         for path, before in reversed(done):
             with suppress(HeadwaterError):  # the error that matters is the first one
@@ -177,7 +165,7 @@ def _write(path: FilePath, data: bytes | None) -> None:
 
 
 def _judged(plan: EditPlan, judge: Judge) -> EditPlan:
-    judge(plan.overlay)
+    judge(plan.changes)
     return plan
 
 

@@ -7,13 +7,10 @@ hides the values in a text before it is stored. No message ever holds a value.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path as FilePath
-
-from pydantic import JsonValue
 
 from headwater.base.errors import HeadwaterError, nearest
 from headwater.manifest.documents import Part
@@ -76,29 +73,6 @@ def resolve_reference(text: str, secrets: Collection[str] | None, environ: Mappi
         reason = (error.strerror if isinstance(error, OSError) else None) or "it is not UTF-8 text"
         hint = "a path after `file:` is relative to the project's directory"
         raise HeadwaterError("HW-M08", f"cannot read the secret file `{name}`: {reason}", hint=hint) from error
-
-
-def resolve_config(
-    config: Mapping[str, JsonValue],
-    secrets: Collection[str] | None,
-    environ: Mapping[str, str] = os.environ,
-    *,
-    root: FilePath,
-) -> dict[str, JsonValue]:
-    """A connector's config with every reference replaced by its value."""
-
-    def resolved(value: JsonValue) -> JsonValue:
-        match value:
-            case str():
-                return resolve_reference(value, secrets, environ, root)
-            case dict():
-                return {key: resolved(inner) for key, inner in value.items()}
-            case list():
-                return [resolved(inner) for inner in value]
-            case _:
-                return value
-
-    return {key: resolved(value) for key, value in config.items()}
 
 
 def pipeline_secrets(part: Part, spec: PipelineSpec, listed: Collection[str] | None) -> Iterator[HeadwaterError]:

@@ -50,7 +50,9 @@ class _TomlScanner(Scanner):
         self.at += 2 if is_list else 1
         path: Path = ()
         for name, _ in names[:-1]:
-            path = self._last_item((*path, name))
+            path = (*path, name)
+            if path in self.counts:
+                path = (*path, self.counts[path])  # the last item of the list
             self.found.values.setdefault(path, TextSpan(start, self.at))
         last = (*path, names[-1][0])
         self.found.keys.setdefault(last, names[-1][1])
@@ -62,9 +64,6 @@ class _TomlScanner(Scanner):
         self.found.values[last] = span
         self.found.headers.append((last, span))
         return last
-
-    def _last_item(self, path: Path) -> Path:
-        return (*path, self.counts[path]) if path in self.counts else path
 
     def _pair(self, table: Path) -> None:
         path, start = table, self.at

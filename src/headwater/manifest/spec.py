@@ -242,10 +242,6 @@ class PipelineSpec(Spec):
         """Whether rows are pushed to its tables, instead of read from a source."""
         return self.source is not None and self.source.connector == "push"
 
-    def timeout_of(self, ripple: RippleSpec) -> str | None:
-        """How long an execution of a ripple may take: its own `timeout`, else the pipeline's."""
-        return ripple.timeout or self.timeout
-
 
 class ProjectSection(Spec):
     """`drop` is the folder whose files land by themselves, one folder for each table."""

@@ -121,7 +121,7 @@ def read_ripples(
                 parents[name] = place
         for position, name in enumerate(spec.after):
             parents.setdefault(name, partial(pipeline.part.position, ("ripples", index, "after", position)))
-        timeout = pipeline.spec.timeout_of(spec)
+        timeout = spec.timeout or pipeline.spec.timeout
         ripples.append(_ripple(reading, tuple(inputs), tuple(parents), timeout=timeout))
     errors += _check_circles(pipeline, edges)
     errors += _check_optional(pipeline, ripples, tables)

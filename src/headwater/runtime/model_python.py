@@ -10,7 +10,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from headwater.base.errors import nearest
+from headwater.base.errors import did_you_mean
 
 CONTEXT = "context"
 
@@ -80,9 +80,8 @@ def _no_such_function(tree: ast.Module, function: str) -> PythonFault:
     if any(function in _bound(node) for node in tree.body):
         hint = f"define it in this file: `def {function}(...)`"
         return PythonFault(f"`{function}` is not defined with `def`", hint=hint)
-    meant = nearest(function, defined)
     hint = "it defines no function" if not defined else "it defines " + ", ".join(f"`{name}`" for name in defined[:8])
-    return PythonFault(f"no function `{function}`", hint=f"did you mean `{meant}`?" if meant else hint)
+    return PythonFault(f"no function `{function}`", hint=did_you_mean(function, defined, hint))
 
 
 def _bound(node: ast.stmt) -> set[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from headwater.base.errors import nearest
+from headwater.base.errors import did_you_mean
 from headwater.runtime.model_text import SqlFault
 from headwater.spark.sql_functions import ALLOWED_FUNCTIONS, REFUSED_FUNCTIONS
 
@@ -73,9 +73,8 @@ def _check_call(token: Token, *, quoted: bool, prefixed: bool) -> None:
     if word in REFUSED_FUNCTIONS:
         message = f"the SQL calls `{word}`, which {REFUSED_FUNCTIONS[word]}"
         raise SqlFault(message, hint=_CANNOT_LEAVE, offset=token.start)
-    meant = nearest(word, ALLOWED_FUNCTIONS)
     message = f"the SQL calls `{word[:80]}`, which is no function that a model's SQL can call"
-    hint = f"did you mean `{meant}`?" if meant else "it can call Spark's built-in functions; " + _PYTHON
+    hint = did_you_mean(word, ALLOWED_FUNCTIONS, "it can call Spark's built-in functions; " + _PYTHON)
     raise SqlFault(message, hint=hint, offset=token.start)
 
 

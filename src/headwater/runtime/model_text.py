@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from headwater.base import limits
-from headwater.base.errors import HeadwaterError, Position, nearest
+from headwater.base.errors import HeadwaterError, Position, did_you_mean
 from headwater.base.regular_files import open_regular
 from headwater.manifest.documents import PROJECT_FILE, Part
 from headwater.manifest.positions import Path, Positions
@@ -90,5 +90,4 @@ def _near(missing: FilePath) -> str:
         beside = [path.name for path in missing.parent.iterdir() if path.suffix == missing.suffix]
     except OSError:
         return _FROM_ROOT
-    meant = nearest(missing.name, beside)
-    return f"did you mean `{meant}`?" if meant else _FROM_ROOT
+    return did_you_mean(missing.name, beside, _FROM_ROOT)

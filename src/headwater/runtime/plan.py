@@ -205,7 +205,9 @@ def _plan_table(table: InletTable, source: Source, view: CatalogView, pipeline: 
         )
     cursor = None if stored is None else Cursor(CursorKind(stored.kind), stored.version, identity, stored.value)
     slice_plan = source.slices(ask, cursor, source.bound(ask), view.items.get((pipeline, ask.name), {}))
-    observed = _observed(table, slice_plan.slices, source)
+    observed = table.observed
+    if observed is None and slice_plan.slices:
+        observed = source.preview(ask, slice_plan.slices[0])
     bad = observed.bad_items if observed is not None else ()
     check_bad_items(ask, bad)
     evolution, sure = _expected(table, slice_plan.slices, observed, entry)
@@ -246,13 +248,6 @@ def _show_table(planned: PlannedTable, warnings: tuple[str, ...], *, sure: bool,
 def _total(estimates: list[int | None]) -> int | None:
     known = [estimate for estimate in estimates if estimate is not None]
     return sum(known) if known else None
-
-
-def _observed(table: InletTable, slices: tuple[Slice, ...], source: Source) -> Observed | None:
-    """The source's columns, as far as they are known without reading its rows."""
-    if table.observed is not None or not slices:
-        return table.observed
-    return source.preview(table.ask, slices[0])
 
 
 def _hints(observed: Observed | None, entry: TableEntry | None, ask: TableAsk) -> Iterator[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Literal
 
 from headwater.catalog.standing_triggers import Standing
 from headwater.freshness.graph import depths
@@ -39,15 +38,6 @@ class Durations:
         return self.runs[pipeline.id] // (1 + max(depths(after).values()))
 
 
-@dataclass(frozen=True)
-class WhatIf:
-    """Demand to try, from the beginning."""
-
-    pipeline: str
-    kind: Literal["tap", "pulse", "wave", "tide"]
-    limit_us: int = 0
-
-
 def own_scenario(
     project: Project,
     compiled: Compiled,
@@ -56,7 +46,7 @@ def own_scenario(
     until_us: int,
     durations: Durations,
     asked: Sequence[Standing] = (),
-    what_if: Sequence[WhatIf] = (),
+    what_if: Sequence[ScenarioEvent] = (),
     with_standing: bool = True,
 ) -> tuple[Scenario, tuple[str, ...]]:
     """The project from `now_us` on, for `until_us`, and the ripples whose duration is a guess. `asked` are the triggers
@@ -75,9 +65,7 @@ def own_scenario(
             events += _declared(each, now_us, until_us)
         for trigger in asked:
             events += _set_by_user(trigger, now_us) if trigger.pond in compiled.pipelines else []
-    for one in what_if:
-        name = f"what if: {one.kind} {one.limit_us}" if one.kind in ("wave", "tide") else ""  # no other trigger has it
-        events.append(ScenarioEvent(0, one.kind, one.pipeline, max_staleness=one.limit_us, trigger_id=name))
+    events += what_if
     unmeasured = tuple(
         f"{pond}.{ripple}" if pond != ripple else ripple for (pond, ripple), found in measured.items() if found is None
     )

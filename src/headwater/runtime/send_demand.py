@@ -53,15 +53,15 @@ def send_demand(
 ) -> Request:
     """Ask for pipelines, all in one transaction; with `clear`, failed ones are cleared first. A pulse asks for data as
     fresh as now, or as `target_us`."""
-    events = _events(pipelines, kind, cause=cause, actor=actor, clear=clear, target_us=target_us)
-    sent = send_all(catalog, events)
+    asked = [Demand(name, kind, target_us) for name in pipelines]
+    sent = send_all(catalog, _events(asked, cause=cause, actor=actor, clear=clear))
     return Request(dict(zip(pipelines, sent[len(sent) - len(pipelines) :], strict=True)), {})
 
 
 def direct_demand(pipelines: Sequence[str], *, cause: str, actor: str) -> list[Arrived]:
     """The events that `send_demand` would put into the inbox (clear and pulse), for an engine of this process. Their
     ids are negative, because they were never in the inbox."""
-    events = _events(pipelines, "pulse", cause=cause, actor=actor, clear=True)
+    events = _events([Demand(name, "pulse") for name in pipelines], cause=cause, actor=actor, clear=True)
     return [
         Arrived(
             id=number - len(events),
@@ -82,18 +82,10 @@ def answered_request(pipelines: Sequence[str], answers: Mapping[int, Mapping[str
     return Request(sent, {name: answers[event_id] for name, event_id in sent.items()})
 
 
-def _events(
-    pipelines: Sequence[str],
-    kind: Literal["tap", "pulse"],
-    *,
-    cause: str,
-    actor: str,
-    clear: bool = False,
-    target_us: int | None = None,
-) -> list[InboxEvent]:
-    events = [message(Cleared(name), actor=actor) for name in pipelines] if clear else []
+def _events(asked: Sequence[Demand], *, cause: str, actor: str, clear: bool) -> list[InboxEvent]:
+    events = [message(Cleared(each.pond), actor=actor) for each in asked] if clear else []
     ids = {CAUSE: cause, WAITS: "yes"}
-    return events + [message(Demand(name, kind, target_us), actor=actor, ids=ids) for name in pipelines]
+    return events + [message(each, actor=actor, ids=ids) for each in asked]
 
 
 def is_under_way(state: State, name: str, target: int | None) -> bool:

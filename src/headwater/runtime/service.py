@@ -46,15 +46,9 @@ class ServiceErrors:
         reported = as_headwater(error)
         with self._lock:
             now = time.monotonic()
-            is_new = (
-                reported.message not in self._reported_at
-                or now >= self._reported_at[reported.message] + limits.SWEEP_SECONDS
-            )
-            if is_new:
-                self._reported_at = {
-                    text: at for text, at in self._reported_at.items() if at + limits.SWEEP_SECONDS > now
-                }
-                self._reported_at[reported.message] = now
+            recent = {text: at for text, at in self._reported_at.items() if now < at + limits.SWEEP_SECONDS}
+            is_new = reported.message not in recent
+            self._reported_at = {reported.message: now, **recent}
         if is_new:
             self._report(reported)
         return isinstance(error, Exception)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headwater.base.errors import HeadwaterError, nearest
+from headwater.base.errors import HeadwaterError, did_you_mean
 from headwater.base.table_schema import Column, TableSchema
-from headwater.base.types import Type, to_arrow
+from headwater.base.types import Type, is_list, to_arrow
 from headwater.coerce.batches import record_batch
 from headwater.storage.system_columns import SOURCE_ID, SOURCE_POS
 
@@ -48,12 +48,8 @@ def _refuse_strangers(batch: pa.RecordBatch, schema: TableSchema) -> None:
     known = {*schema.names(), SOURCE_ID.name, SOURCE_POS.name}
     for name in names:
         if name not in known:
-            meant = nearest(name, schema.names())
-            raise HeadwaterError(
-                "HW-S03",
-                f"column `{name}` is not in the table's schema",
-                hint=f"did you mean `{meant}`?" if meant else "add the column to the schema before writing rows",
-            )
+            hint = did_you_mean(name, schema.names(), "add the column to the schema before writing rows")
+            raise HeadwaterError("HW-S03", f"column `{name}` is not in the table's schema", hint=hint)
 
 
 def _convert(array: pa.Array, column: Column, target: pa.DataType) -> pa.Array:
@@ -108,9 +104,9 @@ def _fits(arrow: pa.DataType, type_: Type) -> bool:
         case kind if kind in simple:
             return any(is_kind(arrow) for is_kind in simple[kind])
         case "vector":
-            return _is_list(arrow) and bool(at.is_floating(arrow.value_type) or at.is_integer(arrow.value_type))
+            return is_list(arrow) and bool(at.is_floating(arrow.value_type) or at.is_integer(arrow.value_type))
         case "list":
-            return _is_list(arrow) and _fits_inside(arrow.value_type, type_.fields[0][1])
+            return is_list(arrow) and _fits_inside(arrow.value_type, type_.fields[0][1])
         case "struct":
             parts = dict(type_.fields)
             return bool(at.is_struct(arrow)) and all(
@@ -125,12 +121,6 @@ def _fits_inside(arrow: pa.DataType, type_: Type) -> bool:
     import pyarrow as pa
 
     return not isinstance(arrow, pa.UuidType) and _fits(arrow, type_)
-
-
-def _is_list(arrow: pa.DataType) -> bool:
-    from pyarrow import types as at
-
-    return bool(at.is_list(arrow) or at.is_large_list(arrow) or at.is_fixed_size_list(arrow))
 
 
 def _uuid_text(array: pa.Array) -> pa.Array:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headwater.base.table_schema import Column, TableSchema, schema_of
+from headwater.base.table_schema import Column, TableSchema
 from headwater.base.types import LONG, STRING
+from schemas import schema_of
 
 ORDERS = schema_of({"id": "long", "größe": "decimal(9,2)", "tags": "list<string>"}, ("id",))
 

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.base.errors import HeadwaterError
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import Type, parse_type
 from headwater.catalog.evolution import DeclaredColumn, Evolution, Shown, check_key, evolve, refusal
+from schemas import schema_of
 
 
 def types(texts: dict[str, str]) -> dict[str, Type]:

@@ -13,13 +13,15 @@ import pyarrow.parquet as pq
 from msgspec import Raw
 
 from headwater.base.limits import MAX_BAD_ROWS
-from headwater.base.table_schema import schema_of
 from headwater.base.types import LONG, STRING
 from headwater.coerce.batches import coerce_document, coerce_lines
 from headwater.coerce.infer import infer_lines, infer_members
 from headwater.coerce.objects import typed_document, typed_lines
+from headwater.coerce.row_errors import RowError
 from headwater.coerce.row_types import row_type
-from headwater.coerce.text_columns import coerce_text_batch
+from headwater.coerce.text_columns import coerce_strings, infer_csv_strings
+from headwater.connectors.files.convert_columns import convert_batch, without_rows
+from schemas import schema_of
 
 CASES = Path(__file__).parents[2] / "scenarios" / "coerce"
 
@@ -107,27 +109,19 @@ def test_text_columns_are_coerced_by_name_with_bad_rows_left_out() -> None:
         "id": pa.array(["1", "2", "x", "4"]),
         "extra": pa.array(["1.5", "2", "", "3"]),
     })  # fmt: skip
-    found = coerce_text_batch(batch, schema, first_line=2, place="a.csv")
-    assert found.batch.schema.equals(schema.to_arrow(), check_metadata=True)
-    assert found.batch.column(0).to_pylist() == [1, 4]
-    assert found.batch.column(2).to_pylist() == [None, None]
-    assert [(e.line, e.column, e.reason, e.place) for e in found.errors] == [
-        (3, "at", "bad_timestamp", "a.csv"),
-        (4, "id", "not_a_number", "a.csv"),
-    ]
-    assert {name: str(type_ or STRING) for name, type_ in found.unknown_seen.items()} == {"extra": "real"}
-    assert (found.rows, found.lines, len(found.bad)) == (2, 4, 2)
-
-
-def test_of_two_text_columns_with_one_name_the_last_counts() -> None:
-    batch = pa.RecordBatch.from_arrays([pa.array(["1"]), pa.array(["2"])], names=["a", "a"])
-    assert coerce_text_batch(batch, schema_of({"a": "long"})).batch.column(0).to_pylist() == [2]
+    found, errors = convert_batch(batch, schema, coerce_strings)
+    assert [(e.line, e.column, e.reason) for e in errors] == [(1, "at", "bad_timestamp"), (2, "id", "not_a_number")]
+    good = without_rows(found, errors)
+    assert good.schema.equals(schema.to_arrow(), check_metadata=True)
+    assert good.column(0).to_pylist() == [1, 4]
+    assert good.column(2).to_pylist() == [None, None]
+    assert str(infer_csv_strings(batch.column(2))) == "real"
 
 
 def test_an_empty_text_in_a_key_column_is_a_missing_key() -> None:
     batch = pa.record_batch({"id": pa.array(["", "1"])})
-    (error,) = coerce_text_batch(batch, schema_of({"id": "long"}, ("id",))).errors
-    assert (error.line, error.reason) == (1, "null_in_non_null")
+    _, errors = convert_batch(batch, schema_of({"id": "long"}, ("id",)), coerce_strings)
+    assert errors == [RowError(0, "id", "null_in_non_null", "null")]
 
 
 def test_a_document_of_one_object_and_an_array_of_it_give_the_same_row() -> None:

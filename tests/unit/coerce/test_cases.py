@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
 from headwater.base.types import STRING, Type, parse_type
 from headwater.coerce.batches import Coerced, coerce_document, coerce_lines, coerce_objects
@@ -19,6 +20,7 @@ from headwater.coerce.infer import infer_document, infer_lines
 from headwater.coerce.objects import read_document, read_lines, without_bom
 from headwater.coerce.row_errors import RowError
 from headwater.coerce.text_columns import coerce_strings, infer_csv_strings
+from schemas import schema_of
 
 CASES = Path(__file__).parents[2] / "scenarios" / "coerce"
 
@@ -159,7 +161,8 @@ def test_a_document_shows_the_same_columns_as_the_same_rows_on_lines(case: dict[
 def test_texts_become_the_values_and_errors_of_the_case(case: dict[str, Any]) -> None:
     type_ = parse_type(case["type"])
     form = TextForm(**case["form"]) if "form" in case else None
-    array, errors = coerce_strings(pa.array(case["texts"], pa.string()), type_, form, name="c")
+    array, refused = coerce_strings(pa.array(case["texts"], pa.string()), type_, form)
+    errors = tuple(replace(error, line=error.line + 1, column="c") for error in refused)
     array.validate(full=True)
     assert repr(column(array, type_)) == repr(case["values"])
     assert agrees(errors, case.get("errors", []))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.base.table_schema import schema_of
 from headwater.duck.view_files import refresh_views
+from schemas import schema_of
 from unit.duck.tables import HandMade
 
 TIMES = """

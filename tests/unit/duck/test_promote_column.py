@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from headwater.base.errors import HeadwaterError
-from headwater.base.table_schema import PROMOTABLE, TableSchema, schema_of
+from headwater.base.table_schema import PROMOTABLE, TableSchema
 from headwater.base.types import parse_type
 from headwater.catalog.evolution import DeclaredColumn, Shown, check_key, evolve
 from headwater.coerce.at_path import value_at
 from headwater.duck.promote_column import with_promoted
+from schemas import schema_of
 from unit.duck.tables import HandMade, ask
 from unit.storage.awkward import DOCUMENTS, STEPS, promoting
 

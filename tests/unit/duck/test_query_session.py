@@ -8,10 +8,10 @@ import pytest
 
 from headwater.base.blobs import sha256_of
 from headwater.base.errors import HeadwaterError
-from headwater.base.table_schema import schema_of
 from headwater.duck.query_session import connect
 from headwater.duck.sandbox import run_query, run_to_arrow
 from headwater.duck.statement import parse
+from schemas import schema_of
 from unit.duck.tables import HandMade
 
 

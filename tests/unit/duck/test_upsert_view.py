@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from headwater.base.table_schema import schema_of
 from headwater.base.types import parse_type
 from headwater.catalog.inferred_levels import inferred_base
 from headwater.duck.unique_keys import stored_keys
 from headwater.storage.file_record import ColumnStats, LiveFile
 from headwater.storage.part_writer import rewrite, rows_without
+from schemas import schema_of
 from unit.duck.tables import HandMade, ask, plan
 
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from headwater.base import limits
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import parse_type
 from headwater.duck.table_select import column_names
+from schemas import schema_of
 from unit.duck.tables import INGESTED_AT_US, HandMade, ask, plan
 
 

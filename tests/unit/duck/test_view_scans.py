@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headwater.base.table_schema import schema_of
 from headwater.base.types import parse_type
 from headwater.duck.table_select import view_select
+from schemas import schema_of
 from unit.duck.tables import HandMade, ask
 
 BY_ID, WITH_CARE, LOOKED_FOR = "schema = MAP", "time_bucket", "ANTI JOIN"

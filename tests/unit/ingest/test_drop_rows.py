@@ -17,7 +17,7 @@ import pytest
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import STRING
 from headwater.coerce.row_errors import BadRow
 from headwater.connectors.files.config import FileFormat, format_of
@@ -29,6 +29,7 @@ from headwater.ingest.decode import TooLarge
 from headwater.ingest.dropped_files import FileRows, new_columns, read_part
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
 from headwater.ingest.prepare import Prepared, wider
+from schemas import schema_of
 
 TYPED = schema_of({"id": "long", "ok": "bool", "price": "decimal(9,2)", "at_": "timestamp", "tags": "dynamic"})
 PUSHED = schema_of({name: str(type_) for name, type_ in DEFAULT_COLUMNS.items()})

@@ -9,13 +9,14 @@ from typing import Any, get_args
 import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.ingest.decode import TooLarge
 from headwater.ingest.otlp.any_values import plain
 from headwater.ingest.otlp.requests import lines, response, rows_of, written
 from headwater.ingest.otlp.tables import COLUMNS, TABLES, Signal
 from headwater.ingest.prepare import prepare
 from headwater.manifest.vocabulary import needs_quotes
+from schemas import schema_of
 from unit.ingest.otlp_requests import (
     ABOUT,
     LOG,

@@ -11,8 +11,9 @@ import pytest
 
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.ingest.prepare import DEFAULT_COLUMNS, Prepared, TooManyCells, may_be_added, prepare
+from schemas import schema_of
 from unit.coerce.test_cases import bytes_in, cases, rows, schema_in
 
 DEFAULT = schema_of({name: str(type_) for name, type_ in DEFAULT_COLUMNS.items()})

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import DYNAMIC
 from headwater.catalog.dead_letters import DeadLetter
 from headwater.ingest.retry_dead_letters import RetriedRows, retry_coercion
+from schemas import schema_of
 
 SCHEMA = schema_of({"id": "long", "note": "string", "v": "vector(2)"})
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from headwater.base import limits
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import STRING, parse_type
 from headwater.catalog.table_state import TableState
 from headwater.duck.merge_files import same_rows
 from headwater.ingest.tail import choose, is_long
 from headwater.storage.file_record import LiveFile
+from schemas import schema_of
 
 KIB, MIB = 1024, 1024 * 1024
 SCHEMA = schema_of({"id": "long", "v": "string"}, ("id",))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.ingest.first_columns import DEFAULT_COLUMNS
 from headwater.ingest.prepare import prepare, prepare_together
+from schemas import schema_of
 from unit.coerce.test_cases import bytes_in, cases, schema_in
 
 FILES = ("lines", "scalars")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headwater.app.workspace import workspace
 from headwater.base.ids import RunId, uuid7
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.base.types import STRING
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
@@ -15,6 +15,7 @@ from headwater.catalog.evolution import DeclaredColumn, Shown, evolve
 from headwater.catalog.schema_decisions import refuse_change
 from headwater.storage.layout import attempt_directory
 from headwater.storage.part_writer import PartWriter
+from schemas import schema_of
 from unit.storage.batches import batch_of
 
 COLUMNS = {"id": "long", "name": "string", "amount": "decimal(8,2)", "ts": "timestamp", "j": "dynamic"}

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from headwater.base.errors import HeadwaterError
 from headwater.manifest.edit import (
     EditPlan,
-    FileChange,
     convert_pipeline,
     create_pipeline,
     edit_pipeline,
@@ -84,8 +83,7 @@ def files_of(root: Path) -> dict[str, bytes]:
 
 def edited(root: Path, pipeline: str, *, set: dict[str, Any] | None = None, unset: tuple[str, ...] = ()) -> str:
     plan = edit_pipeline(root, pipeline, set=set, unset=unset, judge=judge_of(root))
-    assert len(plan.changes) == 1
-    text = plan.changes[0].text
+    (text,) = plan.changes.values()
     assert text is not None
     return text
 
@@ -190,7 +188,7 @@ def test_an_edit_may_mend_a_pipeline_that_does_not_load(root: Path) -> None:
 
 def test_an_edit_that_changes_nothing_has_no_changes(root: Path) -> None:
     plan = edit_pipeline(root, "orders", set={"source.config.path": "data/*.ndjson"}, judge=judge_of(root))
-    assert plan == EditPlan("orders", ())
+    assert plan == EditPlan("orders", {})
 
 
 def test_create_writes_a_json_file_that_loads(root: Path) -> None:
@@ -205,7 +203,7 @@ def test_create_as_toml_appends_to_the_project(root: Path) -> None:
     definition = {"id": "n", "source": {"connector": "files"}, "tables": [{"name": "n", "columns": {"a": "long"}}]}
     plan = create_pipeline(root, definition, to="toml", judge=judge_of(root))
     expected = '\n[[pipeline]]\nid = "n"\nsource = { connector = "files" }\n\n[[pipeline.tables]]\nname = "n"\ncolumns = { a = "long" }\n'
-    assert plan.changes == (FileChange("headwater.toml", TOML + expected),)
+    assert plan.changes == {"headwater.toml": TOML + expected}
 
 
 @pytest.mark.parametrize(
@@ -237,7 +235,7 @@ def test_convert_moves_a_pipeline_out_of_the_project_and_tells_of_its_comments(r
     before = judge_of(root)({})
     plan = convert_pipeline(root, "orders", to="json", judge=judge_of(root))
     assert plan.comments_lost
-    assert [change.file for change in plan.changes] == ["pipelines/orders.json", "headwater.toml"]
+    assert list(plan.changes) == ["pipelines/orders.json", "headwater.toml"]
     write_changes(root, plan)
     after = judge_of(root)({})
     assert after.pipeline("orders").spec == before.pipeline("orders").spec
@@ -256,11 +254,11 @@ def test_convert_keeps_the_schema_address_both_ways(root: Path) -> None:
     assert judge_of(root)({}).pipeline("items").spec == spec
     back = convert_pipeline(root, "items", to="json", judge=judge_of(root))
     assert not back.comments_lost
-    assert json.loads(back.changes[0].text or "") == json.loads(JSON)
+    assert json.loads(back.changes["pipelines/items.json"] or "") == json.loads(JSON)
 
 
 def test_convert_to_the_same_format_does_nothing(root: Path) -> None:
-    assert convert_pipeline(root, "items", to="json", judge=judge_of(root)) == EditPlan("items", ())
+    assert convert_pipeline(root, "items", to="json", judge=judge_of(root)) == EditPlan("items", {})
 
 
 def test_convert_does_not_overwrite(root: Path) -> None:
@@ -279,9 +277,7 @@ def test_an_unknown_pipeline_is_not_edited(root: Path) -> None:
 def test_a_write_that_fails_puts_the_files_before_it_back(root: Path) -> None:
     before = files_of(root)
     (root / "blocked").write_text("a file, not a directory")
-    plan = EditPlan(
-        "x", (FileChange("headwater.toml", "changed"), FileChange("new.toml", "x"), FileChange("blocked/x", "x"))
-    )
+    plan = EditPlan("x", {"headwater.toml": "changed", "new.toml": "x", "blocked/x": "x"})
     with pytest.raises(HeadwaterError, match="HW-T05"):
         write_changes(root, plan)
     (root / "blocked").unlink()
@@ -393,7 +389,7 @@ def test_an_edit_loads_as_the_edited_definition(
     assert judge_of(root)({}).pipeline("p").spec == expected
     replaced = any(path in ("tables[0]", "source.config") for path, _ in edits)
     if form != "json" and not replaced:
-        text = "".join(change.text or "" for change in plan.changes) or (root / "headwater.toml").read_text()
+        text = "".join(text or "" for text in plan.changes.values()) or (root / "headwater.toml").read_text()
         if form == "toml" and not plan.changes:
             text = (root / "pipelines" / "p.toml").read_text()
         assert [comment for comment in comments if comment != "# mine" and comment not in text] == []
@@ -481,4 +477,4 @@ def test_pipelines_in_an_inline_list_are_edited_and_converted(root: Path) -> Non
     (root / "headwater.toml").write_text(text)
     assert edited(root, "q", set={"poll": "1s"}) == text.replace('["q"] }', '["q"], poll = "1s" }')
     plan = convert_pipeline(root, "p", to="json", judge=judge_of(root))
-    assert plan.changes[1].text == text[: text.index("  {")] + text[text.index('  { id = "q"') :]
+    assert plan.changes["headwater.toml"] == text[: text.index("  {")] + text[text.index('  { id = "q"') :]

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.base.errors import HeadwaterError
 from headwater.manifest.load import load_project
-from headwater.manifest.references import is_reference, resolve_config, resolve_reference
+from headwater.manifest.references import is_reference, resolve_reference
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,11 @@ def test_a_reference_is_recognised(text: str, expected: bool) -> None:
     assert is_reference(text) is expected
 
 
-def test_references_are_resolved_at_every_depth_and_other_values_stay(tmp_path: Path) -> None:
+def test_references_are_resolved_and_other_values_stay(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from-file\n")
-    config = {"a": "env:T", "b": {"c": ["file:token", "x", 5, True]}, "path": "file:///data"}
-    resolved = resolve_config(config, ["T"], {"T": "from-env"}, root=tmp_path)
-    assert resolved == {"a": "from-env", "b": {"c": ["from-file", "x", 5, True]}, "path": "file:///data"}
+    texts = ["env:T", "file:token", "x", "file:///data"]
+    resolved = [resolve_reference(text, ["T"], {"T": "from-env"}, tmp_path) for text in texts]
+    assert resolved == ["from-env", "from-file", "x", "file:///data"]
 
 
 def test_a_secret_keeps_all_but_its_last_line_break(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headwater.base.json_path import Steps
-from headwater.base.table_schema import PROMOTABLE, Promotion, TableSchema, schema_of
+from headwater.base.table_schema import PROMOTABLE, Promotion, TableSchema
 from headwater.base.types import parse_type
+from schemas import schema_of
 
 STEPS: Steps = ("user", "id")
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.base.table_schema import schema_of
 from headwater.storage.file_record import ColumnStats
 from headwater.storage.key_text import joined_range, key_columns, key_of, key_range, stats_range
+from schemas import schema_of
 
 TEXT = st.text(alphabet=st.sampled_from("\0\1\2\3aäzZ\U0001f300"), max_size=3)
 KEYS = st.lists(

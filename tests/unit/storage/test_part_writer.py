@@ -19,11 +19,12 @@ from forked import exit_code
 from headwater.base import limits
 from headwater.base.blobs import sha256_of
 from headwater.base.errors import HeadwaterError
-from headwater.base.table_schema import TableSchema, schema_of
+from headwater.base.table_schema import TableSchema
 from headwater.storage.file_record import ColumnStats
 from headwater.storage.part_writer import PartWriter, rewrite, rows_without, write_manifest
 from headwater.storage.row_hash import content_hash, content_sum
 from headwater.storage.system_columns import COMMIT_SEQ, shown_columns
+from schemas import schema_of
 from unit.duck.tables import INGESTED_AT_US, HandMade, live_file
 from unit.storage.batches import batch_of
 from unit.storage.test_row_hash import EVERY_TYPE, ROWS

@@ -21,13 +21,13 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import RESCUED
 from headwater.base.table_schema import TableSchema
 from headwater.base.text_form import TextForm
-from headwater.base.types import DYNAMIC, STRING, Type, from_arrow, to_arrow
+from headwater.base.types import DYNAMIC, STRING, Type, from_arrow, is_list, to_arrow
 from headwater.coerce.forms import local_instants
 from headwater.coerce.rescued import dynamic_array, rescue_cells, without_rescued
 from headwater.coerce.row_errors import RowError
 from headwater.coerce.text_columns import coerce_strings
 from headwater.connectors.files.streams import unreadable
-from headwater.connectors.files.time_range import is_list, is_within, times_fit
+from headwater.connectors.files.time_range import is_within, times_fit
 
 _NUMERIC = ("int", "long", "real", "decimal")
 _NESTED = ("list", "struct")
@@ -137,7 +137,7 @@ def convert_typed(column: pa.Array, type_: Type, form: TextForm | None = None) -
     if form is not None and form.format and source.kind in ("int", "long"):
         column, source = column.cast(pa.string()), STRING  # digits that a format reads are not nanoseconds
     if source.kind == "string" and type_.kind not in ("string", "binary"):
-        return convert_text(column.cast(pa.string()), type_, form)
+        return coerce_strings(column.cast(pa.string()), type_, form)
     if form is not None and form.timezone and at.is_timestamp(column.type) and column.type.tz is None:
         return _in_zone(column, source, type_, form.timezone)
     if source.kind != type_.kind and source.kind not in _CASTS.get(type_.kind, ()):
@@ -161,11 +161,6 @@ def with_unknown(schema: TableSchema, columns: Mapping[str, Type | None]) -> Tab
     for name, type_ in columns.items():
         schema = schema if schema.column(name) is not None else schema.added(name, type_ or STRING)
     return schema
-
-
-def convert_text(column: pa.Array, type_: Type, form: TextForm | None = None) -> Converted:
-    """A column of texts as `type_`, by the rules of `coerce`."""
-    return coerce_strings(column, type_, form, first_line=0)
 
 
 def _in_zone(column: pa.Array, source: Type, type_: Type, zone: str) -> Converted:

@@ -28,16 +28,10 @@ from headwater.base.types import STRING, Type
 from headwater.coerce.infer import Inferred, join_types
 from headwater.coerce.rescued import nameless, without_rescued
 from headwater.coerce.row_errors import BadRow, RowError, first_of_each_row
-from headwater.coerce.text_columns import infer_csv_strings
+from headwater.coerce.text_columns import coerce_strings, infer_csv_strings
 from headwater.connectors.files.bad_rows import BadRowList, UnknownKeys
 from headwater.connectors.files.config import CsvOptions, FileFormat
-from headwater.connectors.files.convert_columns import (
-    check_names,
-    convert_batch,
-    convert_text,
-    with_unknown,
-    without_rows,
-)
+from headwater.connectors.files.convert_columns import check_names, convert_batch, with_unknown, without_rows
 from headwater.connectors.files.hints import Texts
 from headwater.connectors.files.streams import OpenFile, not_what_it_says, refuse_foreign, unreadable
 
@@ -177,7 +171,7 @@ def read_piece(
     for batch in rows.batches():
         if any(infer_csv_strings(batch.column(name)) for name in unknown if name not in odd):
             raise UnknownKeys
-        converted, errors = convert_batch(batch, schema, convert_text, odd)
+        converted, errors = convert_batch(batch, schema, coerce_strings, odd)
         wrong = _wrong(rows, errors, how)
         bad.total += len(wrong)
         for error in wrong[: max(bad.room, limits.ERRORS_SHOWN) - len(found)]:

@@ -91,11 +91,8 @@ def records_of(document: bytes, how: FileFormat, source_id: str) -> bytes:
     except Refused as refused:
         if refused.reason != NO_RECORDS:
             return document  # the reader reports what is wrong with it, and where
-        what, hint = (
-            f"has no records: {refused.detail}",
-            "correct `records`, the path from the document `$` to its rows",
-        )
-        raise unreadable(source_id, what, reason=NO_RECORDS, hint=hint) from refused
+        hint = "correct `records`, the path from the document `$` to its rows"
+        raise unreadable(source_id, f"has no records: {refused.detail}", reason=NO_RECORDS, hint=hint) from refused
 
 
 def line_chunks(parts: Iterable[bytes], *, source_id: str) -> Iterator[bytes]:

@@ -24,7 +24,6 @@ from headwater.connectors.protocol import (
     ArrowRead,
     BackfillHint,
     Cursor,
-    Item,
     Json,
     Observed,
     Slice,
@@ -87,7 +86,9 @@ class FilesSource:
             end=bound,
             estimate_rows=lambda files: self._estimate_rows(files, format_),
         )
-        return SlicePlan(tuple(slices), self._warnings(ask, changes, found, landed), _worth_noting(changes))
+        is_worth_noting = sum(item.version["size"] for item in changes.touched) >= limits.NOTED_BYTES
+        touched = changes.touched if is_worth_noting else ()
+        return SlicePlan(tuple(slices), self._warnings(ask, changes, found, landed), touched)
 
     def read(self, ask: TableAsk, slice_: Slice) -> ArrowRead:
         """The partitions of a slice, in the order (file, place in file). Raises SliceGone if a Parquet file is no
@@ -206,7 +207,3 @@ class FilesSource:
         names = f"{shown} and {more} more" if more > 0 else shown
         rows = "their rows leave the table" if ask.mode == "replace" and found else "their rows stay in the table"
         return (f"{len(changes.vanished)} landed files are gone ({rows}): {names}",)
-
-
-def _worth_noting(changes: Changes) -> tuple[Item, ...]:
-    return changes.touched if sum(item.version["size"] for item in changes.touched) >= limits.NOTED_BYTES else ()

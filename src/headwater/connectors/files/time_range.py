@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as at
 
+from headwater.base.types import is_list
 from headwater.coerce.times import FIRST_NS, LAST_NS
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -75,7 +76,3 @@ def is_within(values: pa.Array, first: int, last: int) -> bool:
     """Whether no value is below `first` or above `last`, which may lie beyond 64 bits."""
     found = pc.min_max(values).as_py()
     return found["min"] is None or (first <= found["min"] and found["max"] <= last)
-
-
-def is_list(type_: pa.DataType) -> bool:
-    return bool(at.is_list(type_) or at.is_large_list(type_) or at.is_fixed_size_list(type_))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.base.errors import nearest
+from headwater.base.errors import did_you_mean
 from headwater.base.types import widens
 from headwater.connectors.postgres.catalog import Relation, check_columns
 from headwater.connectors.postgres.config import PostgresConfig
@@ -90,7 +90,6 @@ def _check_incremental(ask: TableAsk, relation: Relation, column: PgColumn) -> N
 def _known(relation: Relation, name: str, role: str) -> PgColumn:
     column = relation.column(name)
     if column is None:
-        meant = nearest(name, [known.name for known in relation.columns])
-        hint = f"did you mean `{meant}`?" if meant else ""
+        hint = did_you_mean(name, [known.name for known in relation.columns])
         raise config_error(f"the {role} `{name}` is not a column of table `{relation.name}`", hint)
     return column

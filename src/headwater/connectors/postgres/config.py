@@ -47,10 +47,6 @@ class PostgresConfig:
     range_rows: int = limits.PG_RANGE_ROWS
     fetch_rows: int = limits.ARROW_BATCH_ROWS
 
-    @property
-    def url_is_reference(self) -> bool:
-        return _REFERENCE.fullmatch(self.url) is not None
-
 
 def check_config(config: Mapping[str, object]) -> list[Problem]:
     """Everything that is wrong with a config, each with its key; empty if nothing is. Connects to no server."""

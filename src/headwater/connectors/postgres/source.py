@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.base import limits
-from headwater.base.errors import nearest
+from headwater.base.errors import did_you_mean
 from headwater.base.ids import uuid7
 from headwater.connectors.postgres import catalog
 from headwater.connectors.postgres.ask import check_ask, missing_declared
@@ -76,7 +76,7 @@ def open_source(
 ) -> PostgresSource:
     """The configured source. It connects at the first call that needs the server."""
     parsed = parse_config(config)
-    url = resolve(parsed.url).strip() if parsed.url_is_reference else parsed.url
+    url = resolve(parsed.url).strip()
     wrong = url_problem(url)
     if wrong is not None:
         raise config_error(f"the value behind `url` of pipeline `{pipeline}` {wrong}", "it is not shown here")
@@ -211,12 +211,9 @@ class PostgresSource:
             return found[0]
         schemas = [row[0] for row in catalog.ask(connection, "select nspname::text from pg_namespace")]
         if schema not in schemas:
-            meant = nearest(schema, schemas)
-            hint = f"did you mean `{meant}`?" if meant else ""
-            raise config_error(f"the database has no schema `{schema}`", hint)
+            raise config_error(f"the database has no schema `{schema}`", did_you_mean(schema, schemas))
         tables = [relation.name for relation in catalog.relations(connection, schema)]
-        meant = nearest(name, tables)
-        hint = f"did you mean `{meant}`?" if meant else f"schema `{schema}` has {len(tables)} tables that can be read"
+        hint = did_you_mean(name, tables, f"schema `{schema}` has {len(tables)} tables that can be read")
         raise config_error(f"there is no table `{name}` in schema `{schema}`", hint)
 
     def _end_snapshot(self) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from headwater.base.errors import Exit
 from headwater.interfaces.cli import operations
-from headwater.interfaces.cli.output import JsonOption, answer, count_text, on_project, say, show, size_text
+from headwater.interfaces.cli.output import JsonOption, answered, count_text, on_project, say, show, size_text
 
 app = typer.Typer(help="The context store itself.", no_args_is_help=True)
 
@@ -23,9 +23,7 @@ def verify(
 ) -> int:
     """Check that every committed file is there, byte for byte, and that the log is whole."""
     found = on_project(context, operations.context.verify, repair=repair)
-    if json_:
-        answer({"ok": not found.problems, "verification": found})
-    else:
+    if not answered(json_, {"ok": not found.problems, "verification": found}):
         for problem in found.repaired:
             show(f"repaired: {problem.path} ({problem.kind.replace('_', ' ')}), written again from the catalog")
         for problem in found.problems:
@@ -42,8 +40,7 @@ def verify(
 def rebuild_catalog(context: typer.Context, json_: JsonOption = False) -> None:
     """Rebuild the catalog from the log."""
     rebuilt = on_project(context, operations.context.rebuild)
-    if json_:
-        answer({"rebuilt": rebuilt})
+    if answered(json_, {"rebuilt": rebuilt}):
         return
     show(f"rebuilt from {count_text(rebuilt.commits, 'commit')}")
     if rebuilt.kept_as is not None:
@@ -61,8 +58,7 @@ def gc(
 ) -> None:
     """Delete retired files and the leftovers of losing attempts, after the retention time."""
     collected = on_project(context, operations.context.gc, retention=retention, dry_run=dry_run)
-    if json_:
-        answer({"dry_run": dry_run, "collected": collected})
+    if answered(json_, {"dry_run": dry_run, "collected": collected}):
         return
     verb = "would delete" if dry_run else "deleted"
     retired, orphans = (

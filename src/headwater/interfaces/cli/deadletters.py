@@ -8,7 +8,16 @@ import typer
 
 from headwater.base import limits
 from headwater.interfaces.cli import operations
-from headwater.interfaces.cli.output import JsonOption, answer, count_text, opened_project, say, show, table
+from headwater.interfaces.cli.output import (
+    JsonOption,
+    TableArgument,
+    answered,
+    count_text,
+    opened_project,
+    say,
+    show,
+    table,
+)
 
 if TYPE_CHECKING:
     from headwater.app.deadletters import DeadLetterView
@@ -17,7 +26,7 @@ if TYPE_CHECKING:
 
 def deadletters(
     context: typer.Context,
-    table_: Annotated[str, typer.Argument(metavar="TABLE")],
+    table_: TableArgument,
     verb: Annotated[
         Literal["list", "retry", "drop"],
         typer.Argument(metavar="list|retry|drop", help="Show them; land those that fit now; forget them."),
@@ -42,8 +51,7 @@ def deadletters(
 
 def _list(opened: Workspace, name: str, place: str | None, *, rows: bool, limit: int, json_: bool) -> None:
     found = operations.deadletters.list_dead_letters(opened, name, place=place, rows=rows, limit=limit)
-    if json_:
-        answer({"table": name, "total": found.total, "letters": found.letters})
+    if answered(json_, {"table": name, "total": found.total, "letters": found.letters}):
         return
     columns = ("place", "line", "column", "reason", "kept at", *(["row"] if rows else []))
     show(table(columns, [_line(each, rows=rows) for each in found.letters], cut=False if rows else None))
@@ -60,8 +68,7 @@ def _line(letter: DeadLetterView, *, rows: bool) -> list[Any]:
 
 def _retry(opened: Workspace, name: str, place: str | None, *, json_: bool) -> None:
     found = operations.deadletters.retry(opened, name, place=place)
-    if json_:
-        answer({"retried": found})
+    if answered(json_, {"retried": found}):
         return
     visible = f", visible at {found.snapshot_id}" if found.snapshot_id is not None else ""
     show(f"{name}: {count_text(found.landed, 'row')} landed, {found.still_bad} still bad{visible}")
@@ -74,7 +81,5 @@ def _retry(opened: Workspace, name: str, place: str | None, *, json_: bool) -> N
 
 def _drop(opened: Workspace, name: str, place: str | None, *, json_: bool) -> None:
     dropped = operations.deadletters.drop(opened, name, place=place)
-    if json_:
-        answer({"table": name, "dropped": dropped})
-    else:
+    if not answered(json_, {"table": name, "dropped": dropped}):
         show(f"{name}: {count_text(dropped, 'dead letter')} dropped")

@@ -11,6 +11,7 @@ from headwater.interfaces.cli.output import (
     JsonOption,
     PipelineArgument,
     answer,
+    answered,
     on_project,
     opened_project,
     say,
@@ -68,8 +69,7 @@ def clear(context: typer.Context, pipeline: PipelineArgument, json_: JsonOption 
 def list_(context: typer.Context, json_: JsonOption = False) -> None:
     """All standing demand: from the manifest, and set by users."""
     found = on_project(context, operations.demand.triggers)
-    if json_:
-        answer({"triggers": found})
+    if answered(json_, {"triggers": found}):
         return
     columns = ("pipeline", "trigger", "kind", "when", "set by", "until")
     rows = [[t.pipeline, t.trigger_id, t.kind, _when(t), t.actor, t.expires_at] for t in found]
@@ -85,9 +85,7 @@ def remove(
 ) -> None:
     """Remove standing demand that a user set. What the manifest declares is removed there."""
     gone = on_project(context, operations.demand.remove_trigger, pipeline, trigger_id)
-    if json_:
-        answer({"pipeline": pipeline, "removed": gone})
-    else:
+    if not answered(json_, {"pipeline": pipeline, "removed": gone}):
         say(f"{pipeline}: {gone} removed")
 
 
@@ -97,8 +95,7 @@ def _stand(
     with opened_project(context) as opened:
         found = operations.demand.set_trigger(opened, pipeline, kind, **settings)
         served = operations.demand.is_served(opened.store())
-    if json_:
-        answer({"trigger": found, "served": served})
+    if answered(json_, {"trigger": found, "served": served}):
         return
     say(f"{pipeline}: {found.trigger_id} is set" + (f" until {found.expires_at}" if found.expires_at else ""))
     if not served:

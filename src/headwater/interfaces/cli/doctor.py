@@ -6,7 +6,7 @@ import typer
 
 from headwater.base.errors import Exit
 from headwater.interfaces.cli import operations
-from headwater.interfaces.cli.output import JsonOption, answer, show, table
+from headwater.interfaces.cli.output import JsonOption, answered, show, table
 
 app = typer.Typer()
 
@@ -19,9 +19,7 @@ def doctor(context: typer.Context, json_: JsonOption = False) -> int:
 
     checks = operations.doctor.examine(context.obj)
     healthy = all(check.verdict != "problem" for check in checks)
-    if json_:
-        answer({"ok": healthy, "checks": checks})
-    else:
+    if not answered(json_, {"ok": healthy, "checks": checks}):
         for check in checks:
             hint = f"; {check.hint}" if check.hint else ""
             show(f"{check.verdict:<8} {check.name}: {check.message}{hint}")
@@ -33,7 +31,5 @@ def crash_points(json_: JsonOption = False) -> None:
     """The places where a test can kill the process (HEADWATER_CRASH_AT)."""
     from headwater.base.crash import POINTS
 
-    if json_:
-        answer({"crash_points": POINTS})
-    else:
+    if not answered(json_, {"crash_points": POINTS}):
         show(table(("name", "what is true there"), list(POINTS.items())))

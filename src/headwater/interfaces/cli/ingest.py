@@ -18,7 +18,9 @@ from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import (
     Interrupted,
     JsonOption,
+    TableArgument,
     answer,
+    answered,
     bad_rows_text,
     count_text,
     on_project,
@@ -31,7 +33,6 @@ from headwater.interfaces.cli.output import (
 )
 
 STDIN = "-"
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE")]
 
 ledger = typer.Typer(help="The keys of pushed rows.", no_args_is_help=True)
 
@@ -104,8 +105,7 @@ def list_(
 ) -> None:
     """The keys that were used, and until when each is valid."""
     found = on_project(context, operations.ingest.list_keys, table_, limit=limit)
-    if json_:
-        answer({"keys": found})
+    if answered(json_, {"keys": found}):
         return
     columns = ("table", "key", "visible at", "rows", "taken at", "expires at")
     rows = [
@@ -123,9 +123,7 @@ def clear(
 ) -> None:
     """Forget keys of a table: rows that are sent with them land again, even if they are there already."""
     cleared = on_project(context, operations.ingest.clear, table_, keys or None)
-    if json_:
-        answer({"table": table_, "cleared": cleared})
-    else:
+    if not answered(json_, {"table": table_, "cleared": cleared}):
         say(f"{table_}: {count_text(cleared, 'key')} forgotten")
 
 

@@ -14,7 +14,17 @@ import typer
 
 from headwater.base.errors import HeadwaterError
 from headwater.interfaces.cli import operations
-from headwater.interfaces.cli.output import JsonOption, age_text, answer, count_text, say, show, show_error, table
+from headwater.interfaces.cli.output import (
+    JsonOption,
+    age_text,
+    answer,
+    answered,
+    count_text,
+    say,
+    show,
+    show_error,
+    table,
+)
 from headwater.interfaces.cli.serve import outcome_text, time_of_day, until_signal
 
 if TYPE_CHECKING:
@@ -27,8 +37,7 @@ DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR")]
 def init(directory: DirectoryArgument = Path(), json_: JsonOption = False) -> None:
     """Write a project that applies as it is."""
     written = operations.init.init(directory)
-    if json_:
-        answer({"written": written})
+    if answered(json_, {"written": written}):
         return
     for path in written:
         show(str(path))

@@ -97,13 +97,6 @@ def run() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    try:
-        return _main(arguments)
-    finally:
-        shutdown()
-
-
-def _main(arguments: list[str]) -> int:
     arm_driver()
     as_json = "--json" in arguments
     try:
@@ -126,6 +119,8 @@ def _main(arguments: list[str]) -> int:
         wrapped = as_headwater(error)
         show_error(wrapped, as_json=as_json)
         return wrapped.exit_code
+    finally:
+        shutdown()
 
 
 def _end_quickly() -> None:

@@ -29,6 +29,7 @@ CELL_WIDTH = 60
 _COLORS = re.compile(r"(\x1b\[(?:3[0-7]|0)m)")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE")]
 PipelineArgument = Annotated[str, typer.Argument(metavar="PIPELINE")]
 PipelinesArgument = Annotated[list[str] | None, typer.Argument(metavar="PIPELINE", help="Default: all.")]
 
@@ -55,6 +56,13 @@ def answer(value: dict[str, Any]) -> None:
     typer.echo(answer_text(value))
 
 
+def answered(as_json: bool, value: dict[str, Any]) -> bool:
+    """Answers with JSON if the command was asked to. Returns whether it was."""
+    if as_json:
+        answer(value)
+    return as_json
+
+
 def show(text: str = "") -> None:
     """A line of an answer for people: stdout."""
     typer.echo(_safe(text, sys.stdout))
@@ -79,16 +87,12 @@ def show_error(error: HeadwaterError, *, as_json: bool = False) -> None:
 def show_dropped(news: News, *, quiet: bool = False) -> bool:
     """Shows what happened in the drop folder; False for a file that was moved to `_failed`. `quiet` shows only
     errors."""
-    match news:
-        case HeadwaterError():
-            show_error(news)
-        case operations.drop_folder.PutAway():
-            show_error(news.error)
-            return False
-        case _ if not quiet:
-            kept = f"; {bad_rows_text(news.table, news.rows_refused)}" if news.rows_refused else ""
-            say(f"drop: {count_text(news.files, 'file')}, {count_text(news.rows, 'row')} into {news.table}{kept}")
-    return True
+    if isinstance(news, HeadwaterError):
+        show_error(news)
+    elif not quiet:
+        kept = f"; {bad_rows_text(news.table, news.rows_refused)}" if news.rows_refused else ""
+        say(f"drop: {count_text(news.files, 'file')}, {count_text(news.rows, 'row')} into {news.table}{kept}")
+    return not isinstance(news, operations.drop_folder.PutAway)
 
 
 def show_warning(said: str, error: HeadwaterError) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from headwater.base.errors import HeadwaterError
 from headwater.interfaces.cli import operations
-from headwater.interfaces.cli.output import JsonOption, answer, say, show, table
+from headwater.interfaces.cli.output import JsonOption, answered, say, show, table
 
 if TYPE_CHECKING:
     from headwater.app.pipeline import EditPlan
@@ -26,8 +26,7 @@ PipelineId = Annotated[str, typer.Argument(metavar="ID")]
 def list_(context: typer.Context, json_: JsonOption = False) -> None:
     """Every pipeline: what it reads, what it fills, where it is written."""
     found = operations.pipeline.list_pipelines(context.obj)
-    if json_:
-        answer({"pipelines": found})
+    if answered(json_, {"pipelines": found}):
         return
     rows = [[p.pipeline, p.kind, p.reads, ", ".join(p.tables), p.place] for p in found]
     show(table(("pipeline", "kind", "reads", "tables", "where"), rows))
@@ -86,10 +85,9 @@ def convert(
 
 
 def _show(plan: EditPlan, *, as_json: bool) -> None:
-    written = [change.file for change in plan.changes if change.text is not None]
-    deleted = [change.file for change in plan.changes if change.text is None]
-    if as_json:
-        answer({"written": written, "deleted": deleted, "comments_lost": plan.comments_lost})
+    written = [file for file, text in plan.changes.items() if text is not None]
+    deleted = [file for file, text in plan.changes.items() if text is None]
+    if answered(as_json, {"written": written, "deleted": deleted, "comments_lost": plan.comments_lost}):
         return
     for file in written:
         show(f"wrote {file}")

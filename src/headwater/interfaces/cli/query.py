@@ -16,6 +16,7 @@ from headwater.interfaces.cli.output import (
     PipelinesArgument,
     age_text,
     answer,
+    answered,
     bad_rows_text,
     count_text,
     on_project,
@@ -52,8 +53,7 @@ def validate(context: typer.Context, json_: JsonOption = False) -> None:
 def status(context: typer.Context, pipelines: PipelinesArgument = None, json_: JsonOption = False) -> None:
     """The state, freshness and rows of all pipelines, or of some, with their last runs."""
     found = on_project(context, operations.status.status, pipelines or [])
-    if json_:
-        answer({"pipelines": found})
+    if answered(json_, {"pipelines": found}):
         return
     rows: list[list[object]] = []
     for p in found:

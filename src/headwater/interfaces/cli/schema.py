@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headwater.interfaces.cli import operations
-from headwater.interfaces.cli.output import JsonOption, answer, on_project, opened_project, say, show, table
+from headwater.interfaces.cli.output import JsonOption, TableArgument, answered, on_project, say, show, table
 
 app = typer.Typer(help="Table schemas, and the schema of the manifest.", no_args_is_help=True)
 
@@ -15,11 +15,8 @@ app = typer.Typer(help="Table schemas, and the schema of the manifest.", no_args
 @app.command()
 def export(context: typer.Context, json_: JsonOption = False) -> None:
     """Write the JSON Schemas of the manifest to `.headwater/schema/`, for editors."""
-    with opened_project(context) as opened:
-        paths = [str(path) for path in operations.schema.export(opened)]
-    if json_:
-        answer({"written": paths})
-    else:
+    paths = [str(path) for path in on_project(context, operations.schema.export)]
+    if not answered(json_, {"written": paths}):
         show("\n".join(paths))
 
 
@@ -31,8 +28,7 @@ def log(
 ) -> None:
     """Every schema change of a table, or of a pipeline's tables: what changed, when, and the actor."""
     events = on_project(context, operations.schema.log, name)
-    if json_:
-        answer({"events": events})
+    if answered(json_, {"events": events}):
         return
     columns = ("seq", "at", "table", "kind", "column", "before", "after", "note", "decided_by")
     shown = [{**e, "after": None, "before": None} if e["kind"] == "created" else e for e in events]
@@ -40,15 +36,10 @@ def log(
 
 
 @app.command()
-def accept(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="TABLE")],
-    json_: JsonOption = False,
-) -> None:
+def accept(context: typer.Context, name: TableArgument, json_: JsonOption = False) -> None:
     """Accept a schema change that was refused; the log records the actor."""
     accepted = on_project(context, operations.schema.accept, name)
-    if json_:
-        answer({"accepted": accepted})
+    if answered(json_, {"accepted": accepted}):
         return
     for change in accepted.changes:
         show(f"{name}: {change}")
@@ -58,15 +49,14 @@ def accept(
 @app.command()
 def promote(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="TABLE")],
+    name: TableArgument,
     path: Annotated[str, typer.Argument(metavar="PATH", help="Such as `props.user.id`.")],
     as_: Annotated[str, typer.Option("--as", metavar="NAME:TYPE", help="The new column, such as `user_id:long`.")],
     json_: JsonOption = False,
 ) -> None:
     """Give a value inside a `dynamic` column a typed column of its own, for old rows and new ones."""
     found = on_project(context, operations.schema.promote, name, path, as_=as_)
-    if json_:
-        answer({"promoted": found})
+    if answered(json_, {"promoted": found}):
         return
     show(f"{found.table}: {found.column} {found.type} from {found.path}")
     if found.seq is None:
@@ -83,7 +73,5 @@ def regen_view(
 ) -> None:
     """Write a table's view (default: all views) again from the catalog."""
     changed = on_project(context, operations.schema.regen_view, name)
-    if json_:
-        answer({"changed": changed})
-    else:
+    if not answered(json_, {"changed": changed}):
         show("\n".join(f"views/{name}.sql" for name in changed) or "every view is as the catalog says")

@@ -11,7 +11,7 @@ import typer
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.interfaces.cli import operations
-from headwater.interfaces.cli.output import JsonOption, answer, count_text, opened_project, say, show, table
+from headwater.interfaces.cli.output import JsonOption, answered, count_text, opened_project, say, show, table
 
 if TYPE_CHECKING:
     from headwater.app.simulate import DemandKind, Simulated
@@ -55,9 +55,7 @@ def simulate(
         from headwater.interfaces.timeline_svg import timeline_svg
 
         write_whole(svg.resolve(), timeline_svg(found, title=title).encode(), durable=False)
-    if json_:
-        answer(found.answer)
-    else:
+    if not answered(json_, found.answer):
         _show(found.answer)
     if svg is not None:
         say(f"wrote {svg}")

@@ -12,7 +12,7 @@ from headwater.interfaces.cli import operations
 from headwater.interfaces.cli.output import (
     JsonOption,
     PipelineArgument,
-    answer,
+    answered,
     bad_rows_text,
     on_project,
     seconds_text,
@@ -25,8 +25,7 @@ from headwater.interfaces.cli.output import (
 def why(context: typer.Context, pipeline: PipelineArgument, json_: JsonOption = False) -> None:
     """Why a pipeline runs, waits, is blocked or is idle."""
     found = on_project(context, operations.why_runs_logs.why, pipeline)
-    if json_:
-        answer(vars(found))
+    if answered(json_, vars(found)):
         return
     show(f"{found.pipeline}: {found.state}")
     show(found.sentence)
@@ -47,8 +46,7 @@ def runs(
 ) -> None:
     """The newest runs, of all pipelines or of one."""
     found = on_project(context, operations.why_runs_logs.runs, pipeline=pipeline, limit=limit, before=before)
-    if json_:
-        answer({"runs": found})
+    if answered(json_, {"runs": found}):
         return
     columns = ("run", "pipeline", "state", "started", "seconds", "rows", "size", "asked by", "error")
     rows = [
@@ -75,8 +73,7 @@ def logs(
 ) -> None:
     """Everything about one run: what asked for it, its jobs, its events, its error."""
     found = on_project(context, operations.why_runs_logs.newest_log, run)
-    if json_:
-        answer(vars(found))
+    if answered(json_, vars(found)):
         return
     r = found.run
     took = f" in {seconds_text(r.seconds)}" if r.seconds is not None else ""

@@ -60,9 +60,6 @@ class Connections:
         self._closed: Counter[str] = Counter()
         self._reported_at = float("-inf")
 
-    def __len__(self) -> int:
-        return len(self._open)
-
     def add(self, connection: Connection) -> None:
         self._open.add(connection)
         self._waiting[connection] = None

@@ -90,7 +90,7 @@ class Guard:
     def _check(self, scope: Scope, most: int) -> None:
         headers, path = Headers(scope=scope), scope["path"]
         names = headers.getlist("host")
-        if len(names) != 1 or not self.access.knows_host(names[0]):
+        if len(names) != 1 or host_of(names[0]) not in self.access.hosts:
             hint = "use a host name of the server; `[serve] hosts` adds more"
             raise HeadwaterError("HW-H03", "the request is for another host than this server", hint=hint)
         if scope["method"] not in READING and not is_own_page(headers, names[0]):
