@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from headwater.spark import run_session
 from headwater.spark.nanoseconds import WITH_REMAINDERS
-from headwater.spark.run_session import new_session, show_as, sql_session
+from headwater.spark.run_session import java_of, new_session, show_as, sql_session
 from spark.models import Models, orders_landed
 
 if TYPE_CHECKING:
@@ -40,6 +42,19 @@ def test_a_session_whose_run_failed_is_not_lent_again(spark: SparkSession) -> No
         raise ZeroDivisionError
     with sql_session(spark, small=True) as first, sql_session(spark, small=True) as second:
         assert failed not in (first, second)
+
+
+def test_what_a_run_has_done_is_done_if_spark_ends_right_after_it(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended:
+        def __getattr__(self, name: str) -> object:
+            raise ConnectionError
+
+    with sql_session(spark, small=True) as lost:
+        monkeypatch.setitem(run_session._found, lost, replace(java_of(lost), catalog=Ended()))
+    with sql_session(spark, small=True) as first, sql_session(spark, small=True) as second:
+        assert lost not in (first, second)
 
 
 def test_a_table_that_is_shown_again_has_its_new_rows_and_its_new_columns(spark: SparkSession) -> None:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 def view_now(store: Store, loaded: LoadedPipeline) -> CatalogView:
     """The part of the catalog that planning one pipeline needs, at this moment."""
     with store.catalog.snapshot() as connection:
-        return catalog_view(connection, tables=[table.table for table in loaded.spec.tables])
+        return catalog_view(connection, pipeline=loaded.spec.id, tables=[table.table for table in loaded.spec.tables])
 
 
 def look_at(workspace: Workspace, loaded: LoadedPipeline, view: CatalogView) -> PipelineJob | HeadwaterError:

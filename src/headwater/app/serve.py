@@ -29,6 +29,7 @@ from headwater.runtime.compile import Compiled, compile_pipelines
 from headwater.runtime.service import Service, ServiceErrors
 from headwater.runtime.worker import Worker
 from headwater.runtime.worker_threads import WorkerThreads
+from headwater.spark.user_code import RUN_PACKAGE
 
 __all__ = ["PondRun"]
 
@@ -69,21 +70,25 @@ class Served:
 
 @contextmanager
 def _modules_frozen() -> Iterator[None]:
-    """Python's garbage collector looks at loaded modules once, and not again: a full look at them takes a tenth of a
-    second, in which no request is answered. Most are loaded by the first request that needs them."""
+    """Python's garbage collector looks once, and not again, at what is there when modules have been loaded: a full look
+    at them takes a tenth of a second, in which no request is answered. Most are loaded by the first request that needs
+    them. Modules of models come and go, and do not count."""
     seen = 0
 
     def freeze(phase: str, info: dict[str, int]) -> None:
         nonlocal seen
-        if phase == "stop" and info["generation"] == 2 and len(sys.modules) > seen:
-            seen = len(sys.modules)
-            gc.freeze()
+        if phase == "stop" and info["generation"] == 2:
+            loaded = sum(not name.startswith(RUN_PACKAGE) for name in tuple(sys.modules))
+            if loaded > seen:
+                seen = loaded
+                gc.freeze()
 
     gc.callbacks.append(freeze)
     try:
         yield
     finally:
         gc.callbacks.remove(freeze)
+        gc.unfreeze()
 
 
 @dataclass

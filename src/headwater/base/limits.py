@@ -106,7 +106,9 @@ SMALL_INPUT_ROWS = 100_000
 SMALL_INPUT_BYTES = 8 * 1024 * 1024
 SMALL_INPUT_FILES = 32
 CHECKED_QUERIES = 1_000
-"""How many queries of models a process remembers as checked."""
+"""How many queries of models a process remembers as checked, and schemas of small tables in Spark's form."""
+VIEWS_DESCRIBED = 1_000
+"""How many names of tables a session of Spark remembers."""
 SENT_INPUT_ROWS = 10_000
 """A table up to this size is sent to Spark as Arrow; Spark reads the files of a larger one."""
 SENT_INPUT_BYTES = 1024 * 1024

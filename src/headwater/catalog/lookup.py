@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, func, or_, select, un
 from headwater.base.errors import HeadwaterError, did_you_mean
 from headwater.base.table_schema import TableSchema
 from headwater.catalog import sql_tables as t
-from headwater.catalog.statements import among, chosen
+from headwater.catalog.statements import chosen
 from headwater.catalog.table_state import TableState
 from headwater.storage.file_record import ColumnStats, FileRecord, LiveFile
 
@@ -96,6 +96,17 @@ class CatalogView:
 
 
 _SEQ = select(t.store.c.seq)
+_CURSORS = select(t.cursor)
+_ITEMS = select(t.item.c.pipeline, t.item.c.table_name, t.item.c.source_id, t.item.c.version)
+_HAVE_RUN = select(t.run.c.pipeline)
+_LAST_SUCCESS = (
+    select(t.run.c.run_id, t.run.c.freshness_us, t.run.c.cut)
+    .join(t.run_table, t.run_table.c.run_id == t.run.c.run_id)
+    .where(t.run.c.pipeline == bindparam("of_pipeline"), t.run.c.state == "success")
+    .where(t.run_table.c.table_name == bindparam("of_table"))
+    .order_by(t.run.c.started_seq.desc())
+    .limit(1)
+)
 _ENTRIES = select(t.table, t.table_schema.c.body).join(
     t.table_schema,
     (t.table_schema.c.table_name == t.table.c.name) & (t.table_schema.c.schema_id == t.table.c.schema_id),
@@ -121,23 +132,26 @@ def format_version(connection: Connection) -> int:
     return int(connection.execute(select(t.store.c.format_version)).scalar_one())
 
 
-def catalog_view(connection: Connection, *, tables: Collection[str] | None = None) -> CatalogView:
-    """All pipelines; with `tables`, only what is known of these tables and of the pipelines that fill them."""
+def catalog_view(
+    connection: Connection, *, pipeline: str | None = None, tables: Collection[str] | None = None
+) -> CatalogView:
+    """All pipelines; with a pipeline and its tables, what planning that one needs."""
     cursors = {
         (row.pipeline, row.table_name): StoredCursor(row.kind, row.version, row.source_identity, json.loads(row.value))
-        for row in connection.execute(among(select(t.cursor), t.cursor.c.table_name, tables))
+        for row in chosen(connection, _CURSORS, t.cursor.c.table_name, tables)
     }
     items: dict[tuple[str, str], dict[str, Any]] = {}
-    items_of = select(t.item.c.pipeline, t.item.c.table_name, t.item.c.source_id, t.item.c.version)
-    for pipeline, table, source_id, version in connection.execute(among(items_of, t.item.c.table_name, tables)):
-        items.setdefault((pipeline, table), {})[source_id] = msgspec.json.decode(version)
+    for row in chosen(connection, _ITEMS, t.item.c.table_name, tables):
+        items.setdefault((row.pipeline, row.table_name), {})[row.source_id] = msgspec.json.decode(row.version)
+    # One pipeline has too many runs to look at them all.
+    have_run = _HAVE_RUN.distinct() if pipeline is None else _HAVE_RUN.where(t.run.c.pipeline == pipeline).limit(1)
     return CatalogView(
         tables=table_entries(connection, tables),
         views=frozenset(connection.execute(select(t.view.c.name)).scalars()),
         cursors=cursors,
         items=items,
         open_runs=open_runs(connection),
-        have_run=frozenset(connection.execute(select(t.run.c.pipeline).distinct()).scalars()),
+        have_run=frozenset(connection.execute(have_run).scalars()),
     )
 
 
@@ -189,13 +203,7 @@ class LastSuccess:
 
 def last_success(connection: Connection, pipeline: str, table: str) -> LastSuccess | None:
     """When a ripple last landed well, and on what."""
-    row = connection.execute(
-        select(t.run.c.run_id, t.run.c.freshness_us, t.run.c.cut)
-        .join(t.run_table, t.run_table.c.run_id == t.run.c.run_id)
-        .where(t.run.c.pipeline == pipeline, t.run.c.state == "success", t.run_table.c.table_name == table)
-        .order_by(t.run.c.started_seq.desc())
-        .limit(1)
-    ).one_or_none()
+    row = connection.execute(_LAST_SUCCESS, {"of_pipeline": pipeline, "of_table": table}).one_or_none()
     return None if row is None else LastSuccess(row.run_id, row.freshness_us, msgspec.json.decode(row.cut))
 
 

@@ -39,38 +39,43 @@ _INSERT_UNIT = insert(t.unit).values(
     table_name=bindparam("table"),
     planned_seq=func.coalesce(_BEGUN, bindparam("in_seq")),  # a later part of a plan is for what its first part saw
 )
-_PLANNED = (
+_MOVE_RUN = (
     update(t.run)
     .where(t.run.c.run_id == bindparam("of_run"), t.run.c.state == bindparam("before"))
     .values(state=bindparam("after"))
 )
-_ended_unit: dict[str, Any] = {
-    name: bindparam(f"to_{name}") for name in ("state", "rows", "bytes", "done_seq", "staged")
-}
-_END_UNIT = update(t.unit).where(t.unit.c.unit_id == bindparam("of_unit")).values(_ended_unit).returning(t.unit)
-_c, _u = t.run_table.c, t.unit.c
+_to_ended: dict[str, Any] = {name: bindparam(f"to_{name}") for name in ("state", "rows", "bytes", "done_seq", "staged")}
+_END_UNIT = update(t.unit).where(t.unit.c.unit_id == bindparam("of_unit")).values(_to_ended).returning(t.unit)
+_counts, _units = t.run_table.c, t.unit.c
 _OPEN_UNIT = (
-    select(_u.ordinal)
-    .where(_u.run_id == _c.run_id, _u.table_name == _c.table_name, _u.ordinal > bindparam("at"), _u.state != "done")
-    .order_by(_u.ordinal)
+    select(_units.ordinal)
+    .where(
+        _units.run_id == _counts.run_id,
+        _units.table_name == _counts.table_name,
+        _units.ordinal > bindparam("at"),
+        _units.state != "done",
+    )
+    .order_by(_units.ordinal)
     .limit(1)
     .scalar_subquery()
 )
-_keys = bindparam("keys", type_=_c.source_keys.type)
+_keys = bindparam("keys", type_=_counts.source_keys.type)
 _COUNT_DONE = (
     update(t.run_table)
-    .where(_c.run_id == bindparam("of_run"), _c.table_name == bindparam("of_table"))
+    .where(_counts.run_id == bindparam("of_run"), _counts.table_name == bindparam("of_table"))
     .values(
-        pending=_c.pending - 1,
-        done=_c.done + 1,
-        rows=_c.rows + bindparam("more_rows"),
-        bytes=_c.bytes + bindparam("more_bytes"),
-        source_keys=case(((_c.done == 0) | (_c.source_keys == _keys), _keys), else_=-1),
-        prefix=case((_c.prefix == bindparam("at"), func.coalesce(_OPEN_UNIT, _c.slices)), else_=_c.prefix),
+        pending=_counts.pending - 1,
+        done=_counts.done + 1,
+        rows=_counts.rows + bindparam("more_rows"),
+        bytes=_counts.bytes + bindparam("more_bytes"),
+        source_keys=case(((_counts.done == 0) | (_counts.source_keys == _keys), _keys), else_=-1),
+        prefix=case(
+            (_counts.prefix == bindparam("at"), func.coalesce(_OPEN_UNIT, _counts.slices)), else_=_counts.prefix
+        ),
     )
 )
-_COUNTED = select(*(func.sum(_c[name]) for name in ("pending", "done", "slices", "rows", "bytes"))).where(
-    _c.run_id == bindparam("of_run")
+_SUMS_OF_RUN = select(*(func.sum(_counts[name]) for name in ("pending", "done", "slices", "rows", "bytes"))).where(
+    _counts.run_id == bindparam("of_run")
 )
 
 
@@ -168,7 +173,7 @@ def _apply_run(connection: Connection, record: r.LogRecord, change: r.RunChange)
             error = {"error_kind": change.error_kind, "error_message": change.error_message}
             connection.execute(update(t.run).where(first).values(**error))
         case r.RunEnded():
-            counts = connection.execute(_COUNTED, {"of_run": change.run_id}).one()
+            counts = connection.execute(_SUMS_OF_RUN, {"of_run": change.run_id}).one()
             _end_run(connection, record, change.run_id, change.state, counts)
         case r.LineageAdded():
             rows = [{"child_run_id": change.child_run_id, "parent_run_id": p} for p in change.parent_run_ids]
@@ -223,13 +228,13 @@ def _count_planned(connection: Connection, change: r.UnitsPlanned) -> None:
     rows = [{**zero, "table_name": table, "slices": count, "pending": count} for table, count in counts.items()]
     connection.execute(_count_slices(connection.dialect.name), rows)
     before, after = ("reading", "planning") if change.more else ("planning", "reading")
-    connection.execute(_PLANNED, {"of_run": change.run_id, "before": before, "after": after})
+    connection.execute(_MOVE_RUN, {"of_run": change.run_id, "before": before, "after": after})
 
 
 @cache
 def _count_slices(dialect: str) -> Any:
     new = upsert(dialect, t.run_table)
-    more = {name: _c[name] + new.excluded[name] for name in ("slices", "pending")}
+    more = {name: _counts[name] + new.excluded[name] for name in ("slices", "pending")}
     return new.on_conflict_do_update(index_elements=["run_id", "table_name"], set_=more)
 
 
@@ -369,7 +374,7 @@ def _advance_cursor(connection: Connection, record: r.LogRecord, change: r.Curso
 
 
 def _settle_run(connection: Connection, record: r.LogRecord, run_id: str) -> None:
-    counts = connection.execute(_COUNTED, {"of_run": run_id}).one()
+    counts = connection.execute(_SUMS_OF_RUN, {"of_run": run_id}).one()
     pending, done, slices = counts[:3]
     if not pending:
         state = "success" if done == slices else "partial" if done else "failed"

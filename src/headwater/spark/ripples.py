@@ -1,7 +1,7 @@
 """Runs one ripple's code over the tables of a cut.
 
-Each run has its own Spark session (a few milliseconds): only this run sees its tables, whatever other runs of the
-process do, and nothing of them is left afterwards. All sessions share the one Spark.
+While it runs, each run has a Spark session of its own (`run_session.py`): only this run sees its tables, whatever other
+runs of the process do, and nothing of them is left afterwards. All sessions share the one Spark.
 
 Code sees the table's own columns, as the store's view shows them. The view's further columns (the exact nanoseconds
 `<name>_ns` of each time, and Headwater's `_run_id`, `_ingested_at`, `_content_hash`, `_source_id`, `_commit_seq`) are

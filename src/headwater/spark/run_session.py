@@ -5,7 +5,7 @@ call takes a tenth of a millisecond and more, and a small run would make hundred
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -29,17 +29,18 @@ _idle: WeakKeyDictionary[SparkSession, dict[bool, list[SparkSession]]] = WeakKey
 
 @dataclass(frozen=True)
 class SessionCalls:
-    """What runs call in the JVM, for one session."""
+    """What runs call in the JVM, for one session: its catalog of tables, Scala's `Iterator` and `Some`, the utilities
+    that PySpark itself calls, the class of a temporary view."""
 
     catalog: Any
     iterator: Any
+    some: Any
     utils: Any
     view: Any
-    some: Any
     large_types: bool
     """Whether Spark wants texts in Arrow with 64-bit offsets."""
-    shown: dict[Any, Any] = field(default_factory=dict)
-    """What Spark's catalog says of a temporary view, by its name and columns."""
+    shown: dict[str, Any] = field(default_factory=dict)
+    """The description of each temporary view that was made by a command. The plan beside it decides the columns."""
 
 
 _found: WeakKeyDictionary[SparkSession, SessionCalls] = WeakKeyDictionary()
@@ -60,11 +61,15 @@ def sql_session(spark: SparkSession, *, small: bool) -> Iterator[SparkSession]:
     """A session for a block that runs only SQL, which can leave nothing in it but tables. After a block that ended well
     the session is used again: to make one takes as long as a small query."""
     idle = _idle.setdefault(spark, {}).setdefault(small, [])
-    session = idle.pop() if idle else new_session(spark, small=small)
+    try:
+        session = idle.pop()
+    except IndexError:
+        session = new_session(spark, small=small)
     yield session
-    java_of(session).catalog.clearTempTables()
-    WITH_REMAINDERS.discard(session)
-    idle.append(session)
+    with suppress(Exception):  # a Spark that has ended: what the block did is done
+        java_of(session).catalog.clearTempTables()
+        WITH_REMAINDERS.discard(session)
+        idle.append(session)
 
 
 def java_of(session: SparkSession) -> SessionCalls:
@@ -84,13 +89,13 @@ def java_of(session: SparkSession) -> SessionCalls:
 
 def show_as(frame: DataFrame, name: str) -> None:
     """`frame.createOrReplaceTempView(name)`. That plans and runs a command, which takes longer than a small query: so
-    a second view with the same name and columns is put into the session's catalog without one."""
-    java, columns = java_of(frame.sparkSession), (name, frame.schema)
-    if columns in java.shown:
+    the next view of that name is put into the session's catalog without one."""
+    java = java_of(frame.sparkSession)
+    if name in java.shown:
         plan = frame._jdf.queryExecution().analyzed()
-        java.catalog.createTempView(name, java.view(java.shown[columns], java.some(plan)), True)
+        java.catalog.createTempView(name, java.view(java.shown[name], java.some(plan)), True)
         return
     frame.createOrReplaceTempView(name)
-    if len(java.shown) >= limits.CHECKED_QUERIES:
+    if len(java.shown) >= limits.VIEWS_DESCRIBED:
         java.shown.clear()
-    java.shown[columns] = java.catalog.getRawTempView(name).get().tableMeta()
+    java.shown[name] = java.catalog.getRawTempView(name).get().tableMeta()

@@ -25,7 +25,6 @@ from headwater.storage.part_writer import stored_rows
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -39,15 +38,13 @@ def small_frame(session: SparkSession, root: Path, state: TableState) -> DataFra
     if rows > limits.SENT_INPUT_ROWS or size > limits.SENT_INPUT_BYTES or is_ranked(state) or not _is_plain(state):
         return None
     java = java_of(session)
-    shown, text, arrow = _shown(state.schema, java.large_types)
+    shown, arrow = _shown(state.schema, java.large_types)
     batches = _batches(root, state, arrow)
     if batches is None:
         return None
     whole = pa.concat_batches([pa.RecordBatch.from_pylist([], arrow), *batches])
     sent = java.iterator.single(bytearray(whole.serialize()))
-    frame = DataFrame(java.utils.toDataFrame(sent, text, session._jsparkSession), session)
-    frame.schema = shown  # type: ignore[misc]  # as `DataFrame.schema` keeps it when it was asked for
-    return frame
+    return DataFrame(java.utils.toDataFrame(sent, shown, session._jsparkSession), session)
 
 
 def _is_plain(state: TableState) -> bool:
@@ -94,8 +91,8 @@ def _sent(values: pa.Array | None, type_: pa.DataType, rows: int) -> pa.Array:
 
 
 @lru_cache(limits.CHECKED_QUERIES)
-def _shown(schema: TableSchema, large_types: bool) -> tuple[StructType, str, pa.Schema]:
-    """The columns as Spark has them, also in its JSON, and as Arrow."""
+def _shown(schema: TableSchema, large_types: bool) -> tuple[str, pa.Schema]:
+    """The columns as Spark has them, in its JSON, and as Arrow."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
@@ -105,4 +102,4 @@ def _shown(schema: TableSchema, large_types: bool) -> tuple[StructType, str, pa.
         for column in schema.columns
     ]
     struct = StructType(fields)
-    return struct, struct.json(), to_arrow_schema(struct, prefers_large_types=large_types)
+    return struct.json(), to_arrow_schema(struct, prefers_large_types=large_types)

@@ -22,7 +22,7 @@ from typing import Any
 
 from headwater.base.errors import HeadwaterError, Position, nearest
 
-_PACKAGE = "_headwater_run_"
+RUN_PACKAGE = "_headwater_run_"
 _numbers = itertools.count(1)
 _lock = threading.Lock()
 
@@ -65,7 +65,7 @@ def loaded(code: PythonCode) -> Iterator[Callable[..., object]]:
 
     with _lock:
         _install_finder()
-        name = f"{_PACKAGE}{next(_numbers)}"
+        name = f"{RUN_PACKAGE}{next(_numbers)}"
     package = ModuleType(name)
     package.__path__ = [str(code.path.parent)]
     sys.modules[name] = package
@@ -119,7 +119,7 @@ class _Finder:
     """Finds the siblings of a run's file, without the caches of ordinary imports."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
-        if path is None or not fullname.startswith(_PACKAGE):
+        if path is None or not fullname.startswith(RUN_PACKAGE):
             return None
         for entry in path:
             spec = FileFinder(entry, (_FreshLoader, SOURCE_SUFFIXES)).find_spec(fullname)

@@ -19,19 +19,21 @@ from headwater.interfaces.http.memory import Reservation
 from headwater.interfaces.http.problems import RequestError
 from headwater.interfaces.http.request_context import Context, Given, answer, answers, shape
 
-_READ_BY_FASTAPI = {"x-schema-evolve", "x-auto-create"}
+_KEYS = {"idempotency-key", "x-idempotency-key"}
 
 
 class PushRoute(APIRoute):
-    """Calls its function with the request alone, unless FastAPI has to read and check a header: that takes longer than
-    to land a small batch."""
+    """Calls its function with the table and the request, unless FastAPI has to read and check a header: that takes longer
+    than to land a small batch. The headers of the key are read by the function."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        general = super().get_route_handler()
+        general, push = super().get_route_handler(), self.endpoint
+        checked = {header.alias for header in self.dependant.header_params} - _KEYS
 
         async def handle(request: Request) -> Response:
-            if _READ_BY_FASTAPI.isdisjoint(request.headers.keys()):
-                return await ingest(request.path_params["table"], request, request.app.state.context)
+            if checked.isdisjoint(request.headers.keys()):
+                found: Response = await push(request.path_params["table"], request, request.app.state.context)
+                return found
             return await general(request)
 
         return handle
