@@ -181,7 +181,8 @@ def test_a_frame_with_a_column_that_the_table_lacks_is_refused(tmp_path: Path, s
 RETRIED = """
 import json, sys
 from pathlib import Path
-from schemas import schema_of
+from headwater.base.table_schema import TableSchema
+from headwater.base.types import LONG
 from headwater.spark.session import SparkSettings, spark_session, stop_session
 from headwater.spark.write_frame import WriteTarget, write_frame
 
@@ -197,7 +198,7 @@ def dies_once(batches):
 
 spark = spark_session(SparkSettings(master="local[2, 4]"))
 frame = spark.range(0, 400, 1, 4).mapInArrow(dies_once, "id long")
-target = WriteTarget(root, "tables/t/data", schema_of({"id": "long"}), run_id="run", ingested_at_us=0)
+target = WriteTarget(root, "tables/t/data", TableSchema().added("id", LONG), run_id="run", ingested_at_us=0)
 written = write_frame(frame, target)
 stop_session()
 print(json.dumps([file.path for file in written.files]))
