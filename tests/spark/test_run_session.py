@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,16 +11,10 @@ import pytest
 from headwater.spark import run_session
 from headwater.spark.nanoseconds import WITH_REMAINDERS
 from headwater.spark.run_session import java_of, new_session, show_as, sql_session
-from spark.models import Models, orders_landed
+from spark.models import orders_landed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture
-def models(tmp_path: Path, spark: SparkSession) -> Iterator[Models]:
-    with orders_landed(tmp_path, spark) as opened:
-        yield opened
 
 
 def test_a_session_is_lent_again_and_shows_no_table_of_the_run_before(spark: SparkSession) -> None:
@@ -66,8 +59,9 @@ def test_a_table_that_is_shown_again_has_its_new_rows_and_its_new_columns(spark:
     assert [tuple(row) for row in session.sql("select * from numbers").collect()] == [("0", 0), ("1", 1)]
 
 
-def test_a_model_cannot_read_what_another_model_read_before(models: Models) -> None:
-    models.put("secrets", {"id": "long"}, [(7,)])
-    models.sql("select id from secrets", "secrets")
-    assert models.shown() == [(7,)]
-    assert "secrets" in str(models.refused("select id from secrets", "orders"))
+def test_a_model_cannot_read_what_another_model_read_before(tmp_path: Path, spark: SparkSession) -> None:
+    with orders_landed(tmp_path, spark) as models:
+        models.put("secrets", {"id": "long"}, [(7,)])
+        models.sql("select id from secrets", "secrets")
+        assert models.shown() == [(7,)]
+        assert "secrets" in str(models.refused("select id from secrets", "orders"))

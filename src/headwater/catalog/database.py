@@ -194,7 +194,6 @@ def _sqlite_engine(path: Path, *, as_it_is: str = "") -> Engine:
     engine = create_engine(
         f"sqlite:///file:{quote(str(path))}?{as_it_is}&uri=true" if as_it_is else f"sqlite:///{path}",
         isolation_level="AUTOCOMMIT",
-        pool_reset_on_return=None,  # every block ends its own transaction
         pool_timeout=limits.CATALOG_BUSY_SECONDS,
         connect_args={"timeout": limits.CATALOG_BUSY_SECONDS, "check_same_thread": False},
     )

@@ -143,7 +143,7 @@ def catalog_view(
     items: dict[tuple[str, str], dict[str, Any]] = {}
     for row in chosen(connection, _ITEMS, t.item.c.table_name, tables):
         items.setdefault((row.pipeline, row.table_name), {})[row.source_id] = msgspec.json.decode(row.version)
-    # One pipeline has too many runs to look at them all.
+    # A pipeline may have very many runs: whether there is one is enough.
     have_run = _HAVE_RUN.distinct() if pipeline is None else _HAVE_RUN.where(t.run.c.pipeline == pipeline).limit(1)
     return CatalogView(
         tables=table_entries(connection, tables),
