@@ -6,10 +6,11 @@ Beside it Duckstring doing the same, in the version before its own changed form 
 Each pipeline makes a table of 100 rows; the first one's rows are new each time, so that all three run. Headwater has an
 Inlet in front of them, whose source does not change; Duckstring's first one is its Inlet. A pulse is one HTTP request;
 it ends when the server's own record says that the last of the three has ended, whatever the asking for that record
-takes. The servers take turns, each with a few pulses one right after the other. The first of each turn is told by itself: a
-server that has rested may have gone to sleep. `Spark alone` is the same three statements, one after the other, in a session
-of the same settings: what of Headwater's pulse is Spark's own. Memory is the proportional set size of all processes of
-a server, after the pulses; what a further pipeline takes is counted in memory that no other process shares.
+takes. The servers run one after the other, each alone on the machine: 100 pulses to get warm, then turns of a few pulses
+one right after the other. The first of each turn is told by itself: a server that has rested may have gone to sleep.
+`Spark alone` is the same three statements, one after the other, in a session of the same settings: what of Headwater's
+pulse is Spark's own. Memory is the proportional set size of all processes of a server, after the pulses; what a further
+pipeline takes is counted in memory that no other process shares.
 
 Duckstring is installed from PyPI into environments of its own, which are kept in the user's cache; without a network
 and without them, Headwater is measured beside Spark alone, and the report says so.
@@ -30,11 +31,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from measure import Claim, arguments, headwater, machine, report
 
@@ -64,8 +65,6 @@ class Server:
     process: subprocess.Popen[bytes]
     url: str
     log: Path
-    pulses: list[float] = field(default_factory=list)
-    rested: list[float] = field(default_factory=list)
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         data = json.dumps(body).encode() if body is not None else None
@@ -104,6 +103,9 @@ class Server:
 
     def wave(self, pipeline: str) -> None:
         raise NotImplementedError
+
+
+AnyServer = TypeVar("AnyServer", bound=Server)
 
 
 class OurServer(Server):
@@ -155,7 +157,7 @@ def moment(text: str) -> float:
 
 
 @contextmanager
-def our_server(root: Path) -> Iterator[Server]:
+def our_server(root: Path) -> Iterator[OurServer]:
     (root / "data").mkdir(parents=True)
     lines = (json.dumps({"id": i, "amount": i * 1.5}) for i in range(ROWS))
     (root / "data" / "src.ndjson").write_text("\n".join(lines) + "\n")
@@ -220,8 +222,8 @@ def their_server(python: Path, root: Path, version: str, settings: Mapping[str, 
 
 @contextmanager
 def started(
-    command: Sequence[str], root: Path, environment: Mapping[str, str], kind: type[Server], *, url: str | None
-) -> Iterator[Server]:
+    command: Sequence[str], root: Path, environment: Mapping[str, str], kind: type[AnyServer], *, url: str | None
+) -> Iterator[AnyServer]:
     """Runs a server until the block ends. Its address is read from what it says, unless it is known."""
     log = root / "server.log"
     with open(log, "wb") as output:
@@ -368,52 +370,46 @@ def warmed(server: Server, pulses: int = WARM_PULSES) -> Server:
 def measure(root: Path, asked: Any) -> tuple[dict[str, dict[str, Any]], list[str]]:
     found: dict[str, dict[str, Any]] = {}
     missing: list[str] = []
-    with ExitStack() as stack:
-        servers = {"Headwater": warmed(stack.enter_context(our_server(root / "ours")))}
-        for version, settings in VERSIONS.items():
-            try:
-                python = duckstring_python(version)
-                name = f"Duckstring {version_of(python)}"
-                there = their_server(python, root / version, version, settings, asked.their_further)
-                servers[name] = warmed(stack.enter_context(there))
-            except (RuntimeError, OSError, urllib.error.URLError, subprocess.CalledProcessError) as error:
-                missing.append(f"Duckstring {version}: {str(error).strip().splitlines()[-1]}")
-        data = root / "ours" / "data" / "src.ndjson"
-        spark = stack.enter_context(spark_alone(root / "spark", data))
-        for _ in range(WARM_PULSES):
-            spark()
-        alone: list[float] = []
-        for _ in range(asked.turns):
-            for name, server in list(servers.items()):
-                time.sleep(REST_SECONDS)
-                try:
-                    server.rested.append(pulse(server))
-                    server.pulses += [pulse(server) for _ in range(asked.pulses)]
-                except RuntimeError as error:
-                    if isinstance(server, OurServer):
-                        raise
-                    missing.append(f"{name}: {str(error).splitlines()[0]}")
-                    del servers[name]
-            alone += [spark() for _ in range(asked.pulses)]
-        for name, server in servers.items():
-            found[name] = {"pulse_ms": milliseconds(server.pulses), "rested_ms": milliseconds(server.rested)}
-            found[name]["pulse_p50_ms"] = round(statistics.median(server.pulses) * 1000)
-            found[name]["pulse_after_a_rest_p50_ms"] = round(statistics.median(server.rested) * 1000)
-            pulse(server)  # Duckstring ends processes that have been idle for a while
-            found[name]["memory_mb"] = round(server.memory()["all"] / 1e6)
-            if not isinstance(server, OurServer):
-                found[name]["further_kb"] = round(their_memory_per_pond(server, asked.their_further) / 1e3)
-            waves = [round(runs_a_second(server, asked.seconds), 1) for _ in range(WAVES)]
-            found[name]["waves"], found[name]["wave_runs_per_second"] = waves, statistics.median(waves)
-            if isinstance(server, OurServer):
-                server.calm()
-                found[name].update(our_memory_per_pipeline(server, root / "ours", asked.further))
-            server.stop()
-    found["Spark alone"] = {
-        "pulse_ms": milliseconds(alone),
-        "pulse_p50_ms": round(statistics.median(alone) * 1000),
-    }
+    with our_server(root / "ours") as ours:
+        found["Headwater"] = {**pulses_of(ours, asked), **waves_of(ours, asked)}
+        ours.calm()
+        found["Headwater"].update(our_memory_per_pipeline(ours, root / "ours", asked.further))
+    for version, settings in VERSIONS.items():
+        try:
+            python = duckstring_python(version)
+            name = f"Duckstring {version_of(python)}"
+            with their_server(python, root / version, version, settings, asked.their_further) as theirs:
+                measured = pulses_of(theirs, asked)
+                measured["further_kb"] = round(their_memory_per_pond(theirs, asked.their_further) / 1e3)
+                found[name] = {**measured, **waves_of(theirs, asked)}
+        except (RuntimeError, OSError, urllib.error.URLError, subprocess.CalledProcessError) as error:
+            missing.append(f"Duckstring {version}: {str(error).strip().splitlines()[0]}")
+    with spark_alone(root / "spark", root / "ours" / "data" / "src.ndjson") as spark:
+        alone = [spark() for _ in range(WARM_PULSES + asked.turns * asked.pulses)][WARM_PULSES:]
+    found["Spark alone"] = {"pulse_ms": milliseconds(alone), "pulse_p50_ms": round(statistics.median(alone) * 1000)}
     return found, missing
+
+
+def pulses_of(server: Server, asked: Any) -> dict[str, Any]:
+    warmed(server)
+    pulses: list[float] = []
+    rested: list[float] = []
+    for _ in range(asked.turns):
+        time.sleep(REST_SECONDS)
+        rested.append(pulse(server))
+        pulses += [pulse(server) for _ in range(asked.pulses)]
+    return {
+        "pulse_ms": milliseconds(pulses),
+        "rested_ms": milliseconds(rested),
+        "pulse_p50_ms": round(statistics.median(pulses) * 1000),
+        "pulse_after_a_rest_p50_ms": round(statistics.median(rested) * 1000),
+        "memory_mb": round(server.memory()["all"] / 1e6),
+    }
+
+
+def waves_of(server: Server, asked: Any) -> dict[str, Any]:
+    waves = [round(runs_a_second(server, asked.seconds), 1) for _ in range(WAVES)]
+    return {"waves": waves, "wave_runs_per_second": statistics.median(waves)}
 
 
 def milliseconds(seconds: Sequence[float]) -> list[int]:
