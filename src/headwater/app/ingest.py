@@ -20,6 +20,7 @@ from headwater.catalog.commit import Store
 from headwater.catalog.evolution import DeclaredColumn
 from headwater.catalog.ledger import ledger_keys
 from headwater.connectors.files.config import compression_of
+from headwater.duck.view_files import view_pause
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.decode import Encoding, TooLarge, decoded
 from headwater.ingest.ledger_rules import clear_keys
@@ -145,10 +146,7 @@ class Ingestor:
         with suppress(HeadwaterError):  # the next query makes them again, and reports what is wrong
             refresh(workspace.store(), workspace.project)
         with self._lock:
-            # The views of a table with many files take long to write: most of the time, pushes must not wait for that.
-            self._pause_seconds = max(
-                limits.VIEW_REFRESH_SECONDS, limits.VIEW_REFRESH_SHARE * (time.monotonic() - began)
-            )
+            self._pause_seconds = view_pause(time.monotonic() - began)
             self._timers = [timer for timer in self._timers if timer is not mine]
 
     def _accepting(self, workspace: Workspace) -> Acceptor:

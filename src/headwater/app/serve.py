@@ -143,7 +143,7 @@ def open_service(
     ingestor: Ingestor,
     *,
     tell: Tell,
-    on_run: Callable[[PondRun], None] = lambda _run: None,
+    on_run: Callable[[PondRun], None] | None = None,
     on_pass: Callable[[str], None] = lambda _pipeline: None,
     on_dropped: Callable[[News], None] = lambda _news: None,
 ) -> Served:

@@ -236,6 +236,8 @@ HEARTBEAT_SECONDS = 15.0
 """A stream without events sends a heartbeat this often."""
 FEED_PAUSE_SECONDS = 0.05
 """Under load the feed reads events at most this often; events that come meanwhile are sent together."""
+FEED_COUNT_SECONDS = 0.5
+"""The same while no client listens, and events are only counted."""
 
 QUERIES_AT_ONCE = 4
 """The number of processes that run the queries of clients."""

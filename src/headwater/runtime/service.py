@@ -23,6 +23,7 @@ from headwater.catalog.inbox import forget_answers
 from headwater.catalog.queue import forget_ended
 from headwater.catalog.standing_triggers import forget_expired
 from headwater.catalog.wakeups import Waker, changes
+from headwater.duck.view_files import view_pause
 from headwater.freshness.events import Delivered, Effect, RippleCompleted
 from headwater.observe.tracing import shutdown, tracing
 from headwater.runtime.compile import Compiled
@@ -90,13 +91,13 @@ class Deliveries:
 class Service:
     """`worker` has the current definitions; `offer` replaces them. `complain` is called with errors of the service
     itself, `on_run` with every run that is over, `on_pass` with every pipeline for which a single request found nothing
-    new; `on_landed` is called, from a thread of its own and at most once a second, after tables have changed;
+    new; `on_landed` is called, from a thread of its own and at most once a second (`view_pause`), after tables have changed;
     `on_ready` once, when this process runs the engine or waits for another one to release it."""
 
     worker: Worker
     threads: int
     complain: ServiceErrors
-    on_run: Callable[[PondRun], None] = lambda _run: None
+    on_run: Callable[[PondRun], None] | None = None
     on_pass: Callable[[str], None] = lambda _pipeline: None
     on_landed: Callable[[], None] = lambda: None
     on_ready: Callable[[], None] = lambda: None
@@ -229,7 +230,7 @@ class Service:
             if each.state is None and each.requested:
                 self.on_pass(each.pond)
         ended = [each.run_id for each in over if each.state is not None]
-        if ended:
+        if ended and self.on_run is not None:
             with self.worker.store.catalog.snapshot() as connection:
                 runs = runs_of(connection, ended)
             for run in runs:
@@ -246,8 +247,9 @@ class Service:
             if self.ended.is_set():
                 return
             self._landed.clear()
+            began = time.monotonic()
             try:
                 self.on_landed()
             except Exception as error:  # a query refreshes views itself; this is only for other readers
                 self.complain(error)
-            self.ended.wait(limits.VIEW_REFRESH_SECONDS)
+            self.ended.wait(view_pause(time.monotonic() - began))

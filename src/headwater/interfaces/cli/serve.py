@@ -55,7 +55,7 @@ def serve(
             opened,
             ingestor,
             tell=show_error,
-            on_run=on_run,
+            on_run=None if quiet else on_run,
             on_pass=lambda pipeline: narrate(f"{pipeline}: nothing new"),
             on_dropped=on_dropped,
         )

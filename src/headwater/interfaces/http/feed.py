@@ -106,7 +106,8 @@ class Feed:
         self._last = self._watch.last
         if events:
             self._tell()
-        if len(events) < limits.EVENTS_PAGE and not self._stopping.wait(limits.FEED_PAUSE_SECONDS):
+        pause = limits.FEED_PAUSE_SECONDS if self.listeners else limits.FEED_COUNT_SECONDS
+        if len(events) < limits.EVENTS_PAGE and not self._stopping.wait(pause):
             self._watch.wait(limits.WAKE_RETRY_SECONDS, self._stopping)
 
     def _count(self, event: StoredEvent) -> None:
