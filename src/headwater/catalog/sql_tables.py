@@ -13,12 +13,14 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     Index,
     Integer,
     MetaData,
     PrimaryKeyConstraint,
     Table,
     Text,
+    event,
     text,
 )
 from sqlalchemy.schema import SchemaItem
@@ -28,7 +30,6 @@ FORMAT_VERSION = 6
 """Raised with every change of a table; `migrations` has the way from the format before."""
 
 metadata = MetaData()
-_LIVE = text("removed_seq IS NULL")
 
 
 def _table(name: str, *parts: SchemaItem, **options: Any) -> Table:
@@ -123,8 +124,14 @@ file = _table(  # a row is one life of a file: it may leave a table and come bac
     *_required(BigInteger, "origin_seq"),
     PrimaryKeyConstraint("path", "added_seq"),
     Index("file_entry_table", "table_name", "removed_seq", "first_key", "last_key"),
-    Index("file_entry_live", "path", unique=True, sqlite_where=_LIVE, postgresql_where=_LIVE),
 )
+
+
+@event.listens_for(file, "after_create")
+def _index_live_files(_file: Table, connection: Connection, **_: Any) -> None:
+    """As text: an `Index` with a condition for each database would import the code for both at every start."""
+    connection.exec_driver_sql("CREATE UNIQUE INDEX file_entry_live ON file_entry (path) WHERE removed_seq IS NULL")
+
 
 view = _table(
     "view_entry",
