@@ -6,9 +6,9 @@ from catalog_rows import dump
 from contract.stores import PROJECT, Place, commit, create_table
 from headwater.catalog import records as r
 from headwater.catalog.commit import Store
-from headwater.catalog.lookup import catalog_view, table_versions
+from headwater.catalog.lookup import catalog_view, last_view_change, table_versions
 from headwater.catalog.rebuild import rebuild_catalog
-from headwater.duck.ripple_views import last_view_change, view_cut, view_events, view_states
+from headwater.duck.ripple_views import view_cut, view_events, view_states
 
 
 def defined(sql: str, *reads: str) -> r.ViewDefinition:

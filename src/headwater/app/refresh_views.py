@@ -12,9 +12,17 @@ from headwater.app.declared_tables import declared_states
 from headwater.base.clock import to_text
 from headwater.base.errors import HeadwaterError
 from headwater.catalog.commit import Store
-from headwater.catalog.lookup import TableEntry, current_seq, freshness_by_pipeline, schema_events, table_states
+from headwater.catalog.lookup import (
+    TableEntry,
+    current_seq,
+    freshness_by_pipeline,
+    last_view_change,
+    schema_events,
+    table_states,
+    view_names,
+)
 from headwater.catalog.table_state import TableState
-from headwater.duck.ripple_views import last_view_change, view_names, view_states
+from headwater.duck.view_mark import digest_of, views_seq, views_shown
 from headwater.manifest.load import Project
 from headwater.storage.store_files import cannot_write, make_directory, read_text, write_text
 
@@ -34,6 +42,7 @@ def refresh(store: Store, project: Project | None, *, force: bool = False) -> li
 
 
 def _refresh(store: Store, project: Project | None, *, force: bool) -> list[str]:
+    from headwater.duck.ripple_views import view_states
     from headwater.duck.view_files import refresh_views, table_infos
 
     with store.catalog.snapshot() as connection:
@@ -63,13 +72,15 @@ def is_current(store: Store, project: Project | None, tables: Mapping[str, Table
     """True if the derived files were made after the last change of any table, its files or a view, and show the tables
     of the manifest that have not landed. One small file records this, so a crash between a commit and its views is seen
     here."""
-    from headwater.duck.view_files import empty_tables_shown, views_seq
-
     with store.catalog.snapshot() as connection:
         last, views = last_view_change(connection), view_names(connection)
     landed = {*tables, *views}
-    if not empty_tables_shown(store.root, declared_states(project, landed, seq=0), landed):
-        return False
+    empty, shown = declared_states(project, landed, seq=0), views_shown(store.root, landed)
+    if empty or shown:
+        from headwater.duck.view_files import view_file_text
+
+        if shown != {state.name: digest_of(view_file_text(state)) for state in empty}:
+            return False
     return max([last, *(entry.files_seq for entry in tables.values())]) <= views_seq(store.root)
 
 

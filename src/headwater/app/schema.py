@@ -11,11 +11,11 @@ from headwater.app.workspace import Workspace, actor
 from headwater.base.blobs import write_whole
 from headwater.base.errors import HeadwaterError, did_you_mean
 from headwater.base.types import parse_type
-from headwater.catalog.lookup import schema_events, table_entries, table_entry
+from headwater.catalog.lookup import schema_events, table_entries, table_entry, view_names
 from headwater.catalog.schema_decisions import AcceptedChange, accept_change
 from headwater.duck.promote_column import Promoted
 from headwater.duck.promote_column import promote as promote_column
-from headwater.duck.ripple_views import view_events, view_names, view_states
+from headwater.duck.ripple_views import view_events, view_states
 from headwater.runtime.model import project_tables
 
 

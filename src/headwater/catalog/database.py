@@ -24,8 +24,6 @@ from headwater.base.clock import now_us
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import uuid7
 from headwater.catalog import sql_tables as t
-from headwater.catalog.inferred_levels import settle_levels
-from headwater.catalog.migrations import MIGRATIONS, SERIAL
 
 TELLS = "tells"
 """Set in a connection's info while its transaction has something to tell the waiting processes."""
@@ -142,6 +140,9 @@ def _bring_up(catalog: Catalog, version: int, *, project: str) -> None:
 
 def _migrate(catalog: Catalog) -> None:
     """All steps to this format in one transaction. Of two processes that try at once one does it."""
+    from headwater.catalog.inferred_levels import settle_levels
+    from headwater.catalog.migrations import MIGRATIONS, SERIAL
+
     with catalog.transaction() as connection:
         version: int = connection.execute(select(t.store.c.format_version).with_for_update()).scalar_one()
         for step in range(version, t.FORMAT_VERSION):

@@ -207,17 +207,6 @@ def try_directory(table: str, run_id: str, unit_id: str, attempt: int, *, number
     return directory + (f"/again-{number}" if number else "")
 
 
-def check_owner(entry: TableEntry | None, pipeline: str, *, hint: str) -> None:
-    """A table belongs to the pipeline that made it. Raises HW-M04 for any other."""
-    if entry is not None and entry.pipeline != pipeline:
-        raise owned_by_another(entry, "HW-M04", hint=hint)
-
-
-def owned_by_another(entry: TableEntry, code: str, *, hint: str) -> HeadwaterError:
-    message = f"table `{entry.name}` belongs to pipeline `{entry.pipeline}`"
-    return HeadwaterError(code, message, hint=hint, detail={"table": entry.name, "pipeline": entry.pipeline})
-
-
 def _content(files: Sequence[FileRecord | LiveFile]) -> tuple[int, int]:
     """The number of rows and the sum of their content hashes; an unknown sum is equal to no other."""
     rows = sum(file.rows for file in files)

@@ -114,6 +114,7 @@ _ENTRIES = select(t.table, t.table_schema.c.body).join(
 _VERSION = union_all(*(select(each.c.name, each.c.changed_seq) for each in (t.table, t.view))).subquery("version")
 _VERSIONS = select(_VERSION)
 _SCHEMAS = select(t.table_schema)
+_VIEW_NAMES = select(t.view.c.name)
 _LIVE_FILES = (
     select(t.file)
     .where(
@@ -147,7 +148,7 @@ def catalog_view(
     have_run = _HAVE_RUN.distinct() if pipeline is None else _HAVE_RUN.where(t.run.c.pipeline == pipeline).limit(1)
     return CatalogView(
         tables=table_entries(connection, tables),
-        views=frozenset(connection.execute(select(t.view.c.name)).scalars()),
+        views=frozenset(view_names(connection)),
         cursors=cursors,
         items=items,
         open_runs=open_runs(connection),
@@ -174,6 +175,26 @@ def table_entry(connection: Connection, name: str) -> TableEntry:
         hint = did_you_mean(name, entries, f"tables: {known}")
         raise HeadwaterError("HW-T07", f"there is no table `{name}`", hint=hint)
     return entries[name]
+
+
+def check_owner(entry: TableEntry | None, pipeline: str, *, hint: str) -> None:
+    """A table belongs to the pipeline that made it. Raises HW-M04 for any other."""
+    if entry is not None and entry.pipeline != pipeline:
+        raise owned_by_another(entry, "HW-M04", hint=hint)
+
+
+def owned_by_another(entry: TableEntry, code: str, *, hint: str) -> HeadwaterError:
+    message = f"table `{entry.name}` belongs to pipeline `{entry.pipeline}`"
+    return HeadwaterError(code, message, hint=hint, detail={"table": entry.name, "pipeline": entry.pipeline})
+
+
+def view_names(connection: Connection) -> set[str]:
+    return {name for (name,) in connection.execute(_VIEW_NAMES)}
+
+
+def last_view_change(connection: Connection) -> int:
+    """The newest commit that changed a view; 0 if there is none."""
+    return connection.execute(select(func.max(t.view.c.changed_seq))).scalar() or 0
 
 
 def open_runs(connection: Connection) -> dict[str, OpenRun]:

@@ -16,9 +16,8 @@ from headwater.base.types import DYNAMIC, Type
 from headwater.catalog.commit import Store
 from headwater.catalog.evolution import check_names
 from headwater.catalog.landing import Landing
-from headwater.catalog.lookup import table_entry
+from headwater.catalog.lookup import table_entry, view_names
 from headwater.catalog.records import SchemaEvent
-from headwater.duck.ripple_views import view_names
 from headwater.duck.table_select import column_names
 from headwater.storage.system_columns import SYSTEM_COLUMNS
 

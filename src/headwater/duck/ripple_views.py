@@ -80,13 +80,6 @@ def view_cut(connection: Connection, name: str, *, as_of: int | None = None) -> 
     return ViewCut(ViewState(name, entry.pipeline, _definition(body), newest.seq), reads)
 
 
-_NAMES = select(t.view.c.name)
-
-
-def view_names(connection: Connection) -> set[str]:
-    return {name for (name,) in connection.execute(_NAMES)}
-
-
 def view_events(connection: Connection, views: Iterable[str]) -> list[dict[str, Any]]:
     """What `schema log` shows of views: each time that one was defined anew."""
     definition = t.view_definition.c
@@ -115,11 +108,6 @@ def view_events(connection: Connection, views: Iterable[str]) -> list[dict[str, 
         )
         before[row.view_name] = columns
     return found
-
-
-def last_view_change(connection: Connection) -> int:
-    """The newest commit that changed a view; 0 if there is none."""
-    return connection.execute(select(func.max(t.view.c.changed_seq))).scalar() or 0
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from headwater.freshness.events import (
     WakeAt,
 )
 from headwater.freshness.explain import PondState, pond_states
-from headwater.freshness.scenario import SECOND
-from headwater.freshness.state import NEVER, Pond, State
+from headwater.freshness.state import NEVER, SECOND, Pond, State
 
 EFFECT_NAMES: dict[type[Effect], str] = {
     Demanded: "demand",

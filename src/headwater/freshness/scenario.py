@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headwater.freshness.graph import PondSpec
+from headwater.freshness.state import SECOND as SECOND
 
-SECOND = 1_000_000
 """Microseconds of a second."""
 
 Deed = Literal["tap", "pulse", "wave", "tide", "untrigger", "clear", "deliver", "fail", "unchanged", "changed"]

@@ -13,6 +13,7 @@ from heapq import heappush
 from headwater.freshness.events import Effect, SourceCut, Trigger, Version
 from headwater.freshness.graph import PondSpec, RippleNode
 
+SECOND = 1_000_000
 NEVER = -(2**63)
 """The freshness of what has never run: below every other."""
 

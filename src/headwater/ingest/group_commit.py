@@ -25,9 +25,9 @@ from headwater.catalog.database import Catalog
 from headwater.catalog.dead_letters import TABLE as LETTERS
 from headwater.catalog.dead_letters import DeadLetter, add_dead_letters, dead_letter_of, write_dead_letters
 from headwater.catalog.evolution import Evolution, Shown, evolve
-from headwater.catalog.landing import Landing, owned_by_another
+from headwater.catalog.landing import Landing
 from headwater.catalog.lease import Lease, lease_seconds, renew
-from headwater.catalog.lookup import TableEntry, table_entries
+from headwater.catalog.lookup import TableEntry, owned_by_another, table_entries
 from headwater.catalog.push_writers import end_writer, new_writer
 from headwater.catalog.schema_decisions import refuse_change
 from headwater.coerce.row_errors import BadRow

@@ -13,9 +13,9 @@ from headwater.base.errors import HeadwaterError, NoSuchTable
 from headwater.base.table_schema import TableSchema
 from headwater.base.types import Type, parse_type
 from headwater.catalog.commit import Store
-from headwater.catalog.lookup import table_states
+from headwater.catalog.lookup import table_states, view_names
 from headwater.catalog.table_state import TableState
-from headwater.duck.ripple_views import ViewCut, view_cut, view_names
+from headwater.duck.ripple_views import ViewCut, view_cut
 
 if TYPE_CHECKING:
     from headwater.spark.ripples import Input

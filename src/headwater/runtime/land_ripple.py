@@ -19,8 +19,8 @@ from headwater.catalog import records as r
 from headwater.catalog.commit import Store
 from headwater.catalog.engine_records import InboxEvent, JobEnd
 from headwater.catalog.evolution import DeclaredColumn, Evolution, Shown, evolve
-from headwater.catalog.landing import Landing, check_owner, try_directory, until_landed
-from headwater.catalog.lookup import TableEntry, table_entries, table_states
+from headwater.catalog.landing import Landing, try_directory, until_landed
+from headwater.catalog.lookup import TableEntry, check_owner, table_entries, table_states
 from headwater.catalog.schema_decisions import refuse_change
 from headwater.catalog.table_state import TableState
 from headwater.duck.unique_keys import current_hashes

@@ -15,8 +15,7 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError
 from headwater.base.types import STRING
 from headwater.catalog.evolution import Evolution, Shown, evolve
-from headwater.catalog.landing import check_owner
-from headwater.catalog.lookup import CatalogView, OpenRun, TableEntry
+from headwater.catalog.lookup import CatalogView, OpenRun, TableEntry, check_owner
 from headwater.catalog.records import SchemaEvent
 from headwater.connectors.protocol import Cursor, CursorKind, Item, Observed, Slice, Source, TableAsk
 from headwater.runtime.bad_items import bad_items_warning, check_bad_items

@@ -48,11 +48,15 @@ def plan_steps(facts: EngineFacts, asked: Sequence[str], scans: Mapping[str, Pip
     """The plan of an apply that asks for these pipelines and all that they read, given the scans of Inlets. Pure."""
     demand, chosen = _demand(facts, asked), set(asked)
     most = _play(facts, demand, scans, changes=True)
-    least = _play(facts, demand, scans, changes=False)
     plans = [_unless_it_waits(plan, most) for plan in scans.values()]
-    for name, pipeline in facts.compiled.pipelines.items():
-        if pipeline.ripples and (name in chosen or name in most.ponds):
-            plans.append(_model(pipeline, most, least, view))
+    models = [
+        pipeline
+        for name, pipeline in facts.compiled.pipelines.items()
+        if pipeline.ripples and (name in chosen or name in most.ponds)
+    ]
+    if models:
+        least = _play(facts, demand, scans, changes=False)
+        plans += [_model(pipeline, most, least, view) for pipeline in models]
     saved = [facts.saved.ponds[name] for name in asked if name in facts.saved.ponds]
     unfinished = any(pond["failed"] or any(each["running"] for each in pond["ripples"].values()) for pond in saved)
     if not unfinished and all(plan.action == "nothing" for plan in plans if plan.pipeline in chosen):

@@ -16,7 +16,8 @@ from forked import exit_code
 from headwater.base.errors import HeadwaterError
 from headwater.base.table_schema import TableSchema
 from headwater.base.types import parse_type
-from headwater.duck.view_files import refresh_views, view_file_text, views_seq
+from headwater.duck.view_files import refresh_views, view_file_text
+from headwater.duck.view_mark import views_seq
 from schemas import schema_of
 from unit.duck.tables import INGESTED_AT_US, HandMade
 
