@@ -34,7 +34,7 @@ from contract.stores import (
 )
 from headwater.base import limits
 from headwater.base.errors import HeadwaterError
-from headwater.catalog import database as catalog_module
+from headwater.catalog import migrations
 from headwater.catalog import records as r
 from headwater.catalog import sql_tables as t
 from headwater.catalog.commit import Store, open_store
@@ -276,7 +276,7 @@ def test_migrations_run_in_order_and_once(place: Place, monkeypatch: pytest.Monk
     begin_run(store)
     store.close()
     monkeypatch.setattr(t, "FORMAT_VERSION", NOW + 2)
-    monkeypatch.setattr(catalog_module, "MIGRATIONS", MIGRATIONS)
+    monkeypatch.setattr(migrations, "MIGRATIONS", MIGRATIONS)
     with ThreadPoolExecutor(4) as threads:
         stores = list(threads.map(lambda _: place.open(), range(4)))
     assert colours(stores[0]) == ["blue"]
@@ -291,10 +291,10 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(place: Place, monkeyp
     store.close()
     monkeypatch.setattr(t, "FORMAT_VERSION", NOW + 2)
     half = ("UPDATE run SET colour = 'red'", "SELECT no_such_column FROM run")
-    monkeypatch.setattr(catalog_module, "MIGRATIONS", {**MIGRATIONS, NOW + 1: half})
+    monkeypatch.setattr(migrations, "MIGRATIONS", {**MIGRATIONS, NOW + 1: half})
     with pytest.raises(HeadwaterError):
         place.open()
-    monkeypatch.setattr(catalog_module, "MIGRATIONS", MIGRATIONS)
+    monkeypatch.setattr(migrations, "MIGRATIONS", MIGRATIONS)
     store = place.open()  # the column of the first step is not there yet
     assert colours(store) == ["blue"]
     store.close()
