@@ -7,7 +7,7 @@ Each pipeline makes a table of 100 rows; the first one's rows are new each time,
 Inlet in front of them, whose source does not change; Duckstring's first one is its Inlet. A pulse is one HTTP request;
 it ends when the server's own record says that the last of the three has ended, whatever the asking for that record
 takes. The servers run one after the other, each alone on the machine: 100 pulses to get warm, then turns of a few pulses
-one right after the other. The first of each turn is told by itself: a server that has rested may have gone to sleep.
+one right after the other. The first pulse of each turn is reported separately: a server that has rested may have gone to sleep.
 `Spark alone` is the same three statements, one after the other, in a session of the same settings: what of Headwater's
 pulse is Spark's own. Memory is the proportional set size of all processes of a server, after the pulses; what a further
 pipeline takes is counted in memory that no other process shares.

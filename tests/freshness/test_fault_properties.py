@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from freshness.graphs import EMPHASES, LIMITS, NAMES, PUSHED, Scenario, clears, file_of, many, pick, scenarios
 from freshness.test_properties import above, answer_of, holds
 from headwater.app.read_scenario import scenario_of
-from headwater.freshness.scenario import SECOND
+from headwater.freshness.state import SECOND
 from headwater.freshness.virtual_time import World
 
 Entry = dict[str, Any]

@@ -20,7 +20,7 @@ from headwater.catalog.commit import Store
 from headwater.catalog.evolution import DeclaredColumn
 from headwater.catalog.ledger import ledger_keys
 from headwater.connectors.files.config import compression_of
-from headwater.duck.view_files import view_pause
+from headwater.duck.view_mark import view_pause
 from headwater.ingest.accept import Acceptor
 from headwater.ingest.decode import Encoding, TooLarge, decoded
 from headwater.ingest.ledger_rules import clear_keys

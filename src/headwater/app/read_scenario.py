@@ -20,7 +20,8 @@ from headwater.base import limits
 from headwater.base.errors import HeadwaterError, Position, nearest, raise_all, word_for
 from headwater.base.printable import quoted
 from headwater.freshness.graph import PondSpec, RippleNode
-from headwater.freshness.scenario import SECOND, Deed, Scenario, ScenarioEvent
+from headwater.freshness.scenario import Deed, Scenario, ScenarioEvent
+from headwater.freshness.state import SECOND
 from headwater.manifest.checks import arrows, circles
 from headwater.manifest.documents import Document, Part, Unreadable, parse_json, read_text
 from headwater.manifest.positions import Path

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.base.errors import HeadwaterError, Position
 from headwater.freshness.graph import PondSpec, depths
-from headwater.freshness.scenario import SECOND, Scenario, ScenarioEvent
+from headwater.freshness.scenario import Scenario, ScenarioEvent
+from headwater.freshness.state import SECOND
 
 if TYPE_CHECKING:
     from headwater.app.workspace import Workspace

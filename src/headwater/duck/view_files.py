@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headwater.base import limits
 from headwater.base.crash import crash_point
 from headwater.base.errors import HeadwaterError
 from headwater.catalog.lookup import TableInfo
@@ -158,12 +157,6 @@ def refresh_views(
         write_text(directory / TABLES_FILE, f"{_MARK}\n{tables_text(tables_info)}", durable=False)
         _build_duck(root, states, selects, tables_info=tables_info, mark=mark, old=old)
     return sorted([name.removesuffix(".sql") for name in stale] + [path.stem for path in gone])
-
-
-def view_pause(took_seconds: float) -> float:
-    """How long to wait until the views are written again, after a time that took so long: where many files or many
-    commits make it slow, it must not slow down what lands."""
-    return max(limits.VIEW_REFRESH_SECONDS, limits.VIEW_REFRESH_SHARE * took_seconds)
 
 
 def _number(value: int | None) -> str:

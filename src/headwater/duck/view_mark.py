@@ -1,4 +1,5 @@
-"""What `duck.db` was made from, as the small file beside it says: whether it is up to date is known without reading it."""
+"""What `duck.db` was made from, as the small file beside it says, and when it may be made again. Whether it is up to
+date is known without opening it."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from headwater.base import limits
 from headwater.storage.store_files import read_text
 
 DUCK, DUCK_MARK = "duck.db", ".duck.json"
@@ -35,6 +37,12 @@ def read_mark(root: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return mark if isinstance(mark, dict) and isinstance(mark.get("views"), dict) and "seq" in mark else {}
+
+
+def view_pause(took_seconds: float) -> float:
+    """How long to wait until the views are written again, after a time that took so long: where many files or many
+    commits make it slow, it must not slow down what lands."""
+    return max(limits.VIEW_REFRESH_SECONDS, limits.VIEW_REFRESH_SHARE * took_seconds)
 
 
 def digest_of(text: str) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headwater.freshness.graph import PondSpec
-from headwater.freshness.state import SECOND as SECOND
 
 """Microseconds of a second."""
 

@@ -12,7 +12,8 @@ from itertools import takewhile
 
 from headwater.catalog.standing_triggers import Standing
 from headwater.freshness.graph import depths
-from headwater.freshness.scenario import SECOND, Scenario, ScenarioEvent
+from headwater.freshness.scenario import Scenario, ScenarioEvent
+from headwater.freshness.state import SECOND
 from headwater.manifest.load import Project
 from headwater.runtime.calendars import cron_times, windows_of
 from headwater.runtime.compile import Compiled, CompiledPipeline

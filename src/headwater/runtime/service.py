@@ -23,7 +23,7 @@ from headwater.catalog.inbox import forget_answers
 from headwater.catalog.queue import forget_ended
 from headwater.catalog.standing_triggers import forget_expired
 from headwater.catalog.wakeups import Waker, changes
-from headwater.duck.view_files import view_pause
+from headwater.duck.view_mark import view_pause
 from headwater.freshness.events import Delivered, Effect, RippleCompleted
 from headwater.observe.tracing import shutdown, tracing
 from headwater.runtime.compile import Compiled
@@ -91,7 +91,7 @@ class Deliveries:
 class Service:
     """`worker` has the current definitions; `offer` replaces them. `complain` is called with errors of the service
     itself, `on_run` with every run that is over, `on_pass` with every pipeline for which a single request found nothing
-    new; `on_landed` is called, from a thread of its own and at most once a second (`view_pause`), after tables have changed;
+    new; `on_landed` is called, from a thread of its own, after tables have changed, and again only after `view_pause`;
     `on_ready` once, when this process runs the engine or waits for another one to release it."""
 
     worker: Worker

@@ -15,7 +15,7 @@ from freshness.graphs import EMPHASES, many, scenarios
 from headwater.app.read_scenario import scenario_of
 from headwater.app.simulate import Simulated
 from headwater.base import limits
-from headwater.freshness.scenario import SECOND
+from headwater.freshness.state import SECOND
 from headwater.freshness.virtual_time import simulate
 from headwater.interfaces.timeline_svg import LEFT, PLOT, WIDTH, fitted, text_width, ticks, time_text, timeline_svg
 from headwater.interfaces.timeline_tracks import TimeSpan, in_order, merged, tracks_of
